@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,7 +14,8 @@ from holdfast.server import Principal, Server
 from holdfast.server.access import KeyAccess
 from holdfast.server.pages.table import TABLE
 from holdfast.store.port import Store
-from tests.server.desk import app, checkout
+from holdfast.worker import Worker, WorkerOptions
+from tests.server.desk import Order, app, checkout, refund
 from tests.server.shop import HOST, KEY
 
 HOSTILE = "<script>alert(1)</script>\"onload='x'\u202e"
@@ -225,3 +227,130 @@ async def test_a_stream_sends_the_parts_that_changed(
     assert "event: bye" in answer.text
     assert 'hx-target="#why"' in answer.text
     assert (await browser.get("/runs/x?live=1")).status_code == 404
+
+
+async def test_a_run_is_started_from_the_form_of_its_input(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    html = await page(browser, "/workflow?name=desk/ship")
+    for part in ('name="f.number"', 'name="f.items"', "<option value=", "large", "its own"):
+        assert part in html
+    new = re.search(r'name="run_id" value="([^"]+)"', html)
+    assert new is not None
+    fields = {"name": "desk/ship", "run_id": new[1], "f.number": "7", "f.items": '["lamp"]'}
+    fields |= {"f.size": '"large"', "f.express": "true", "f.note": 'a "note" & <b>'}
+    for _ in range(2):
+        answer = await send(browser, "/workflows/start", **fields)
+        assert answer.headers["location"] == f"/runs/{new[1]}?done=start"
+    run = await server.site.client.runs.get(new[1])
+    assert run.input == Order(7, ["lamp"], "large", True, 'a "note" & <b>')
+    wrong = await send(browser, "/workflows/start", 422, **(fields | {"f.number": "seven"}))
+    assert "number is not JSON" in wrong.text
+    missing = await send(browser, "/workflows/start", 422, **(fields | {"f.number": ""}))
+    assert "number is required" in missing.text
+    plain = await page(browser, "/workflow?name=desk/checkout")
+    assert "Input, as JSON" in plain
+    await send(browser, "/workflows/start", name="desk/checkout", input="[1]", key="order-7")
+    assert (await server.site.client.runs.get(("checkout", "order-7"))).input == [1]
+    await send(browser, "/workflows/start", 404, name="desk/nobody", input="1", key="x")
+
+
+async def test_queues_and_workflows_are_paused_and_resumed(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    await send(browser, "/queues/pause", name="mail", reason=HOSTILE)
+    html = await page(browser, "/queues")
+    assert "paused" in html
+    assert "<script>alert" not in html
+    assert "workers begin nothing" in await page(browser, "/doctor")
+    assert "workers begin nothing" in await page(browser, "/")
+    await send(browser, "/queues/resume", name="mail")
+    assert await server.site.client.queues.pauses() == []
+    await send(browser, "/workflows/pause", name="desk/ship")
+    assert "paused" in await page(browser, "/workflows")
+    await send(browser, "/workflows/resume", name="desk/ship")
+    assert await server.site.client.workflows.pauses() == []
+    assert "None is signed on" in await page(browser, "/workers")
+    await send(browser, "/queues/pause", 400, name=" ")
+
+
+async def test_a_schedule_is_fired_paused_and_backfilled(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    client = server.site.client
+    await client.schedules.create("nightly", checkout, "0 3 * * *", input={"a": HOSTILE})
+    name, url = "desk/nightly", "/schedule?name=desk/nightly"
+    assert name in await page(browser, "/schedules")
+    html = await page(browser, url)
+    assert "<script>alert" not in html
+    at = re.search(r'name="at" value="([^"]+)"', html)
+    asked = re.search(r'name="id" value="([^"]+)"', html)
+    assert at is not None
+    assert asked is not None
+    for _ in range(2):
+        await send(browser, "/schedules/do/trigger", name=name, at=at[1])
+    assert len((await client.runs.list()).runs) == 1
+    await send(browser, "/schedules/do/pause", name=name, reason="disks")
+    assert "disks" in await page(browser, "/schedules")
+    await send(browser, "/schedules/do/resume", name=name)
+    backfill = {"name": name, "id": asked[1], "first": "2020-01-01T00:00"}
+    await send(browser, "/schedules/do/backfill", **backfill, last="2020-01-03T00:00")
+    assert (await client.schedules.get(name)).backfills == 1
+    await send(browser, "/schedules/do/cancel", name=name)
+    assert (await client.schedules.get(name)).backfills == 0
+    await send(browser, "/schedules/do/backfill", 422, **backfill, last="x")
+    await send(browser, "/schedules/do/other", 404, name=name)
+    await page(browser, "/schedule?name=desk/nobody", 404)
+
+
+async def test_many_runs_are_counted_then_changed(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    for number in range(5):
+        await start(server, number)
+    other = await start(server, 9, queue="other")
+    url = "/bulk?do=cancel&queue=default"
+    html = await page(browser, url)
+    assert "<b>5 runs</b> would be changed" in html
+    assert not (await server.site.client.runs.list(states="cancelled")).runs
+    form = {"do": "cancel", "count": "5", "job": "one", "reason": "enough"}
+    refused = await send(browser, "/bulk?queue=default", 422, **form, typed="4")
+    assert "type 5 to confirm" in refused.text
+    for _ in range(2):
+        answer = await send(browser, "/bulk?queue=default", **form, typed="5")
+    async with asyncio.timeout(30):
+        while "completed" not in (html := await page(browser, answer.headers["location"])):
+            await asyncio.sleep(0.02)
+    assert "<b>5</b> changed" in html
+    assert (await server.site.client.runs.get(other)).state == "queued"
+    await page(browser, "/bulk?do=other", 400)
+    await page(browser, "/bulk/nobody", 404)
+
+
+async def test_an_approval_is_decided_in_the_inbox(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    run_id = (await server.site.client.start(refund, Order(7))).run_id
+    worker = Worker(app, store, WorkerOptions(queues=("default",)))
+    await worker.start()
+    try:
+        async with asyncio.timeout(60):
+            while "Refund order 7?" not in (html := await page(browser, "/approvals")):
+                await asyncio.sleep(0.02)
+            hidden = dict(re.findall(r'type="hidden" name="(key|id|back)" value="([^"]*)"', html))
+            url = f"/runs/{run_id}/do/decide"
+            form = {**hidden, "approved": "yes", "f.reason": '"late"', "f.urgent": "true"}
+            missing = await send(browser, url, 422, **form)
+            assert "amount" in missing.text
+            answer = await send(browser, url, **form, **{"f.amount": "12.5"})
+            assert answer.headers["location"] == "/approvals?done=decide"
+            ended = await server.site.client.runs.wait(run_id)
+            assert ended.output == "Terms(amount=12.5, reason='late', urgent=True)"
+            late = await send(browser, url, 409, **(form | {"id": "another", "approved": "no"}))
+            assert "key" in late.text
+    finally:
+        await worker.stop()
+
+    assert "12.5" in await page(browser, f"/runs/{run_id}")
+    workers = await page(browser, "/workflows")
+    assert "desk/refund" in workers

@@ -55,6 +55,7 @@ class Site:
         self.stream_seconds = stream_seconds
         self.requests, self.streams = RequestGate(), StreamGate()
         self.closing = asyncio.Event()
+        self.database: Database | None = None  # known once it is open, unless a store was given
         self._database, self._given_store = database, store
         self._lock = asyncio.Lock()
         self._opened: AsyncExitStack | None = None
@@ -90,6 +91,7 @@ class Site:
             if not isinstance(database, Database):
                 database = await asyncio.to_thread(resolve_database, database)
                 stack.enter_context(database)
+            self.database = database
             writes = await stack.enter_async_context(opened_store(database, self.schema, WRITERS))
             reads = await stack.enter_async_context(opened_store(database, self.schema, READERS))
         known = None if self.app is None else self.app.payloads

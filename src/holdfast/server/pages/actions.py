@@ -12,6 +12,7 @@ from holdfast.errors import RunEnded
 from holdfast.ids import uuid7
 from holdfast.insight.approvals import OpenApproval
 from holdfast.server.access import Level
+from holdfast.server.pages.forms import decode
 from holdfast.server.pages.logs import logs_of
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.view import Page, Redirect, View
@@ -32,17 +33,6 @@ def _reason(view: View) -> str | None:
 async def _ended(view: View) -> RunEnded:
     """Return the error that says how the run had ended: the page that asked was old."""
     return RunEnded(view.run_id, (await view.reader.runs.get(view.run_id)).status)
-
-
-def read_json_field(text: str, name: str) -> object:
-    """Return the value of a field that holds JSON, None if it is empty. Raises Problem 422."""
-    if not text.strip():
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        text = f"{name} is not JSON: {error}. Texts stand in double quotes."
-        raise Problem(422, "invalid-input", text, title="That is not JSON") from None
 
 
 async def cancel(view: View) -> Redirect:
@@ -79,7 +69,7 @@ async def retry(view: View) -> Redirect:
 
 async def signal(view: View) -> Redirect:
     """Send the run a signal. The id of the form makes it one signal, however often it is sent."""
-    payload = read_json_field(view.form.get("payload", ""), "the payload")
+    payload = decode(view.form.get("payload", ""), "the payload")
     name = view.form.get("name", "").strip()
     handle = view.client.handle(view.run_id)
     delivered = await handle.signal(name, payload, view.form.get("id") or None)
@@ -88,7 +78,7 @@ async def signal(view: View) -> Redirect:
 
 async def update(view: View) -> Redirect:
     """Send the run an update, and wait a little for its answer."""
-    payload = read_json_field(view.form.get("payload", ""), "the payload")
+    payload = decode(view.form.get("payload", ""), "the payload")
     name = view.form.get("name", "").strip()
     handle = view.client.handle(view.run_id)
     await handle.update(name, payload, timeout=10, update_id=view.form.get("id") or None)
@@ -125,7 +115,7 @@ def _values(view: View, approval: OpenApproval) -> dict[str, object] | None:
             if text or each.required:
                 given[each.name] = text
         elif text.strip():
-            given[each.name] = read_json_field(text, each.label or each.name)
+            given[each.name] = decode(text, each.label or each.name)
     return given or None
 
 
@@ -177,10 +167,10 @@ async def fork(view: View) -> Redirect:
     run = (await view.reader.runs.get(view.run_id)).record
     text = view.form.get("input", "")
     if text.strip():
-        value = read_json_field(text, "the input")
+        value = decode(text, "the input")
         if run.input is None or value != msgspec.json.decode(run.input):
             options["input"] = value
-    results = read_json_field(view.form.get("results", ""), "the results")
+    results = decode(view.form.get("results", ""), "the results")
     if results is not None:
         if not isinstance(results, dict):
             raise Problem(422, "invalid-input", "results are an object: results by key")

@@ -34,6 +34,12 @@ logger = logging.getLogger("holdfast.server")
 PLACES: Final = (
     ("/", "Overview"),
     ("/runs", "Runs"),
+    ("/approvals", "Approvals"),
+    ("/workflows", "Workflows"),
+    ("/schedules", "Schedules"),
+    ("/queues", "Queues"),
+    ("/workers", "Workers"),
+    ("/doctor", "Doctor"),
 )
 
 

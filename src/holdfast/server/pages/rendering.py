@@ -161,7 +161,6 @@ def _make() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        extensions=["jinja2.ext.do"],
     )
     made.filters.update(_FILTERS)
     made.globals.update(_GLOBALS)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.server.pages import actions, overview, run, runs
+from holdfast.server.pages import (
+    actions,
+    approvals,
+    bulk,
+    doctor,
+    overview,
+    run,
+    runs,
+    schedules,
+    serving,
+    workflows,
+)
 from holdfast.server.pages.view import Row
 
 TABLE: Final[tuple[Row, ...]] = (
@@ -19,4 +30,22 @@ TABLE: Final[tuple[Row, ...]] = (
         Row("POST", f"/runs/{{run}}/do/{name}", level, do)
         for name, (level, do) in actions.DO.items()
     ),
+    Row("GET", "/bulk", "write", bulk.bulk_page),
+    Row("POST", "/bulk", "write", bulk.start),
+    Row("GET", "/bulk/{job}", "write", bulk.job_page),
+    Row("POST", "/bulk/{job}/stop", "write", bulk.stop),
+    Row("GET", "/approvals", "read", approvals.inbox),
+    Row("GET", "/workflows", "read", workflows.workflows_page),
+    Row("GET", "/workflow", "read", workflows.workflow_page),
+    Row("POST", "/workflows/start", "write", workflows.start),
+    Row("POST", "/workflows/pause", "admin", workflows.pause),
+    Row("POST", "/workflows/resume", "admin", workflows.resume),
+    Row("GET", "/schedules", "read", schedules.schedules_page),
+    Row("GET", "/schedule", "read", schedules.schedule_page),
+    Row("POST", "/schedules/do/{do}", "write", schedules.change),
+    Row("GET", "/queues", "read", serving.queues_page),
+    Row("POST", "/queues/pause", "admin", serving.pause_queue),
+    Row("POST", "/queues/resume", "admin", serving.resume_queue),
+    Row("GET", "/workers", "read", serving.workers_page),
+    Row("GET", "/doctor", "read", doctor.doctor),
 )

@@ -1,0 +1,196 @@
+"""Change many runs: first they are counted, then the number is typed, then it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from holdfast.client import Client
+from holdfast.client.bulk import BulkOutcome
+from holdfast.client.filters import RunFilters
+from holdfast.ids import uuid7
+from holdfast.server.access import Level
+from holdfast.server.pages.forms import decode
+from holdfast.server.pages.runs import read_filters, read_search
+from holdfast.server.pages.view import Page, Redirect, View
+from holdfast.server.problems import Problem, problem_of
+from holdfast.server.site import Site
+
+logger = logging.getLogger("holdfast.server")
+
+_COUNT_SECONDS: Final = 15.0
+_KEPT: Final = 50  # jobs that have ended and can still be looked at
+_LEVELS: Final[dict[str, Level]] = {
+    "retry": "write",
+    "cancel": "write",
+    "pause": "write",
+    "resume": "write",
+    "signal": "write",
+    "terminate": "admin",
+}
+
+Progress = Callable[[BulkOutcome], None]
+
+
+class Job:
+    """A change to many runs that is under way in this process, or has ended."""
+
+    def __init__(self, number: str, do: str, work: Callable[[Progress], Awaitable[BulkOutcome]]):
+        self.number, self.do = number, do
+        self.outcome = BulkOutcome()
+        self.state, self.error = "running", ""
+        self._work = work
+        self.task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            self.outcome = await self._work(self._advance)
+            self.state = "completed"
+        except asyncio.CancelledError:
+            self.state = "cancelled"
+        except Exception as error:
+            self.state, self.error = "failed", problem_of(error).detail
+
+    def _advance(self, outcome: BulkOutcome) -> None:
+        self.outcome = outcome
+
+    def stop(self) -> None:
+        """End it. What it changed stays changed; the same again continues it."""
+        self.task.cancel()
+
+
+_jobs: WeakKeyDictionary[Site, dict[str, Job]] = WeakKeyDictionary()
+
+
+async def bulk_page(view: View) -> Page:
+    """Return what a change would change: a dry run."""
+    do, where = _read(view, view.param("do"))
+    counted, complete = BulkOutcome(), True
+
+    def advance(outcome: BulkOutcome) -> None:
+        nonlocal counted
+        counted = outcome
+
+    try:
+        async with asyncio.timeout(_COUNT_SECONDS):
+            await _change(view.reader, do, where, {}, advance, dry_run=True)
+    except TimeoutError:
+        complete = False
+    return Page(
+        template="bulk.html",
+        title="All matching",
+        place="/runs",
+        values={
+            "do": do,
+            "counted": counted,
+            "complete": complete,
+            "where": {name: value for name, value in where.items() if name != "input_contains"},
+            "inputs": where.get("input_contains"),
+            "query": view.request.url.query,
+            "job": str(uuid7()),
+        },
+    )
+
+
+async def start(view: View) -> Redirect:
+    """Begin the change, if the number of runs was typed."""
+    do, where = _read(view, view.form.get("do", ""))
+    count, typed = view.form.get("count", ""), view.form.get("typed", "").strip()
+    if typed.replace(",", "") != count:
+        raise Problem(
+            422, "invalid-input", f"type {count} to confirm: so many runs would be changed"
+        )
+    jobs, form = _jobs.setdefault(view.site, {}), dict(view.form)
+    number = form.get("job", "")
+    if number not in jobs:
+        client = view.client
+        payload = decode(form.get("payload", ""), "the payload")  # an error before anything is done
+
+        async def work(progress: Progress) -> BulkOutcome:
+            return await _change(client, do, where, form | {"_": payload}, progress)
+
+        while len(jobs) >= _KEPT:
+            ended = next((each for each, job in jobs.items() if job.task.done()), None)
+            if ended is None:
+                raise Problem(503, "busy", f"{_KEPT} changes are under way: wait for one")
+            del jobs[ended]
+        jobs[number] = Job(number, do, work)
+    return Redirect(f"/bulk/{number}")
+
+
+async def job_page(view: View) -> Page:
+    """Return how far a change is."""
+    return Page(
+        template="job.html",
+        title="All matching",
+        place="/runs",
+        parts={"job": "parts/job.html"},
+        values={"job": _find(view)},
+        seconds=0.5,
+    )
+
+
+async def stop(view: View) -> Redirect:
+    """End a change that is under way."""
+    job = _find(view)
+    job.stop()
+    await asyncio.wait([job.task])
+    return Redirect(f"/bulk/{job.number}")
+
+
+def _find(view: View) -> Job:
+    job = _jobs.get(view.site, {}).get(str(view.request.path_params["job"]))
+    if job is None:
+        raise Problem(404, "not-found", "this server does not know the change: begin it again")
+    return job
+
+
+def _read(view: View, do: str) -> tuple[str, RunFilters]:
+    """Return what is to be done, and to which runs. Raises Problem 400 or 403."""
+    level = _LEVELS.get(do)
+    if level is None:
+        raise Problem(400, "bad-parameter", f"do is one of {', '.join(_LEVELS)}")
+    if not view.may(level):
+        raise Problem(403, "forbidden", f"this needs the level {level}")
+    direct, text = read_search(view)
+    if direct is not None:
+        raise Problem(400, "bad-parameter", f"{direct!r} names one run: open its page")
+    return do, read_filters(view, text)
+
+
+async def _change(
+    client: Client,
+    do: str,
+    where: RunFilters,
+    form: dict[str, object],
+    progress: Progress,
+    *,
+    dry_run: bool = False,
+) -> BulkOutcome:
+    runs = client.runs
+    reason = str(form.get("reason", "")).strip() or None
+    match do:
+        case "retry":
+            return await runs.retry_all(where, dry_run=dry_run, progress=progress)
+        case "resume":
+            return await runs.resume_all(where, dry_run=dry_run, progress=progress)
+        case "cancel":
+            return await runs.cancel_all(where, reason=reason, dry_run=dry_run, progress=progress)
+        case "pause":
+            return await runs.pause_all(where, reason=reason, dry_run=dry_run, progress=progress)
+        case "signal":
+            return await runs.signal_all(
+                where,
+                str(form.get("name") or "signal"),
+                form.get("_"),
+                signal_id=str(form.get("job") or "") or None,
+                dry_run=dry_run,
+                progress=progress,
+            )
+        case _:
+            return await runs.terminate_all(
+                where, reason=reason, dry_run=dry_run, progress=progress
+            )

@@ -1,0 +1,137 @@
+"""Forms made from JSON schemas: a field for each property, and JSON for what has no field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias, cast
+
+import msgspec
+
+from holdfast.definitions.app import App
+from holdfast.errors import UnknownWorkflow
+from holdfast.server.problems import Problem
+
+Kind: TypeAlias = Literal["text", "number", "boolean", "choice", "json"]
+Schema: TypeAlias = Mapping[str, object]
+
+_KINDS: Final[Mapping[str, Kind]] = {
+    "string": "text",
+    "number": "number",
+    "integer": "number",
+    "boolean": "boolean",
+}
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a form. `choices` are JSON texts; `text` is what stands there at first."""
+
+    name: str
+    kind: Kind
+    required: bool
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    hint: str = ""
+
+
+def input_schema(app: App | None, name: str) -> Schema | None:
+    """Return the JSON schema of a workflow's input, None if the code is not known here."""
+    if app is None:
+        return None
+    its_app, _, plain = name.rpartition("/")
+    if its_app not in ("", app.name):
+        return None
+    try:
+        return msgspec.json.schema(app.startable(plain).input_annotation)
+    except (UnknownWorkflow, TypeError, RuntimeError):  # a type that has no schema
+        return None
+
+
+def describe(app: App | None, name: str) -> str:
+    """Return what the code says of a workflow, empty if it is not known."""
+    if app is None:
+        return ""
+    try:
+        found = app.startable(name.rpartition("/")[2])
+    except UnknownWorkflow:
+        return ""
+    fn = getattr(found, "fn", None) or getattr(found, "__wrapped__", None)
+    return (getattr(fn, "__doc__", None) or "").strip().partition("\n\n")[0]
+
+
+def read_fields(schema: Schema | None) -> list[Field] | None:
+    """Return the fields for an input, None if it is to be written as JSON."""
+    if schema is None:
+        return None
+    definitions = cast("Mapping[str, Schema]", schema.get("$defs", {}))
+    top = _resolve(schema, definitions)
+    properties = top.get("properties")
+    if not isinstance(properties, dict) or not properties:
+        return None
+    required = cast("list[str]", top.get("required", []))
+    found = cast("Mapping[str, Schema]", properties)
+    return [_field(name, each, name in required, definitions) for name, each in found.items()]
+
+
+def example(schema: Schema | None) -> str:
+    """Return JSON text to begin with, for an input without fields."""
+    if schema is None:
+        return "null"
+    top = _resolve(schema, cast("Mapping[str, Schema]", schema.get("$defs", {})))
+    by_type = {"object": "{}", "array": "[]", "string": '""', "integer": "0", "number": "0"}
+    return by_type.get(str(top.get("type")), "null")
+
+
+def read_values(fields: list[Field], form: Mapping[str, str]) -> dict[str, object]:
+    """Return what was filled in. Raises Problem 422 for what cannot be read."""
+    found: dict[str, object] = {}
+    for each in fields:
+        text = form.get(f"f.{each.name}", "")
+        if each.kind == "text":
+            if text or each.required:
+                found[each.name] = text
+        elif text.strip():
+            found[each.name] = decode(text, each.name)
+        elif each.required:
+            raise Problem(422, "invalid-input", f"{each.name} is required")
+    return found
+
+
+def decode(text: str, name: str) -> object:
+    """Return the value of a field that holds JSON, None if it is empty. Raises Problem 422."""
+    if not text.strip():
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        told = f"{name} is not JSON: {error}. Texts stand in double quotes."
+        raise Problem(422, "invalid-input", told, title="That is not JSON") from None
+
+
+def _resolve(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        return definitions.get(reference.rpartition("/")[2], {})
+    return schema
+
+
+def _field(name: str, schema: Schema, required: bool, definitions: Mapping[str, Schema]) -> Field:
+    resolved = _resolve(schema, definitions)
+    kind: Kind = _KINDS.get(str(resolved.get("type")), "json")
+    choices = tuple(
+        msgspec.json.encode(each).decode()
+        for each in cast("list[object]", resolved.get("enum", []))
+    )
+    default = schema.get("default", resolved.get("default"))
+    text = "" if default is None else msgspec.json.encode(default).decode()
+    if kind == "text" and isinstance(default, str) and not choices:
+        text = default
+    kind = "choice" if choices else kind
+    hint = str(resolved.get("description") or "") or ("as JSON" if kind == "json" else "")
+    return Field(
+        name=name,
+        kind=kind,
+        required=required,
+        text=text,
+        choices=choices,
+        hint=hint,
+    )

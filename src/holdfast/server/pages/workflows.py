@@ -1,0 +1,114 @@
+"""Workflows and flows: who serves them, and the form that starts a run."""
+
+from __future__ import annotations
+
+from holdfast.client.starting import StartOptions
+from holdfast.ids import uuid7
+from holdfast.insight.serving import Served, read_served
+from holdfast.server.pages.forms import (
+    decode,
+    describe,
+    example,
+    input_schema,
+    read_fields,
+    read_values,
+)
+from holdfast.server.pages.run import parse_uuid
+from holdfast.server.pages.runs import line
+from holdfast.server.pages.view import Page, Redirect, View
+from holdfast.server.problems import Problem
+
+
+async def workflows_page(view: View) -> Page:
+    """Return the workflows that a worker has or had, or that a pause or a task names."""
+    served = {each.name: each for each in await read_served(view.store, "workflow")}
+    former = [
+        f"{each.app}/{name}" for each in await view.store.list_apps() for name in each.workflows
+    ]
+    names = sorted({*served, *former})
+    return Page(
+        template="workflows.html",
+        title="Workflows",
+        place="/workflows",
+        parts={"all": "parts/workflows.html"},
+        values={"served": [(name, served.get(name)) for name in names]},
+    )
+
+
+async def workflow_page(view: View) -> Page:
+    """Return one workflow with its newest runs and the form that starts one."""
+    name = _name(view.param("name"))
+    found = [each for each in await read_served(view.store, "workflow") if each.name == name]
+    served: Served | None = found[0] if found else None
+    now = await view.store.now()
+    newest = await view.reader.runs.list(names=name, limit=10) if await _known(view, name) else None
+    schema = input_schema(view.site.app, name)
+    return Page(
+        template="workflow.html",
+        title=name,
+        place="/workflows",
+        values={
+            "name": name,
+            "served": served,
+            "about": describe(view.site.app, name),
+            "fields": read_fields(schema),
+            "example": example(schema),
+            "new_run_id": uuid7(),
+            "lines": [] if newest is None else [line(each.record, now) for each in newest.runs],
+            "searched": None,
+            "kept": {"q": "", "state": "", "workflow": name, "queue": "", "since": ""},
+        },
+    )
+
+
+async def start(view: View) -> Redirect:
+    """Start a run. The form has the run's id: sent twice, it starts one."""
+    name = _name(view.form.get("name", ""))
+    fields = read_fields(input_schema(view.site.app, name))
+    if fields is None or "input" in view.form:
+        value = decode(view.form.get("input", ""), "the input")
+    else:
+        value = read_values(fields, view.form)
+    options = _options(view)
+    handle = await view.client.start(name, value, **options)
+    return Redirect(f"/runs/{handle.run_id}?done=start")
+
+
+async def pause(view: View) -> Redirect:
+    """Pause a workflow: no worker continues its runs."""
+    reason = view.form.get("reason", "").strip() or None
+    await view.client.workflows.pause(_name(view.form.get("name", "")), reason)
+    return Redirect("/workflows")
+
+
+async def resume(view: View) -> Redirect:
+    """Let a paused workflow continue."""
+    await view.client.workflows.resume(_name(view.form.get("name", "")))
+    return Redirect("/workflows")
+
+
+def _options(view: View) -> StartOptions:
+    options: StartOptions = {}
+    if key := view.form.get("key", "").strip():
+        options["key"] = key
+    else:
+        options["run_id"] = parse_uuid(view.form.get("run_id", ""))
+    if queue := view.form.get("queue", "").strip():
+        options["queue"] = queue
+    if delay := view.form.get("delay", "").strip():
+        options["delay"] = delay
+    return options
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise Problem(400, "bad-parameter", "name a workflow")
+    return text.strip()
+
+
+async def _known(view: View, name: str) -> bool:
+    return any(
+        name == f"{each.app}/{one}"
+        for each in await view.store.list_apps()
+        for one in each.workflows
+    ) or any(each.name == name for each in await read_served(view.store, "workflow"))
