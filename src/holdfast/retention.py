@@ -39,6 +39,23 @@ def kept_seconds(wish: Duration | None, default: float | None) -> float:
     return most if length is None else min(length, most)
 
 
+def shortened(wish: float | None) -> str | None:
+    """Say that a run is not kept as long as it is to be; None if it is.
+
+    Raises ConfigurationError as `max_retention_seconds` does.
+
+    >>> shortened(90 * 86_400), shortened(900 * 86_400)
+    (None, 'runs are kept for 365 days at most (HOLDFAST_MAX_RETENTION_DAYS), not for 900')
+    """
+    most = max_retention_seconds()
+    if wish is None or wish <= most:
+        return None
+    return (
+        f"runs are kept for {most / 86_400:g} days at most ({MAX_RETENTION_VARIABLE}), not for "
+        f"{wish / 86_400:g}"
+    )
+
+
 def max_retention_seconds() -> float:
     """Return the longest retention: that of $HOLDFAST_MAX_RETENTION_DAYS, or 365 days.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import psycopg
+import pytest
 
 from holdfast import App, Client, Context, SyncClient, sweep
+from holdfast.errors import PayloadLocked
 from holdfast.payloads import AesGcm, Zlib
 from tests.cli.conftest import CommandLine
 
@@ -117,3 +119,20 @@ def test_a_limit_with_a_key_is_refused_where_inputs_are_encoded(cli: CommandLine
     refused = cli(*limit, "--concurrency", "1", "--key", "input.card", code=2)
     assert "inputs that are encoded by a payload_codec" in refused.stderr
     cli(*limit, "--concurrency", "1")
+
+
+def test_a_key_that_does_not_fit_its_id_is_named(cli: CommandLine) -> None:
+    """A stuck run says what is wrong: its reader has a key of this name."""
+    KEYS["same"] = AesGcm.new_key()
+    right = bank("same")
+    KEYS["same"] = AesGcm.new_key()
+    wrong, none = bank("same"), bank("k1")
+    with SyncClient(cli.url, app=right) as client:
+        run_id = str(client.start("wait", SECRET).run_id)
+    asyncio.run(sweep(wrong, cli.url))
+    why = cli("runs", "why", run_id).stdout
+    assert "the key that this program has as same does not fit" in why
+    with SyncClient(cli.url, app=none) as client:
+        run = client.runs.get(run_id)
+        with pytest.raises(PayloadLocked, match="this program has no key same, only k1"):
+            _ = run.input

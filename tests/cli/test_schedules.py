@@ -135,6 +135,20 @@ def test_a_deleted_schedule_is_gone(cli: CommandLine) -> None:
     cli("schedules", "show", "nightly", code=exits.NOT_FOUND)
 
 
+def test_inputs_are_checked_and_retentions_that_are_too_long_are_told(cli: CommandLine) -> None:
+    app = ("--app", SAMPLE)
+    wrong = cli("schedules", "create", "n", "double", '"x"', "--every", "1h", *app, code=2)
+    assert "Expected `int`" in wrong.stderr
+    long = cli("schedules", "create", "n", "double", "1", "--every", "1h", "--retention", "900d")
+    assert "runs are kept for 365 days at most" in long.stderr
+    wrong = cli("schedules", "update", "n", "--input", '"x"', *app, code=2)
+    assert "Expected `int`" in wrong.stderr
+    cli("schedules", "update", "n", "--input", "2", *app)
+    started = cli("start", "sample/double", "1", "--retention", "900d")
+    assert "(HOLDFAST_MAX_RETENTION_DAYS), not for 900" in started.stderr
+    assert "runs are kept" not in cli("start", "sample/double", "1", "--retention", "90d").stderr
+
+
 def test_a_large_backfill_is_confirmed_and_can_be_cancelled(cli: CommandLine) -> None:
     make(cli)
     asked = ("schedules", "backfill", "nightly", "2020-01-01", "2026-01-01")

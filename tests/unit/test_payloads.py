@@ -56,12 +56,19 @@ def test_envelopes_inside_of_other_values_are_opened() -> None:
     assert AES.open('{"n" : 1e300}') == '{"n" : 1e300}'
 
 
+def stays_closed(payloads: Payloads, sealed: str) -> bool:
+    """Return True if an envelope is as it was, but for the reason why it is not opened."""
+    opened = json.loads(payloads.open(sealed))
+    opened.pop("holdfast:reason", None)
+    return bool(opened == json.loads(sealed))
+
+
 def test_keys_are_changed_one_after_the_other() -> None:
     old, new = Payloads(AesGcm({"k1": KEY})), Payloads(AesGcm({"k2": OTHER, "k1": KEY}))
     assert new.open(old.seal('"x"')) == '"x"'
     assert seal_label(new.seal('"x"')) == "encrypted with key k2"
     sealed = new.seal('"x"')
-    assert old.open(sealed) == sealed  # it stays closed
+    assert stays_closed(old, sealed)
     with pytest.raises(PayloadLocked, match="a value is encrypted with key k2"):
         decoder(str)(sealed)
 
@@ -71,7 +78,7 @@ def test_keys_are_changed_one_after_the_other() -> None:
 )
 def test_the_wrong_key_opens_nothing(payloads: Payloads) -> None:
     sealed = AES.seal('"x"')
-    assert payloads.open(sealed) == sealed
+    assert stays_closed(payloads, sealed)
     with pytest.raises(PayloadLocked):
         check_open([payloads.open(sealed)])
 
@@ -80,7 +87,7 @@ def test_data_that_was_changed_is_not_opened() -> None:
     envelope = json.loads(AES.seal('"x"'))
     envelope["data"] = envelope["data"][:-6] + "AAAAA="
     changed = json.dumps(envelope, separators=(",", ":"))
-    assert AES.open(changed) == changed
+    assert stays_closed(AES, changed)
 
 
 def test_a_bomb_is_not_expanded() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import msgspec
+
 from holdfast.codec._references import describe_reference
 
 ENVELOPE: Final = '{"holdfast:codec":'
@@ -16,6 +18,7 @@ ENVELOPE: Final = '{"holdfast:codec":'
 # would be escaped.
 MARK: Final = '"holdfast:codec":'
 MARK_BYTES: Final = MARK.encode()
+_reason = re.compile(r'"holdfast:reason":("(?:[^"\\]|\\.)*")')
 _stages = re.compile(r'"holdfast:codec":"([^"]*)"')
 
 
@@ -41,11 +44,22 @@ def seal_label(text: str | bytes) -> str:
     return f"encrypted with key {', '.join(keys)}" if keys else f"encoded with {stages or '?'}"
 
 
+def with_reason(data: bytes, reason: str) -> bytes:
+    """Return an envelope that says why it could not be opened.
+
+    >>> with_reason(b'{"holdfast:codec":"a","data":""}', "the key is another one")
+    b'{"holdfast:codec":"a","data":"","holdfast:reason":"the key is another one"}'
+    """
+    return data.rstrip()[:-1] + b',"holdfast:reason":' + msgspec.json.encode(reason) + b"}"
+
+
 def locked_message(text: str | bytes) -> str:
     """Say why the first encoded payload in JSON text cannot be used, and the way out."""
     label = seal_label(text)
     known = text if isinstance(text, str) else text.decode()
     if '"holdfast:codec":"object/1"' not in known:
+        if (reason := _reason.search(known)) is not None:
+            return f"a value is {label}, and cannot be opened: {msgspec.json.decode(reason[1])}"
         return (
             f"a value is {label}, and this program cannot open it: give its App or its Client the "
             "payload_codec that has written the value"

@@ -53,12 +53,15 @@ class AesGcm:
         cipher = self._ciphers.get(key_id or "")
         if cipher is None or key_id is None:
             known = ", ".join(self._ciphers)
-            raise PayloadError(f"there is no key {key_id} here; known are {known}")
+            raise PayloadError(
+                f"this program has no key {key_id}, only {known}: give its AesGcm that key, too"
+            )
         try:
             return cipher.decrypt(data[:_NONCE], data[_NONCE:], _bound(key_id))
         except (InvalidTag, ValueError):
             raise PayloadError(
-                f"key {key_id} does not open it: the key is another one, or the data was changed"
+                f"the key that this program has as {key_id} does not fit: the value was encrypted "
+                "with another key of this id, or was changed since"
             ) from None
 
 

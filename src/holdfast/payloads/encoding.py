@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed
+from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed, with_reason
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.payloads.large import LargePayloads
 
@@ -214,7 +214,9 @@ class Payloads:
                 name, _, key_id = stage.partition(":")
                 text = self._by_name[name].decode(text, key_id or None)
             msgspec.json.decode(text)
-        except (PayloadError, KeyError, ValueError, msgspec.MsgspecError):
+        except PayloadError as error:
+            return with_reason(data, str(error))
+        except (KeyError, ValueError, msgspec.MsgspecError):
             return data
         return text
 

@@ -94,16 +94,11 @@ def create(
     JSON, @FILE, or - for stdin; the default is null. With --app, it is checked against the type
     that the workflow declares. Exit code 1 if there is a schedule of this name.
     """
-    from holdfast.cli.render.console import decoded
-
     settings, options = settings_of(context), _given(given)
     text = read_json(input, "input")
     app = _load(app_reference)
-    if app is None:
-        payload: object = decoded(text)
-    else:
-        known = app.startable(workflow.removeprefix(f"{app.name}/"), options.get("version"))
-        payload = known.decode_input(text)
+    named = workflow if app is None else workflow.removeprefix(f"{app.name}/")
+    payload = _checked(app, named, options.get("version"), text)
 
     async def work(link: Link) -> tuple[ScheduleInfo, int]:
         made = await link.client.schedules.create(
@@ -140,27 +135,41 @@ def update(
     `--start none`, `--end none` and `--note none` take these away. A change of a schedule that an
     app has in its code holds until the code changes it. Exit code 4 if there is no such schedule.
     """
-    from holdfast.cli.render.console import decoded
-
     settings, options = settings_of(context), _given(given)
     for each in ("start", "end", "note"):
         if options.get(each) == _NONE:
             options[each] = None
-    if input is not None:
-        options["input"] = decoded(read_json(input, "input"))
-    if cron is None and not options:
+    text = None if input is None else read_json(input, "input")
+    if cron is None and text is None and not options:
         raise click.UsageError("give what is to be changed")
+    app = _load(app_reference)
 
     async def work(link: Link) -> tuple[ScheduleInfo, int]:
+        if text is not None:
+            target = (await link.client.schedules.get(name)).record.target
+            of, _, workflow = target.name.rpartition("/")
+            known = app is not None and of == app.name
+            options["input"] = _checked(app if known else None, workflow, target.version, text)
         changed = await link.client.schedules.update(name, cron, **options)
         return changed, await link.store.now()
 
-    _run(settings, work, _load(app_reference))
+    _run(settings, work, app)
+
+
+def _checked(app: App | None, workflow: str, version: int | None, text: str) -> object:
+    """Return an input, checked against the type that an app's workflow declares for it."""
+    from holdfast.cli.render.console import decoded
+
+    return decoded(text) if app is None else app.startable(workflow, version).decode_input(text)
 
 
 def _given(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, by the names that the client has for them."""
+    from holdfast.retention import shortened
+
     found = {name: each for name, each in given.items() if each not in (None, ())}
+    if (told := shortened(found.get("retention"))) is not None:
+        click.echo(told, err=True)
     if "workflow_version" in found:
         found["version"] = found.pop("workflow_version")
     return found

@@ -98,6 +98,7 @@ def start(
     ended.
     """
     from holdfast.cli.connecting import with_link
+    from holdfast.retention import shortened
 
     settings = settings_of(context)
     payload = read_json(input, "input")
@@ -114,6 +115,8 @@ def start(
     }
     options = cast("StartOptions", {name: each for name, each in given.items() if each is not None})
     app, value = _checked(app_reference, workflow, workflow_version, payload)
+    if (told := shortened(retention)) is not None:
+        click.echo(told, err=True)
 
     async def work(link: Link) -> int:
         handle = await link.client.start(workflow, value, **options)
