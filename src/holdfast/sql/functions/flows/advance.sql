@@ -415,8 +415,8 @@ begin
         ) as n
         left join lateral (
             select e.idx from holdfast.events e
-            where e.run_id = n.run_id order by e.idx desc limit 1
-        ) as l on n.number = 1
+            where n.number = 1 and e.run_id = n.run_id order by e.idx desc limit 1
+        ) as l on true
     ) as u
     order by u.run_id, u.number;
 end $$;

@@ -31,7 +31,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
-    v_room int := holdfast._room(p_taker);
+    v_room int := case when p_taker.room > 0 then holdfast._room(p_taker) else 0 end;
 begin
     with ready as materialized (
         select u.run_id, u.handler, u.step_slug, coalesce(s.queue, t.queue) as queue, t.priority,
@@ -89,7 +89,7 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
-    v_room int := holdfast._room(p_taker);
+    v_room int := case when p_taker.room > 0 then holdfast._room(p_taker) else 0 end;
 begin
     with ready as materialized (
         select u.run_id, u.handler, u.step_slug, u.elements as count, u.place, d.dep_slug,

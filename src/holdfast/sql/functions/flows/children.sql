@@ -105,28 +105,28 @@ begin
         where t.kind = 'flow');
 end $$;
 
--- Return true if a run is a step of one of these runs of flows. Locks nothing. Called by
--- _lock_flows.
-create or replace function holdfast._have_child_steps(p_run_ids uuid[]) returns boolean
+-- Return true if one of these runs of flows has a parent, or a step that is a run. Locks nothing.
+-- Called by _lock_flows.
+create or replace function holdfast._are_nested(p_run_ids uuid[]) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
+declare
+    v_turns record;
 begin
-    return exists (
-        select from (
-            select distinct t.handler
-            from unnest(p_run_ids) as u (run_id)
-            cross join lateral (
-                select t.handler from holdfast.tasks t
-                where t.run_id = u.run_id and t.key = '' limit 1
-            ) as t
-        ) as h
-        cross join lateral (
-            select s.step_slug from holdfast.steps s
-            where s.handler = h.handler and s.runs is not null limit 1
-        ) as s);
+    select bool_or(t.parent_run_id is not null) as have_parents,
+        array_agg(distinct t.handler) as handlers
+    into v_turns
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select t.parent_run_id, t.handler from holdfast.tasks t
+        where t.run_id = u.run_id and t.key = '' limit 1
+    ) as t;
+    return coalesce(v_turns.have_parents, false) or exists (
+        select from holdfast.steps s
+        where s.handler = any (v_turns.handlers) and s.runs is not null);
 end $$;
 
 -- Start the runs that are steps, or elements of maps, for tasks that are still there: one for each

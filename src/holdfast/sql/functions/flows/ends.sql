@@ -7,13 +7,11 @@ create or replace function holdfast._lock_flows(p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-    v_told uuid[] := holdfast._parents(p_run_ids);
 begin
-    if cardinality(v_told) = 0 and not holdfast._have_child_steps(p_run_ids) then
-        perform holdfast._lock_turns(p_run_ids);
+    if holdfast._are_nested(p_run_ids) then
+        perform holdfast._lock_family(p_run_ids || holdfast._parents(p_run_ids), '{}');
     else
-        perform holdfast._lock_family(p_run_ids || v_told, '{}');
+        perform holdfast._lock_turns(p_run_ids);
     end if;
 end $$;
 
