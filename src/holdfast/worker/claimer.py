@@ -19,6 +19,7 @@ AHEAD_SECONDS: Final = 0.010  # claim tasks so long before they are due; the tur
 STICKY_SECONDS: Final = 0.1  # a run is left this long to the worker that has it in its cache
 _FIRST_POLL_SECONDS: Final = 0.25
 _GATHER_SECONDS: Final = 0.002  # with little room, wait this long for more
+_BUSY_TASKS: Final = 50  # so many short tasks keep a worker busy for longer than that
 _LAST_CLAIM_SECONDS: Final = 5.0  # a stop waits this long for a claim under way
 
 
@@ -86,7 +87,7 @@ class Claimer:
         self._deadline_at, self._claimable = deadline_at, claimable
         self.room = Room(concurrency)
         self.room.freed = self._room_freed
-        self._enough = max(1, concurrency // 4)
+        self._enough = _enough(concurrency)
         self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
         # Seconds to the next poll. The first poll is soon: no notification told this worker of runs
         # that were started before it listened.
@@ -273,3 +274,13 @@ class Claimer:
                 return
             finally:
                 self._waits = False
+
+
+def _enough(concurrency: int) -> int:
+    """Return from how much room on a worker claims at once while there is a backlog.
+
+    A claim of many tasks costs the database less for each of them. The tasks that the worker holds
+    meanwhile are its work until the next ones come.
+    """
+    half = concurrency // 2
+    return half if half >= _BUSY_TASKS else max(1, half // 2)
