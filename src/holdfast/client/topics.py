@@ -15,6 +15,7 @@ from holdfast.client.submitting import prepare_start
 from holdfast.codec import encode
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError
+from holdfast.names import check_queue_name
 from holdfast.patterns import check_pattern, check_topic
 from holdfast.texts import check_id
 from holdfast.types import (
@@ -24,6 +25,7 @@ from holdfast.types import (
     NewEvent,
     NewSubscription,
     Published,
+    QueueTarget,
     RunTarget,
     SubscriptionKind,
     UrlTarget,
@@ -94,7 +96,7 @@ class Topics:
         allow_inner: bool = False,
         **options: Unpack[RunsOfSchedule],
     ) -> int:
-        """Send each event of a topic that fits to a workflow or to a URL; return an id.
+        """Send each event of a topic that fits to a workflow, a queue or a URL; return an id.
 
         ```python
         subscription = await client.topics.subscribe("invoices.*.paid", workflow=checkout)
@@ -106,29 +108,34 @@ class Topics:
         subscription: its other values change.
 
         For a `workflow`, each event starts a run; the payload is its input, and `options` are those
-        of the run. For a `url`, workers send signed requests (see `holdfast.webhooks`): an answer
-        of 200 to 299 within 10 s is success; else they try again after 10, 30, 60 and 300 s, then
-        the delivery is dead (see `deliveries`). The `secret` signs, and nothing shows it;
+        of the run. With `queue` and no workflow, each event is sent to a message queue, of a FIFO
+        queue with the topic as the group. For a `url`, workers send signed requests (see
+        `holdfast.webhooks`): an answer of 200 to 299 within 10 s is success; else they try again
+        after 10, 30, 60 and 300 s, then the delivery is dead (see `deliveries`). The `secret`
+        signs, and nothing shows it;
         `holdfast.webhooks.new_secret` draws one. Inner addresses are refused unless `allow_inner`.
 
         Raises InvalidName for a pattern that cannot be, ConfigurationError for a URL or a secret
         that cannot be, and what `start` raises for a workflow and its options.
         """
         check_pattern(pattern)
-        if (workflow is None) == (url is None):
+        if url is None and (secret is not None or allow_inner):
+            raise TypeError("secret and allow_inner are options of a url")
+        queue = options.get("queue")
+        if workflow is not None and url is None:
+            target: EventTarget = await self._runs(workflow, options)
+        elif workflow is not None or (url is None) == (queue is None):
             raise ConfigurationError(
-                "a subscription is of a workflow or of a url: give one of them"
+                "a subscription is of a workflow, of a queue or of a url: give one of them"
             )
-        if workflow is None:
-            if options:
-                raise TypeError(f"unexpected option for a url: {', '.join(sorted(options))}")
-            target: EventTarget = UrlTarget(
-                url=check_url(url or ""), secret=check_secret(secret), allow_inner=allow_inner
-            )
+        elif options.keys() - {"queue"}:
+            raise TypeError(f"{', '.join(sorted(options))}: these are options of a workflow")
+        elif url is None:
+            target = QueueTarget(queue=check_queue_name(queue or ""))
         else:
-            if secret is not None or allow_inner:
-                raise TypeError("secret and allow_inner are options of a url")
-            target = await self._runs(workflow, options)
+            target = UrlTarget(
+                url=check_url(url), secret=check_secret(secret), allow_inner=allow_inner
+            )
         text = None if match is None else encode(match)
         new = NewSubscription(pattern=pattern, target=target, match=text)
         subscription_id, _ = await persist(lambda: self._session.store.subscribe(new))

@@ -68,7 +68,7 @@ class SyncTopics(SyncGroup[Topics]):
         allow_inner: bool = False,
         **options: Unpack[RunsOfSchedule],
     ) -> int:
-        """Send each event of a topic that fits to a workflow or to a URL; return an id.
+        """Send each event of a topic that fits to a workflow, a queue or a URL; return an id.
 
         ```python
         subscription = client.topics.subscribe("invoices.*.paid", workflow=checkout)
@@ -80,9 +80,11 @@ class SyncTopics(SyncGroup[Topics]):
         subscription: its other values change.
 
         For a `workflow`, each event starts a run; the payload is its input, and `options` are those
-        of the run. For a `url`, workers send signed requests (see `holdfast.webhooks`): an answer
-        of 200 to 299 within 10 s is success; else they try again after 10, 30, 60 and 300 s, then
-        the delivery is dead (see `deliveries`). The `secret` signs, and nothing shows it;
+        of the run. With `queue` and no workflow, each event is sent to a message queue, of a FIFO
+        queue with the topic as the group. For a `url`, workers send signed requests (see
+        `holdfast.webhooks`): an answer of 200 to 299 within 10 s is success; else they try again
+        after 10, 30, 60 and 300 s, then the delivery is dead (see `deliveries`). The `secret`
+        signs, and nothing shows it;
         `holdfast.webhooks.new_secret` draws one. Inner addresses are refused unless `allow_inner`.
 
         Raises InvalidName for a pattern that cannot be, ConfigurationError for a URL or a secret

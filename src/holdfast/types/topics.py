@@ -28,7 +28,13 @@ class UrlTarget(Value, frozen=True, kw_only=True, tag="url"):
         return f"UrlTarget(url={self.url!r}, allow_inner={self.allow_inner})"
 
 
-EventTarget: TypeAlias = RunTarget | UrlTarget
+class QueueTarget(Value, frozen=True, kw_only=True, tag="queue"):
+    """Events are sent to a message queue; in a FIFO queue, the topic is the group."""
+
+    queue: str
+
+
+EventTarget: TypeAlias = RunTarget | QueueTarget | UrlTarget
 
 
 class NewEvent(Value, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from clocks import Clock
 
-from holdfast.errors import InvalidInput, PayloadError
+from holdfast.errors import InvalidInput, PayloadError, UnknownQueue
 from holdfast.patterns import event_signal
 from holdfast.store.port import Store
 from holdfast.types import (
@@ -21,6 +21,9 @@ from holdfast.types import (
     NewSubscription,
     Notice,
     Published,
+    QueueSettings,
+    QueueTarget,
+    Receive,
     RunFilter,
     RunTarget,
     StartRules,
@@ -317,6 +320,39 @@ async def test_what_code_declares_holds_while_a_worker_declares_it(
     again = await store.declare_subscriptions("shop", [old, new])
     assert (list(again.added), list(again.resumed)) == ([], ["old"])
     assert (await publish(store, "old")).workflows == 1
+
+
+@pytest.mark.parametrize("payload", [{"n": 1}, {"n": "x" * 3_000}])
+async def test_an_event_is_sent_to_queues(store: Store, payload: Any) -> None:
+    """B14. Once to each queue, whatever number of its subscriptions fits."""
+    for settings in (
+        QueueSettings(name="plain"),
+        QueueSettings(name="fifo", fifo=True),
+        QueueSettings(name="filtered", has_filters=True),
+        QueueSettings(name="gone"),
+    ):
+        await store.create_queue(settings)
+        for pattern in ("#", "orders.#"):
+            target = QueueTarget(queue=settings.name)
+            await store.subscribe(NewSubscription(pattern=pattern, target=target))
+    await store.delete_queue("gone")
+    event = NewEvent(topic="orders.1", payload=json.dumps(payload), event_id="e-1")
+    published, notices = await store.publish(event)
+    assert (published.queues, published.workflows) == (3, 0)
+    names = ("fifo", "filtered", "plain")
+    assert sorted(notices, key=str) == [Notice(f"messages/{name}", name) for name in names]
+    for name in names:
+        received = await store.receive_messages(Receive(queue=name, limit=10))
+        [delivery] = received.deliveries
+        assert delivery.group == ("orders.1" if name == "fifo" else None)
+        [message] = delivery.messages
+        assert json.loads(message.payload) == payload
+        assert message.headers == {"holdfast-topic": "orders.1", "holdfast-event": "e-1"}
+    [shown, *_] = await store.list_subscriptions(kind="queue")
+    assert shown.target == QueueTarget(queue="plain")
+    never = NewSubscription(pattern="a", target=QueueTarget(queue="never"))
+    with pytest.raises(UnknownQueue):
+        await store.subscribe(never)
 
 
 async def test_a_payload_that_cannot_be_is_refused(store: Store) -> None:

@@ -83,10 +83,10 @@ class MemoryMessages(Part):
     ) -> tuple[list[int], list[Notice]]:
         """Send messages; see `MessageStore.send_messages`."""
         async with self._transaction() as (tables, now):
-            row = _queue(tables, queue)
+            row = find_queue(tables, queue)
             for message in messages:
                 check_message(row.settings, message)
-            ids = [_send(tables.queues, row, message, now) for message in messages]
+            ids = [send_message(tables.queues, row, message, now) for message in messages]
             return ids, [Notice(messages_topic(queue), queue)]
 
     async def receive_messages(self, receive: Receive) -> Received:
@@ -95,7 +95,7 @@ class MemoryMessages(Part):
         All that is due is found, also with `since`.
         """
         async with self._transaction() as (tables, now):
-            row = _queue(tables, receive.queue)
+            row = find_queue(tables, receive.queue)
             check_receive(row.settings, receive)
             acked = [_ack(row, delivery_id, None, now) for delivery_id in receive.acks]
             freed = row.settings.fifo and any(acked)
@@ -172,7 +172,7 @@ class MemoryMessages(Part):
     async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
         """Delete waiting messages; see `MessageStore.purge_messages`."""
         async with self._transaction() as (tables, _):
-            row = _queue(tables, queue)
+            row = find_queue(tables, queue)
             gone = list(row.waiting)[:limit]
             for message_id in gone:
                 del row.waiting[message_id]
@@ -199,14 +199,16 @@ def _complete(settings: QueueSettings) -> QueueSettings:
     return msgspec.structs.replace(settings, dead_letters=f"{settings.name}.dead")
 
 
-def _queue(tables: Tables, name: str) -> QueueRow:
+def find_queue(tables: Tables, name: str) -> QueueRow:
+    """Return a queue. Raises UnknownQueue."""
     row = tables.queues.rows.get(name)
     if row is None:
         raise UnknownQueue(f"there is no message queue '{name}': create it first")
     return row
 
 
-def _send(queues: QueueTable, row: QueueRow, new: NewMessage, now: int) -> int:
+def send_message(queues: QueueTable, row: QueueRow, new: NewMessage, now: int) -> int:
+    """Put a message into a queue; return its id."""
     message_id = queues.next_message_id()
     if new.dedup_id is not None:
         known = row.known.get(new.dedup_id)

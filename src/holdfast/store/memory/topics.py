@@ -17,20 +17,23 @@ from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.external import has_signal
+from holdfast.store.memory.messages import find_queue, send_message
 from holdfast.store.memory.payloads import check_json, check_run
 from holdfast.store.memory.rows import DeliveryRow, SubscriptionRow
 from holdfast.store.memory.starts import start_run
 from holdfast.store.memory.tables import Tables, distinct
-from holdfast.store.port import DELIVERIES_TOPIC, WORK_TOPIC
+from holdfast.store.port import DELIVERIES_TOPIC, WORK_TOPIC, messages_topic
 from holdfast.types import (
     DeclaredSubscriptions,
     Event,
     EventTarget,
     NewEvent,
+    NewMessage,
     NewRun,
     NewSubscription,
     Notice,
     Published,
+    QueueTarget,
     RunTarget,
     SubscriptionKind,
     SubscriptionRecord,
@@ -57,6 +60,8 @@ class MemoryTopics(Part):
     async def subscribe(self, new: NewSubscription) -> tuple[int, bool]:
         """Subscribe a target; see `TopicStore.subscribe`."""
         async with self._transaction() as (tables, now):
+            if isinstance(new.target, QueueTarget):
+                find_queue(tables, new.target.queue)
             row, created = _write(tables, now, _checked(new))
             return row.subscription_id, created
 
@@ -150,6 +155,7 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
     reached = _reached(tables, event)
     notices: list[Notice] = []
     workflows = runs = urls = refused = 0
+    queues: set[str] = set()
     told = sorted(
         (row for row in reached if row.run_id is not None),
         key=lambda row: (str(row.run_id), row.signal),
@@ -159,7 +165,9 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
         runs += found is not None
         notices += found or []
     for row in reached:
-        if isinstance(row.target, UrlTarget):
+        if isinstance(row.target, QueueTarget):
+            queues.add(row.target.queue)
+        elif isinstance(row.target, UrlTarget):
             urls += _send(tables, now, row.subscription_id, event, event_id)
         elif row.target is not None:
             outcome = _start(tables, now, row.subscription_id, row.target, event, event_id)
@@ -169,10 +177,18 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
                 notices.append(Notice(WORK_TOPIC, row.target.queue))
     if any(not tables.is_running(row.run_id) for row in told if row.run_id is not None):
         _forget(tables, 1000)
+    queues &= tables.queues.rows.keys()
+    for queue in sorted(queues):
+        notices += _queue(tables, now, queue, event, event_id)
     if urls:
         notices.append(Notice(DELIVERIES_TOPIC, ""))
     published = Published(
-        event_id=event_id, workflows=workflows, runs=runs, urls=urls, refused=refused
+        event_id=event_id,
+        workflows=workflows,
+        runs=runs,
+        queues=len(queues),
+        urls=urls,
+        refused=refused,
     )
     return published, notices
 
@@ -220,6 +236,17 @@ def _tell(
     written = details.write(signal_name=row.signal, input=told)
     tables.append(run_id, Event("SignalReceived", key, written, now))
     return tables.wake_for(run_id, row.signal, now)
+
+
+def _queue(tables: Tables, now: int, name: str, event: NewEvent, event_id: str) -> list[Notice]:
+    row = find_queue(tables, name)
+    message = NewMessage(
+        event.payload,
+        group=event.topic if row.settings.fifo else None,
+        headers={TOPIC_HEADER: event.topic, EVENT_HEADER: event_id},
+    )
+    send_message(tables.queues, row, message, now)
+    return [Notice(messages_topic(name), name)]
 
 
 def _send(tables: Tables, now: int, subscription_id: int, event: NewEvent, event_id: str) -> bool:
@@ -274,6 +301,8 @@ def _checked(new: NewSubscription) -> NewSubscription:
         if len(new.match.encode()) > _MOST_MATCH:
             raise InvalidInput("a match takes up to 8,192 bytes as JSON")
     target = new.target
+    if isinstance(target, QueueTarget):
+        return new
     if isinstance(target, UrlTarget):
         try:
             check_url(target.url)
@@ -311,12 +340,12 @@ def _write(tables: Tables, now: int, new: NewSubscription) -> tuple[Subscription
 
 def _identity(pattern: str, match: str | None, target: EventTarget) -> tuple[object, ...]:
     condition = None if match is None else msgspec.json.decode(match)
-    return (
-        pattern,
-        condition,
-        type(target),
-        target.url if isinstance(target, UrlTarget) else target.name,
-    )
+    match target:
+        case QueueTarget(queue=name) | UrlTarget(url=name):
+            pass
+        case RunTarget(name=name):
+            pass
+    return pattern, condition, type(target), name
 
 
 def _add(tables: Tables, now: int, pattern: str, match: str | None) -> SubscriptionRow:
@@ -347,6 +376,8 @@ def _check_topic(topic: str) -> None:
 def _kind(row: SubscriptionRow) -> SubscriptionKind:
     if row.target is None:
         return "run"
+    if isinstance(row.target, QueueTarget):
+        return "queue"
     return "url" if isinstance(row.target, UrlTarget) else "workflow"
 
 

@@ -15,6 +15,7 @@ from holdfast.types import (
     NewSubscription,
     Notice,
     Published,
+    QueueTarget,
     RunTarget,
     SubscriptionKind,
     SubscriptionRecord,
@@ -87,6 +88,8 @@ def row_of(new: NewSubscription) -> dict[str, object]:
         "pattern": new.pattern,
         "match": None if new.match is None else msgspec.Raw(new.match.encode()),
     }
+    if isinstance(target, QueueTarget):
+        return {**fits, "kind": "queue", "target": target.queue}
     if isinstance(target, UrlTarget):
         url = {"target": target.url, "secret": target.secret, "allow_inner": target.allow_inner}
         return {**fits, "kind": "url", **url}
@@ -122,6 +125,8 @@ def _subscription(row: asyncpg.Record) -> SubscriptionRecord:
 def _target(row: asyncpg.Record) -> EventTarget | None:
     if row["kind"] == "run":
         return None
+    if row["kind"] == "queue":
+        return QueueTarget(queue=row["target"])
     if row["kind"] == "url":
         return UrlTarget(url=row["target"], allow_inner=row["allow_inner"])
     return RunTarget(

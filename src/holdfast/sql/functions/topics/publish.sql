@@ -57,6 +57,7 @@ begin
     select array_agg(s.subscription_id order by s.subscription_id)
             filter (where s.kind = 'workflow') as workflows,
         array_agg(s.subscription_id) filter (where s.kind = 'url') as urls,
+        array_agg(s.target) filter (where s.kind = 'queue') as queues,
         array_agg(s.run_id order by s.run_id, s.signal) filter (where s.kind = 'run') as run_ids,
         array_agg(s.signal order by s.run_id, s.signal) filter (where s.kind = 'run') as signals
     into v_found
@@ -74,6 +75,13 @@ begin
         select s.started, s.refused, s.notices into workflows, refused, v_told
         from holdfast._start_subscribed(v_found.workflows, p_topic, p_payload, event_id) as s;
         notices := notices || v_told;
+    end if;
+    if v_found.queues is not null then
+        v_told := holdfast._send_event(v_now, v_found.queues, p_topic, p_payload, event_id);
+        queues := cardinality(v_told);
+        notices := notices || (
+            select array_agg(array['messages/' || u.name, u.name])
+            from unnest(v_told) as u (name));
     end if;
     if v_found.urls is not null then
         insert into holdfast.http_deliveries (subscription_id, event_id, topic, payload,
@@ -181,7 +189,8 @@ begin
 end $$;
 
 -- Return the headers of a run that an event starts: those of the subscription, and which event it
--- is. Called by _start_subscribed.
+-- is. Called by _start_subscribed and
+-- _send_event.
 create or replace function holdfast._event_headers(p_headers json, p_topic text, p_event_id text)
 returns json
 language sql immutable parallel safe

@@ -8,7 +8,8 @@
 --
 -- The same pattern, match and target are one subscription: `created` is false if it exists, and
 -- then its other values are those of this call.
--- Refuses values that are not allowed (22004, 22023).
+-- Refuses values that are not allowed (22004, 22023), and a message queue that does not exist
+-- (HFQ01).
 -- Locks: the subscription. Called by clients and users, in any transaction.
 create or replace function holdfast.subscribe(
     p_subscription json, out subscription_id bigint, out created boolean
@@ -84,6 +85,8 @@ begin
                 array[p_new.version], null, array[p_new.queue], array[p_new.priority::int], null,
                 null, array[p_new.timeout], array[p_new.retention], array[p_new.tags],
                 array[p_new.headers], null);
+        when 'queue' then
+            perform holdfast._queue(p_new.target);
         when 'url' then
             perform holdfast._check_given('the secret', p_new.secret is not null);
             if octet_length(p_new.target) > 2048 or p_new.target !~
@@ -100,7 +103,7 @@ begin
             end if;
         else
             raise invalid_parameter_value using message = format(
-                'a subscription is of a workflow or of a url, not of a %s',
+                'a subscription is of a workflow, a queue or a url, not of a %s',
                 quote_literal(left(p_new.kind, 40)));
     end case;
 end $$;

@@ -1,0 +1,340 @@
+"""`holdfast topics`: publish events, and say what they reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.framework import Group, command
+from holdfast.cli.inputs import read_json
+from holdfast.cli.settings import settings_of
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.cli.connecting import Link
+    from holdfast.client.publishing import Subscription
+    from holdfast.types import DeliveryRecord, EventTarget, Published, SubscriptionKind
+
+_HERE = "holdfast.cli.commands.topics"
+_KINDS = ("workflow", "queue", "url", "run")
+
+
+@click.group(
+    "topics",
+    cls=Group,
+    sources={
+        "publish": f"{_HERE}:publish",
+        "subscribe": f"{_HERE}:subscribe",
+        "unsubscribe": f"{_HERE}:unsubscribe",
+        "list": f"{_HERE}:list_subscriptions",
+        "show": f"{_HERE}:show",
+        "deliveries": f"{_HERE}:deliveries",
+        "redrive": f"{_HERE}:redrive",
+        "discard": f"{_HERE}:discard",
+    },
+    examples=(
+        """holdfast topics publish invoices.17.paid '{"cents": 4200}'""",
+        "holdfast topics subscribe 'invoices.*.paid' --workflow shop/ship",
+        "holdfast topics show invoices.17.paid",
+        "holdfast topics deliveries --dead",
+    ),
+)
+def topics() -> None:
+    """Publish events, and say which workflows, queues and URLs get them.
+
+    A topic is segments with dots between them. In a pattern, * stands for one segment and # for
+    any number of them.
+    """
+
+
+@command(
+    "publish",
+    examples=(
+        """holdfast topics publish invoices.17.paid '{"cents": 4200}'""",
+        "holdfast topics publish invoices.17.paid --id payment-9913",
+    ),
+)
+@click.argument("topic")
+@click.argument("payload", required=False)
+@click.option("--id", "event_id", metavar="ID", help="Publish an event of this id only once.")
+@click.pass_context
+def publish(context: click.Context, topic: str, payload: str | None, event_id: str | None) -> None:
+    """Publish an event: all that is subscribed to its topic gets it.
+
+    PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 if an event of this id was published
+    within the last hour.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import decoded, write_json
+
+    value = decoded(read_json(payload, "PAYLOAD"))
+
+    async def work(link: Link) -> Published:
+        return await link.client.topics.publish(topic, value, event_id=event_id)
+
+    settings = settings_of(context)
+    published = with_link(settings, work)
+    if settings.json:
+        write_json(published)
+    elif published.is_new:
+        click.echo(f"event {published.event_id}: {_reached(published)}")
+    else:
+        click.echo(f"event {published.event_id} was published before", err=True)
+    context.exit(exits.OK if published.is_new else exits.FAILED)
+
+
+@command(
+    "subscribe",
+    examples=(
+        "holdfast topics subscribe 'invoices.*.paid' --workflow shop/ship",
+        """holdfast topics subscribe 'invoices.#' --queue audit --match '{"country": "DE"}'""",
+        "holdfast topics subscribe '#' --url https://example.org/events --secret-file secret.txt",
+    ),
+)
+@click.argument("pattern")
+@click.option("--workflow", metavar="NAME", help="Start a run of this workflow for each event.")
+@click.option("--queue", metavar="NAME", help="Send each event to this message queue.")
+@click.option("--url", metavar="URL", help="Send each event to this URL, signed.")
+@click.option("--match", metavar="JSON", help="Only events whose payload contains this.")
+@click.option(
+    "--secret-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Of a URL: the file that has the secret.",
+)
+@click.option("--allow-inner", is_flag=True, help="Of a URL: it may be at an inner address.")
+@click.pass_context
+def subscribe(
+    context: click.Context,
+    pattern: str,
+    workflow: str | None,
+    queue: str | None,
+    url: str | None,
+    match: str | None,
+    secret_file: Path | None,
+    allow_inner: bool,
+) -> None:
+    """Let events of topics that fit a pattern start runs, or send them to a queue or a URL.
+
+    With --workflow, --queue is the queue of its runs. The subscription's id is printed.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import decoded, write_json
+
+    if url is not None and secret_file is None:
+        raise click.UsageError("--url needs the secret that signs: --secret-file FILE")
+    condition: Any = None if match is None else decoded(read_json(match, "--match"))
+    secret = None if secret_file is None else secret_file.read_text().strip()
+    options: Any = {} if queue is None else {"queue": queue}
+
+    async def work(link: Link) -> int:
+        return await link.client.topics.subscribe(
+            pattern,
+            workflow=workflow,
+            url=url,
+            match=condition,
+            secret=secret,
+            allow_inner=allow_inner,
+            **options,
+        )
+
+    settings = settings_of(context)
+    subscription_id = with_link(settings, work)
+    if settings.json:
+        write_json({"subscription_id": subscription_id})
+    else:
+        click.echo(subscription_id)
+
+
+@command("unsubscribe", examples=("holdfast topics unsubscribe 12",))
+@click.argument("subscription_id", metavar="ID", type=int)
+@click.pass_context
+def unsubscribe(context: click.Context, subscription_id: int) -> None:
+    """Remove a subscription. Exit code 1 if there is none.
+
+    What it has started stays. One that an app's code declares comes back: change the code.
+    """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+
+    async def work(link: Link) -> bool:
+        return await link.client.topics.unsubscribe(subscription_id)
+
+    settings = settings_of(context)
+    removed = with_link(settings, work)
+    if settings.json:
+        write_json({"removed": removed})
+    else:
+        click.echo("removed" if removed else "there is no such subscription", err=not removed)
+    context.exit(exits.OK if removed else exits.FAILED)
+
+
+@command("list", examples=("holdfast topics list", "holdfast topics list --kind url --limit 1000"))
+@click.option("--kind", type=click.Choice(_KINDS), help="Of this kind; run: runs that wait.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@click.pass_context
+def list_subscriptions(context: click.Context, kind: SubscriptionKind | None, limit: int) -> None:
+    """List subscriptions: all but those of runs that wait."""
+    _list(context, kind=kind, topic=None, limit=limit)
+
+
+@command("show", examples=("holdfast topics show invoices.17.paid",))
+@click.argument("topic")
+@click.pass_context
+def show(context: click.Context, topic: str) -> None:
+    """Show what an event of a topic would reach, apart from conditions."""
+    _list(context, kind=None, topic=topic, limit=1_000)
+
+
+@command(
+    "deliveries",
+    examples=("holdfast topics deliveries", "holdfast topics deliveries --dead --limit 1000"),
+)
+@click.option("--dead", is_flag=True, help="Only those that failed five times.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@click.pass_context
+def deliveries(context: click.Context, dead: bool, limit: int) -> None:
+    """List events that are not yet delivered to URLs, and why."""
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import console, write_json
+
+    async def work(link: Link) -> list[DeliveryRecord]:
+        return await link.client.topics.deliveries(dead=True if dead else None, limit=limit)
+
+    settings = settings_of(context)
+    found = with_link(settings, work)
+    if settings.json:
+        write_json(found)
+    elif found:
+        console().print(_deliveries(found))
+    else:
+        click.echo("no deliveries", err=True)
+
+
+@command("redrive", examples=("holdfast topics redrive", "holdfast topics redrive 7 8"))
+@click.argument("delivery_ids", metavar="[ID]...", type=int, nargs=-1)
+@click.pass_context
+def redrive(context: click.Context, delivery_ids: tuple[int, ...]) -> None:
+    """Deliver dead deliveries again: these, or all. Exit code 1 if there were none."""
+    _act(context, delivery_ids, "redrive", "redriven")
+
+
+@command("discard", examples=("holdfast topics discard 7 8",))
+@click.argument("delivery_ids", metavar="ID...", type=int, nargs=-1, required=True)
+@click.pass_context
+def discard(context: click.Context, delivery_ids: tuple[int, ...]) -> None:
+    """Delete dead deliveries. Exit code 1 if there were none."""
+    _act(context, delivery_ids, "discard", "discarded")
+
+
+def _act(context: click.Context, ids: tuple[int, ...], method: str, done: str) -> None:
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import write_json
+
+    async def work(link: Link) -> int:
+        count: int = await getattr(link.client.topics, method)(list(ids) or None)
+        return count
+
+    settings = settings_of(context)
+    count = with_link(settings, work)
+    if settings.json:
+        write_json({done: count})
+    else:
+        click.echo(f"{done}: {count}" if count else "there are none", err=not count)
+    context.exit(exits.OK if count else exits.FAILED)
+
+
+def _list(
+    context: click.Context, *, kind: SubscriptionKind | None, topic: str | None, limit: int
+) -> None:
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.console import console, write_json
+
+    async def work(link: Link) -> tuple[list[Subscription], int]:
+        found = await link.client.topics.list(kind=kind, topic=topic, limit=limit)
+        waiting = 0 if topic is None else (await link.client.topics.count(topic)).get("run", 0)
+        return found, waiting
+
+    settings = settings_of(context)
+    found, waiting = with_link(settings, work)
+    if settings.json:
+        records = [each.record for each in found]
+        write_json(
+            records if topic is None else {"subscriptions": records, "waiting_runs": waiting}
+        )
+        return
+    if found:
+        console().print(_table(found))
+    elif not waiting:
+        click.echo("no subscriptions", err=True)
+    if waiting:
+        click.echo(f"{waiting} subscription(s) of runs that wait")
+
+
+def _table(found: list[Subscription]) -> Table:
+    from rich.table import Table
+
+    from holdfast.codec import encode
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("id", justify="right", no_wrap=True)
+    for name in ("pattern", "match", "target", "of"):
+        table.add_column(name, overflow="fold")
+    for each in found:
+        paused = f", paused by {each.paused_by}" if each.paused_at is not None else ""
+        table.add_row(
+            str(each.subscription_id),
+            each.pattern,
+            "" if each.match is None else encode(each.match),
+            f"run {each.run_id}" if each.target is None else target_text(each.target),
+            ("a run" if each.run_id else f"code of {each.app}" if each.app else "a user") + paused,
+        )
+    return table
+
+
+def target_text(target: EventTarget) -> str:
+    """Return what a subscription's target is."""
+    from holdfast.types import QueueTarget, RunTarget
+
+    if isinstance(target, RunTarget):
+        return f"workflow {target.name}"
+    if isinstance(target, QueueTarget):
+        return f"message queue {target.queue}"
+    return target.url
+
+
+def _deliveries(found: list[DeliveryRecord]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("id", "topic", "event", "attempts", "state", "url", "error"):
+        table.add_column(name, overflow="fold")
+    for each in found:
+        table.add_row(
+            str(each.delivery_id),
+            each.topic,
+            each.event_id,
+            str(each.attempts),
+            "open" if each.dead_at is None else "dead",
+            each.url or "",
+            each.error or "",
+        )
+    return table
+
+
+def _reached(published: Published) -> str:
+    reached = [
+        f"{count} {name}{'' if count == 1 else 's'}"
+        for name, count in (
+            ("workflow", published.workflows),
+            ("waiting run", published.runs),
+            ("queue", published.queues),
+            ("URL", published.urls),
+        )
+        if count
+    ]
+    refused = f"; {published.refused} start(s) refused by rules" if published.refused else ""
+    return (", ".join(reached) or "nothing is subscribed") + refused

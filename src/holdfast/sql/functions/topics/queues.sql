@@ -1,0 +1,54 @@
+-- Events that are sent to message queues.
+
+-- Send an event to queues: one message each, in one statement a kind of queue. In a FIFO queue its
+-- group is the topic. Queues that do not exist any more are left out. Returns the names of those
+-- that got it.
+-- Locks nothing that exists. Called by publish.
+create or replace function holdfast._send_event(
+    p_now timestamptz, p_queues text[], p_topic text, p_payload json, p_event_id text
+) returns text[]
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_headers json := holdfast._event_headers(null, p_topic, p_event_id);
+    v_body json := case when pg_column_size(p_payload) > 1500 then p_payload end;
+    v_sent text[];
+begin
+    with targets as materialized (
+        select q.queue_id, q.name, q.fifo, q.has_filters,
+            nextval('holdfast.message_ids') as message_id
+        from (select distinct u.name from unnest(p_queues) as u (name)) as u
+        cross join lateral (
+            select q.* from holdfast.queues q where q.name = u.name limit 1
+        ) as q
+    ), plain as (
+        insert into holdfast.messages (queue_id, priority, visible_at, message_id, sent_at, payload,
+            headers)
+        select t.queue_id, 2, p_now, t.message_id, p_now,
+            case when v_body is null then p_payload end, v_headers
+        from targets t where not t.fifo and not t.has_filters
+    ), filtered as (
+        insert into holdfast.filtered_messages (queue_id, priority, visible_at, message_id, sent_at,
+            payload, headers)
+        select t.queue_id, 2, p_now, t.message_id, p_now, p_payload, v_headers
+        from targets t where t.has_filters
+    ), grouped as (
+        insert into holdfast.grouped_messages (queue_id, group_key, message_id, visible_at, sent_at,
+            payload, headers)
+        select t.queue_id, p_topic, t.message_id, p_now, p_now,
+            case when v_body is null then p_payload end, v_headers
+        from targets t where t.fifo
+    ), tokens as (
+        insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
+        select t.queue_id, p_now, t.message_id, p_topic from targets t where t.fifo
+    ), kept_apart as (
+        insert into holdfast.bodies (queue_id, message_id, payload)
+        select t.queue_id, t.message_id, v_body
+        from targets t where v_body is not null and not t.has_filters
+    )
+    select coalesce(array_agg(t.name order by t.name), '{}') into v_sent from targets t;
+    return v_sent;
+end $$;

@@ -1,0 +1,64 @@
+"""`holdfast topics`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli import exits
+from tests.cli.conftest import CommandLine
+
+
+def test_events_are_published_and_subscribed_to(cli: CommandLine, tmp_path: Path) -> None:
+    """B14."""
+    assert "no subscriptions" in cli("topics", "list").stderr
+    assert "nothing is subscribed" in cli("topics", "publish", "orders.1").stdout
+    secret = tmp_path / "secret"
+    secret.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")
+    one = cli(
+        *("topics", "subscribe", "orders.*", "--workflow", "shop/ship", "--match", '{"a": 1}')
+    ).stdout.strip()
+    url = ("topics", "subscribe", "orders.#", "--url", "https://example.org/events")
+    assert "--secret-file" in cli(*url, code=exits.USAGE).stderr
+    other = cli(*url, "--secret-file", str(secret)).stdout.strip()
+    published = cli("topics", "publish", "orders.1", '{"a": 1}', "--id", "e-1").stdout
+    assert published == "event e-1: 1 workflow, 1 URL\n"
+    again = cli("topics", "publish", "orders.1", "--id", "e-1", code=exits.FAILED)
+    assert "was published before" in again.stderr
+    listed = cli("topics", "list").stdout
+    assert "workflow shop/ship" in listed
+    assert "https://example.org/events" in listed
+    shown = cli.json("topics", "show", "orders.1")
+    assert [str(each["subscription_id"]) for each in shown["subscriptions"]] == [one, other]
+    assert "whsec_" not in str(shown) + listed
+    assert "no subscriptions" in cli("topics", "show", "invoices.1").stderr
+    [delivery] = cli.json("topics", "deliveries")
+    assert (delivery["event_id"], delivery["dead_at"]) == ("e-1", None)
+    assert "open" in cli("topics", "deliveries").stdout
+    assert "no deliveries" in cli("topics", "deliveries", "--dead").stderr
+    assert "there are none" in cli("topics", "redrive", code=exits.FAILED).stderr
+    assert "there are none" in cli("topics", "discard", "1", code=exits.FAILED).stderr
+    assert cli("topics", "unsubscribe", one).stdout == "removed\n"
+    assert "no such" in cli("topics", "unsubscribe", one, code=exits.FAILED).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("publish", "orders..1"), "is not a topic"),
+        (("publish", "orders", "{"), "PAYLOAD"),
+        (("subscribe", "a*", "--workflow", "shop/a"), "is not a pattern"),
+        (("subscribe", "a"), "give one of them"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    cli: CommandLine, arguments: tuple[str, ...], message: str
+) -> None:
+    shown = cli("topics", *arguments, code=exits.USAGE)
+    assert message in shown.stderr
+
+
+def test_a_queue_that_does_not_exist_is_not_subscribed(cli: CommandLine) -> None:
+    shown = cli("topics", "subscribe", "a", "--queue", "never", code=exits.NOT_FOUND)
+    assert "there is no message queue 'never'" in shown.stderr
