@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from holdfast.cli import exits
@@ -171,3 +173,30 @@ def test_breakpoint_opens_the_debugger_on_the_terminal(
         dev.send(signal.SIGINT)
         assert dev.ended() == exits.INTERRUPTED
     os.close(ours)
+
+
+def test_its_link_opens_the_dashboard_and_a_second_one_takes_the_next_port(
+    dev: Process, folder: Path, tmp_path: Path
+) -> None:
+    """Ctrl-C ends it while a page follows a stream."""
+    link = re.search(r"http://127\.0\.0\.1:(\d+)/login\?key=\S+", dev.text())
+    assert link is not None
+    with httpx.Client(follow_redirects=True, timeout=60) as browser:
+        assert browser.get(link[0]).status_code == 200
+        site = f"http://127.0.0.1:{link[1]}"
+        form = browser.get(f"{site}/workflow?name=draft/answer").text
+        ids = dict(re.findall(r'name="(name|run_id)" value="([^"]+)"', form))
+        headers = {"Sec-Fetch-Site": "same-origin"}
+        started = browser.post(f"{site}/workflows/start", data=ids, headers=headers)
+        assert started.status_code == 200
+        assert browser.get(site + "/runs").status_code == 200
+        with browser.stream("GET", f"{site}/?live=1") as stream:
+            next(stream.iter_text())
+            other = ["--data", str(tmp_path / "other"), "dev", "draft.py", "--port", link[1]]
+            with running(tmp_path / "log2", *other, cwd=folder) as second:
+                second.await_text("ready: queues default")
+                assert f"port {link[1]} is taken: the dashboard is at " in second.text()
+                second.send(signal.SIGINT)
+                assert second.ended() == exits.INTERRUPTED
+            dev.send(signal.SIGINT)
+            assert dev.ended() == exits.INTERRUPTED

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Final
 
@@ -29,6 +30,15 @@ class _Uvicorn(uvicorn.Server):
         """Begin to stop; a second signal does not wait for requests."""
         super().handle_exit(sig, frame)
         self._stopping()
+
+
+class _Beside(uvicorn.Server):
+    """Leaves the signals to the program that it runs in."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Capture none."""
+        yield
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -59,7 +69,29 @@ async def run(
     def stopping() -> None:  # called by the signal handler
         loop.call_soon_threadsafe(server.site.closing.set)
 
-    config = uvicorn.Config(
+    process = _Uvicorn(_config(server, root_path, grace_seconds), stopping)
+    ready()
+    await process.serve(sockets=[bound])
+
+
+@asynccontextmanager
+async def running_beside(
+    server: Server, bound: socket.socket, *, grace_seconds: float = GRACE_SECONDS
+) -> AsyncGenerator[None]:
+    """Serve while the block lasts, in a program with other work and signals of its own."""
+    process = _Beside(_config(server, "", grace_seconds))
+    task = asyncio.create_task(process.serve(sockets=[bound]), name="holdfast server")
+    try:
+        yield
+    finally:
+        server.site.closing.set()
+        process.should_exit = True
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _config(server: Server, root_path: str, grace_seconds: float) -> uvicorn.Config:
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    return uvicorn.Config(
         server,
         log_config=None,
         access_log=False,
@@ -71,7 +103,3 @@ async def run(
         h11_max_incomplete_event_size=_LONGEST_HEADERS,
         timeout_keep_alive=30,
     )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    process = _Uvicorn(config, stopping)
-    ready()
-    await process.serve(sockets=[bound])

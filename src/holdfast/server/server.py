@@ -13,6 +13,7 @@ from holdfast.definitions.app import App
 from holdfast.server.access import Access, Asked, AskedAccess
 from holdfast.server.api.dispatch import Api
 from holdfast.server.api.paths import route_path
+from holdfast.server.catalogue import Catalogue
 from holdfast.server.description import PATH
 from holdfast.server.gates import MAX_BODY
 from holdfast.server.guard import LOOPBACK, Guard
@@ -45,6 +46,7 @@ class Server:
         *,
         auth: Asked | Access,
         app: App | None = None,
+        catalogue: Catalogue | None = None,
         schema: str = "holdfast",
         store: Store | None = None,
         hosts: Sequence[str] = LOOPBACK,
@@ -52,13 +54,17 @@ class Server:
         max_body: int = MAX_BODY,
         stream_seconds: float = MOUNTED_STREAM_SECONDS,
     ) -> None:
-        """Say where the runs are, and who may do what. `database` is found as by `Client`."""
+        """Say where the runs are, and who may do what. `database` is found as by `Client`.
+
+        Forms that start runs are made from the types of `app`, or from a `catalogue`.
+        """
         access = AskedAccess(auth) if callable(auth) else auth
         self.site = Site(
             database,
             access=access,
             schema=schema,
             app=app,
+            catalogue=catalogue,
             store=store,
             read_only=read_only,
             max_body=max_body,

@@ -12,6 +12,7 @@ from holdfast.database.resolve import Database, resolve_database
 from holdfast.definitions.app import App
 from holdfast.payloads import READABLE, with_payloads
 from holdfast.server.access import Access
+from holdfast.server.catalogue import AppCatalogue, Catalogue
 from holdfast.server.gates import MAX_BODY, RequestGate, StreamGate
 from holdfast.server.hub import Hub
 from holdfast.store.opening import opened_store
@@ -41,6 +42,7 @@ class Site:
         access: Access,
         schema: str = "holdfast",
         app: App | None = None,
+        catalogue: Catalogue | None = None,
         store: Store | None = None,
         read_only: bool = False,
         max_body: int = MAX_BODY,
@@ -51,6 +53,7 @@ class Site:
         A `store` is used as it is, for reading and for writing, and is not closed.
         """
         self.access, self.app, self.schema = access, app, schema
+        self.catalogue = catalogue or AppCatalogue(app)
         self.read_only, self.max_body = read_only, max_body
         self.stream_seconds = stream_seconds
         self.requests, self.streams = RequestGate(), StreamGate()

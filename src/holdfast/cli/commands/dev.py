@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.process.supervising import StartWorker, TellOfCrash
     from holdfast.database.resolve import Database
+    from holdfast.server.catalogue import Catalogue
 
+_PORTS = 20  # that are tried for the dashboard
 _GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
 
 
@@ -36,6 +40,14 @@ _GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
     help="Bring the schema of your own server up to date without asking.",
 )
 @replace_flows_option
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7433,
+    show_default=True,
+    help="The port of the dashboard on this machine; if it is taken, the next one that is free.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the dashboard in a browser.")
 @log_level_option
 @click.pass_context
 def dev(
@@ -44,13 +56,16 @@ def dev(
     queues: tuple[str, ...],
     migrate: bool,
     replace_flows: bool,
+    port: int,
+    opens: bool,
     log_level: str,
 ) -> None:
     """Run the workflows and flows of an app while you write them.
 
     The embedded database is started and its schema is created. On your own server you are asked
     before its schema is changed. A worker runs the app, and is replaced whenever
-    a Python file changes. Runs continue with the new code where the old code stopped. Each run
+    a Python file changes. A dashboard is served on this machine, and its link is printed: it has
+    the key of this machine. Runs continue with the new code where the old code stopped. Each run
     is replayed whenever it wakes, so that code that is not deterministic is found at once.
 
     MODULE:APP is a module and the name of the App in it, or a file: shop:app, src/shop.py:app,
@@ -76,7 +91,7 @@ def dev(
         arguments += ["--log-level", log_level, "--check"]
         arguments += ["--replace-flows"] if replace_flows else []
         arguments += [part for queue in queues for part in ("--queue", queue)]
-        code = asyncio.run(_develop(settings, database, reference, arguments))
+        code = asyncio.run(_develop(settings, database, reference, arguments, port, opens))
     context.exit(code)
 
 
@@ -109,12 +124,63 @@ def _greet(database: Database) -> None:
 
 
 async def _develop(
-    settings: Settings, database: Database, reference: AppReference, arguments: list[str]
+    settings: Settings,
+    database: Database,
+    reference: AppReference,
+    arguments: list[str],
+    port: int,
+    opens: bool,
 ) -> int:
+    from holdfast.cli.process.catalogue import ChangingCatalogue
     from holdfast.cli.process.reloading import Reloader, python_changes
     from holdfast.cli.process.supervising import oversee
 
-    def make(start: StartWorker, crashed: TellOfCrash) -> Reloader:
-        return Reloader(start, crashed, python_changes(reference.directory), _GRACE_SECONDS)
+    catalogue = ChangingCatalogue(arguments[1], settings.environment())
 
-    return await oversee(settings, database, arguments, make, reads=True)
+    def make(start: StartWorker, crashed: TellOfCrash) -> Reloader:
+        changes = catalogue.noticing(python_changes(reference.directory))
+        return Reloader(start, crashed, changes, _GRACE_SECONDS)
+
+    async with _dashboard(settings, database, catalogue, port, opens):
+        return await oversee(settings, database, arguments, make, reads=True)
+
+
+@asynccontextmanager
+async def _dashboard(
+    settings: Settings, database: Database, catalogue: Catalogue, port: int, opens: bool
+) -> AsyncGenerator[None]:
+    """Serve the dashboard while the block lasts, at the first port that is free."""
+    from holdfast.database.embedded import default_home
+    from holdfast.server.access import KeyAccess
+    from holdfast.server.running import STREAM_SECONDS, bind, running_beside
+    from holdfast.server.server import Server
+    from holdfast.server.tokens import machine_key
+
+    key = machine_key((settings.data or default_home()).expanduser())
+    bound = None
+    for each in range(port, min(port + _PORTS, 65536)):
+        try:
+            bound = bind("127.0.0.1", each)
+            break
+        except OSError:
+            continue
+    if bound is None:
+        click.echo(f"no dashboard: ports {port} to {port + _PORTS - 1} are taken", err=True)
+        yield
+        return
+    at = bound.getsockname()[1]
+    if port not in (0, at):
+        click.echo(f"port {port} is taken: the dashboard is at {at}", err=True)
+    url = f"http://127.0.0.1:{at}/login?key={key}"
+    click.echo(f"dashboard:    {url}", err=True)
+    server = Server(
+        database,
+        auth=KeyAccess(key),
+        catalogue=catalogue,
+        schema=settings.schema,
+        stream_seconds=STREAM_SECONDS,
+    )
+    async with running_beside(server, bound, grace_seconds=_GRACE_SECONDS):
+        if opens:
+            click.launch(url)
+        yield

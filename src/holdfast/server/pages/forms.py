@@ -7,8 +7,6 @@ from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from holdfast.definitions.app import App
-from holdfast.errors import UnknownWorkflow
 from holdfast.server.problems import Problem
 
 Kind: TypeAlias = Literal["text", "number", "boolean", "choice", "json"]
@@ -31,31 +29,6 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     choices: tuple[str, ...] = ()
     hint: str = ""
-
-
-def input_schema(app: App | None, name: str) -> Schema | None:
-    """Return the JSON schema of a workflow's input, None if the code is not known here."""
-    if app is None:
-        return None
-    its_app, _, plain = name.rpartition("/")
-    if its_app not in ("", app.name):
-        return None
-    try:
-        return msgspec.json.schema(app.startable(plain).input_annotation)
-    except (UnknownWorkflow, TypeError, RuntimeError):  # a type that has no schema
-        return None
-
-
-def describe(app: App | None, name: str) -> str:
-    """Return what the code says of a workflow, empty if it is not known."""
-    if app is None:
-        return ""
-    try:
-        found = app.startable(name.rpartition("/")[2])
-    except UnknownWorkflow:
-        return ""
-    fn = getattr(found, "fn", None) or getattr(found, "__wrapped__", None)
-    return (getattr(fn, "__doc__", None) or "").strip().partition("\n\n")[0]
 
 
 def read_fields(schema: Schema | None) -> list[Field] | None:

@@ -7,9 +7,7 @@ from holdfast.ids import uuid7
 from holdfast.insight.serving import Served, read_served
 from holdfast.server.pages.forms import (
     decode,
-    describe,
     example,
-    input_schema,
     read_fields,
     read_values,
 )
@@ -42,7 +40,8 @@ async def workflow_page(view: View) -> Page:
     served: Served | None = found[0] if found else None
     now = await view.store.now()
     newest = await view.reader.runs.list(names=name, limit=10) if await _known(view, name) else None
-    schema = input_schema(view.site.app, name)
+    entry = await view.site.catalogue.find(name)
+    schema = None if entry is None else entry.schema
     return Page(
         template="workflow.html",
         title=name,
@@ -50,7 +49,7 @@ async def workflow_page(view: View) -> Page:
         values={
             "name": name,
             "served": served,
-            "about": describe(view.site.app, name),
+            "about": "" if entry is None else entry.about,
             "fields": read_fields(schema),
             "example": example(schema),
             "new_run_id": uuid7(),
@@ -64,12 +63,15 @@ async def workflow_page(view: View) -> Page:
 async def start(view: View) -> Redirect:
     """Start a run. The form has the run's id: sent twice, it starts one."""
     name = _name(view.form.get("name", ""))
-    fields = read_fields(input_schema(view.site.app, name))
+    entry = await view.site.catalogue.find(name)
+    fields = read_fields(None if entry is None else entry.schema)
     if fields is None or "input" in view.form:
         value = decode(view.form.get("input", ""), "the input")
     else:
         value = read_values(fields, view.form)
     options = _options(view)
+    if (version := await _version(view, name)) is not None:
+        options["version"] = version
     handle = await view.client.start(name, value, **options)
     return Redirect(f"/runs/{handle.run_id}?done=start")
 
@@ -104,6 +106,18 @@ def _name(text: str) -> str:
     if not text.strip():
         raise Problem(400, "bad-parameter", "name a workflow")
     return text.strip()
+
+
+async def _version(view: View, name: str) -> int | None:
+    """Return the newest version that live workers have, if this server does not have the code."""
+    app, _, _ = name.rpartition("/")
+    if view.site.app is not None and app in ("", view.site.app.name):
+        return None
+    served = await read_served(view.store, "workflow")
+    return (
+        max((max(each.versions, default=0) for each in served if each.name == name), default=0)
+        or None
+    )
 
 
 async def _known(view: View, name: str) -> bool:
