@@ -69,6 +69,22 @@ def test_help_imports_neither_rich_nor_the_engine() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_worker_starts_again_with_its_hash_seed_before_it_imports_the_engine() -> None:
+    """All that it has imported by then is imported twice."""
+    script = (
+        "import os, sys; sys.argv = ['holdfast', 'worker', 'shop:app']\n"
+        "os.environ.pop('PYTHONHASHSEED', None)\n"
+        "def execve(program, arguments, environment):\n"
+        "    heavy = {'asyncio', 'asyncpg', 'holdfast.worker', 'msgspec', 'rich', 'uvloop'}\n"
+        "    heavy &= set(sys.modules)\n"
+        "    sys.exit(f'imported {heavy}' if heavy else 7)\n"
+        "os.execve = execve\n"
+        "from holdfast.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (7, "")
+
+
 def test_an_unknown_command_is_a_usage_error() -> None:
     done = subprocess.run(command("fly"), capture_output=True, text=True)
     assert done.returncode == exits.USAGE

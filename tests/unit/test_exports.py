@@ -26,3 +26,12 @@ def test_the_package_alone_imports_nothing_heavy() -> None:
     code = "import sys, holdfast; print(*{'asyncio', 'msgspec', 'asyncpg'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_client_of_a_database_imports_neither_a_worker_nor_the_store_in_memory() -> None:
+    code = (
+        "import sys, holdfast.client, holdfast.store.postgres\n"
+        "print(*{'holdfast.worker', 'holdfast.runtime', 'holdfast.store.memory'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

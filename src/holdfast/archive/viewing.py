@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.archive.reading import ArchivedRun
-from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.types import FlowShape
 
@@ -13,6 +12,9 @@ async def archived_store(archived: ArchivedRun, store: Store) -> Store:
 
     The steps of a flow's run are known if `store` still has the shape of its version.
     """
+    # Here, because every client can do this, few do, and that store takes long to import.
+    from holdfast.store.memory import MemoryStore
+
     view, record = MemoryStore(), archived.record
     if record.kind == "flow":
         shape = await store.get_flow(record.full_name, record.version)
