@@ -125,14 +125,14 @@ async def _read(store: Store, runs: Sequence[LeasedRun]) -> dict[UUID, list[str]
     by then is not all of the run.
     """
     lines: dict[UUID, list[str]] = {run.run_id: [] for run in runs if not run.is_written}
-    asked, part = list(lines), 0
-    while asked:
-        exported = await store.export_runs(asked, part=part)
+    afters: dict[UUID, str | None] = dict.fromkeys(lines)
+    while afters:
+        exported = await store.export_runs(afters)
         for run_id, line in exported.lines.items():
             lines[run_id].append(line)
-        for run_id in set(asked) - exported.lines.keys():
+        for run_id in afters.keys() - exported.lines.keys() - exported.unfinished.keys():
             del lines[run_id]
-        asked, part = exported.unfinished, part + 1
+        afters = exported.unfinished
     return lines
 
 

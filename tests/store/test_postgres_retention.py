@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
@@ -224,6 +226,101 @@ async def test_preview_of_fewer_than_no_runs_is_refused(scene: Scene) -> None:
         await scene.value("select count(*) from holdfast.preview_sweep(-1)")
 
 
+async def test_large_runs_are_exported_in_parts_of_limited_size(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """S16. However large values are; nothing is left out, and nothing is there twice."""
+    shape = FlowShape(
+        name="shop/trip",
+        steps=(StepShape(slug="a", kind="map"), StepShape(slug="b"), StepShape(slug="c")),
+    )
+    await scene.store.ensure_flow(shape, "hash")
+    small, large = new_run(), new_run()
+    trip = NewRun(run_id=uuid4(), name="shop/trip", input="[1]")
+    await scene.store.start_runs([small, large])
+    await scene.store.start_flows([trip])
+    run_ids = [small.run_id, large.run_id, trip.run_id]
+    await scene.store.terminate_runs(run_ids)
+    text = "(select to_json(string_agg(md5(i::text || n), '')) from generate_series(1, 100) as i)"
+    await scene.value(
+        f"""
+        with entries as (
+            insert into holdfast.events (run_id, idx, event_type, at, details)
+            select $1, 10 + n, 'ValueSet', now(), {text} from generate_series(1, 40) as n
+        )
+        insert into holdfast.step_tasks (
+            run_id, step_slug, task_index, output, attempts, completed_at)
+        select $2, s, n, {text}, 1, now()
+        from unnest(array['a', 'b']) as s, generate_series(0, 30) as n
+        """,
+        large.run_id,
+        trip.run_id,
+    )
+
+    async def export(rows: int, size: int) -> dict[UUID, list[Any]]:
+        found: dict[UUID, list[Any]] = {run_id: [] for run_id in run_ids}
+        afters: dict[UUID, str | None] = dict.fromkeys(run_ids)
+        while afters:
+            lines = await scene.watcher.call(
+                "export_runs", list(afters), list(afters.values()), rows, size
+            )
+            assert sum(len(row["line"] or "") for row in lines) < 2 * size + 10_000
+            for row in lines:
+                if row["line"] is not None:
+                    found[row["run_id"]].append(json.loads(row["line"]))
+            afters = {
+                row["run_id"]: row["after"] for row in lines if row["after"] or row["line"] is None
+            }
+        return found
+
+    def joined(lines: list[Any], part: str) -> list[Any]:
+        return [each for line in lines for each in line.get(part, [])]
+
+    whole = await export(1_000_000, 1_000_000_000)
+    assert [len(whole[run_id]) for run_id in run_ids] == [1, 1, 1]
+    for rows, size in ((7, 1_000_000), (5000, 10_000), (3, 1)):
+        paged = await export(rows, size)
+        for run_id in run_ids:
+            assert paged[run_id][0]["run"] == whole[run_id][0]["run"]
+            for part in ("events", "states", "elements"):
+                assert joined(paged[run_id], part) == joined(whole[run_id], part)
+    counts = [len(joined(whole[trip.run_id], part)) for part in ("events", "states", "elements")]
+    assert counts[2] == 62
+    assert min(counts) > 0
+    assert len(joined(whole[large.run_id], "events")) >= 41
+
+
+async def test_start_with_the_key_of_a_run_that_is_deleted_in_part_starts_another(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """B8. What is left of it must not pass for the run that was asked for."""
+    for key, others in (("one", []), ("many", [new_run()])):
+        run = new_run(run_id=keyed_run_id("order", key), key=key)
+        await scene.store.start_runs([run])
+        task = await ann.take()
+        await ann.commit(task, *(step(f"s{n}") for n in range(20)), then=Finish("completed", "1"))
+        await scene.value(DUE)
+        assert (await scene.store.sweep_runs(rows=5)).deleted == 0
+        started, _ = await scene.store.start_runs([run, *others])
+        assert (started[0].run_id, started[0].created) == (run.run_id, True)
+        [event] = (await scene.store.read_events([(run.run_id, 0)]))[run.run_id]
+        assert event.type == "WorkflowStarted"
+        assert run.run_id in [task.run_id for task in (await ann.claim()).tasks]
+        await scene.store.terminate_runs([run.run_id, *(each.run_id for each in others)])
+
+
+async def test_start_of_a_flow_that_is_deleted_in_part_starts_another(scene: Scene) -> None:
+    """B8."""
+    await scene.store.ensure_flow(FlowShape(name="shop/trip", steps=(StepShape(slug="a"),)), "hash")
+    run = NewRun(run_id=keyed_run_id("shop/trip", "k"), name="shop/trip", key="k", input="1")
+    await scene.store.start_flows([run])
+    await scene.store.terminate_runs([run.run_id])
+    await scene.value(DUE)
+    await scene.value("update holdfast.runs set delete_after = '-infinity' returning 1")
+    [started], _ = await scene.store.start_flows([run])
+    assert (started.created, started.status) == (True, "running")
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["in part", "started again"])
 async def test_a_run_that_another_sweeper_deletes_while_it_is_read_is_not_written(
     scene: Scene,
@@ -251,12 +348,12 @@ async def test_a_run_that_another_sweeper_deletes_while_it_is_read_is_not_writte
     await scene.value(DUE)
     archive, export = Archive(f"file://{tmp_path}"), scene.store.export_runs
 
-    async def overtaken(run_ids: list[UUID], *, part: int = 0) -> ExportedRuns:
-        if again and part == 0:
+    async def overtaken(afters: dict[UUID, str | None]) -> ExportedRuns:
+        if again and set(afters.values()) == {None}:
             while (await scene.store.delete_archived([leased]))[1]:
                 pass
             await start(scene.store, run_id=run_id, key="k")
-        exported = await export(run_ids, part=part)
+        exported = await export(afters)
         await scene.store.delete_archived([leased], rows=4_000)
         return exported
 

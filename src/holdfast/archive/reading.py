@@ -62,7 +62,7 @@ def read_archived(lines: Sequence[str], place: str) -> ArchivedRun:
         raise ValueError(f"the first line of run {first.run} is missing")
     entries = [entry for line in (first, *others) for entry in line.events]
     record = _record(first.run, first, place)
-    states = {state.step_slug: state for state in first.states}
+    states = {state.step_slug: state for line in (first, *others) for state in line.states}
     return ArchivedRun(
         record=record,
         events=[_event(entry, record, states) for entry in entries],

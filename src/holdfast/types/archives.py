@@ -30,7 +30,10 @@ class LeasedRuns(Value, frozen=True):
 
 
 class ExportedRuns(Value, frozen=True):
-    """A part of runs, each as a line of JSON; the `unfinished` ones have more parts."""
+    """A part of runs, each as a line of JSON.
+
+    The `unfinished` ones have more parts, which begin after what is given; None: at the beginning.
+    """
 
     lines: dict[UUID, str]
-    unfinished: list[UUID]
+    unfinished: dict[UUID, str | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -56,15 +56,15 @@ class MemoryArchives(Part):
                 leased.append(LeasedRun(run_id, run.completed_at, 1 + len(tables.logs[run_id])))
             return LeasedRuns(leased, bool(due_runs(tables, now, 1, rows, None)))
 
-    async def export_runs(self, run_ids: Sequence[UUID], *, part: int = 0) -> ExportedRuns:
+    async def export_runs(self, afters: Mapping[UUID, str | None]) -> ExportedRuns:
         """Return a part of all that runs are; see `ArchiveStore.export_runs`."""
         async with self._transaction() as (tables, _):
             there = [
                 run_id
-                for run_id in run_ids
-                if part == 0 and run_id in tables.runs and tables.runs[run_id].status != "running"
+                for run_id in afters
+                if run_id in tables.runs and tables.runs[run_id].status != "running"
             ]
-            return ExportedRuns({run_id: _line(tables, run_id) for run_id in there}, [])
+            return ExportedRuns({run_id: _line(tables, run_id) for run_id in there}, {})
 
     async def delete_archived(
         self, runs: Sequence[LeasedRun], *, rows: int = 20_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -21,10 +21,13 @@ class ArchiveStore(Protocol):
         """
         ...
 
-    async def export_runs(self, run_ids: Sequence[UUID], *, part: int = 0) -> ExportedRuns:
-        """Return a part of all that runs are, as lines of JSON; the first part has the runs.
+    async def export_runs(self, afters: Mapping[UUID, str | None]) -> ExportedRuns:
+        """Return the next part of all that runs are, as lines of JSON; the first has the runs.
 
-        A run that is not there as a whole has no line: what was read of it before is not all.
+        `afters` say where the parts begin: None for the beginning, else what was `unfinished`. The
+        lines take some 16 MB together, or one value more; a run that this does not come to has no
+        line, and is unfinished. A run that is not there as a whole has neither: what was read of
+        it before is not all.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 from uuid import UUID
 
@@ -29,12 +29,18 @@ class PostgresArchives(Part):
         ]
         return LeasedRuns(runs, found[0]["has_more"])
 
-    async def export_runs(self, run_ids: Sequence[UUID], *, part: int = 0) -> ExportedRuns:
+    async def export_runs(self, afters: Mapping[UUID, str | None]) -> ExportedRuns:
         """Return a part of all that runs are; see `ArchiveStore.export_runs`."""
-        found = await self._database.rows("export_runs", run_ids, part, patience=_PATIENCE)
+        found = await self._database.rows(
+            "export_runs", list(afters), list(afters.values()), patience=_PATIENCE
+        )
         return ExportedRuns(
-            {row["run_id"]: row["line"] for row in found},
-            [row["run_id"] for row in found if row["has_more"]],
+            {row["run_id"]: row["line"] for row in found if row["line"] is not None},
+            {
+                row["run_id"]: row["after"]
+                for row in found
+                if row["after"] is not None or row["line"] is None
+            },
         )
 
     async def delete_archived(

@@ -51,7 +51,9 @@ end $$;
 
 -- Hold runs, so that none of them is deleted before this transaction ends. Returns true if all of
 -- them exist. A row that is held can still change: the run can end.
--- Locks: the runs FOR KEY SHARE, by run_id. Called by _start_runs, _start_flows and _hold_origin.
+-- What is left of a run of which a part is deleted is deleted, and does not count.
+-- Locks: as _finish_deletions; the runs FOR KEY SHARE, by run_id. Called by _start_runs,
+-- _start_flows and _hold_origin.
 create or replace function holdfast._hold_runs(p_run_ids uuid[]) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -62,6 +64,7 @@ declare
     v_held int;
     v_asked int;
 begin
+    perform holdfast._finish_deletions(p_run_ids);
     select count(r.run_id), count(*) into v_held, v_asked
     from (
         select distinct u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
@@ -82,6 +85,5 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    return holdfast._hold_runs(array[p_run_id]) and not exists (
-        select from holdfast.runs r where r.run_id = p_run_id and r.delete_after = '-infinity');
+    return holdfast._hold_runs(array[p_run_id]);
 end $$;

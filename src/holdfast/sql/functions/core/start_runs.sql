@@ -116,8 +116,12 @@ begin
         end if;
         if not created then
             perform holdfast._check_workflows(array[run_id], array[p_name]);
-            status := (select r.status from holdfast.runs r where r.run_id = start_one.run_id);
-            if status is null then  -- it was deleted meanwhile: its retention is over
+            status := (
+                select r.status from holdfast.runs r
+                where r.run_id = start_one.run_id
+                    and r.delete_after is distinct from '-infinity');
+            if status is null then  -- it was deleted, or a part of it: its retention is over
+                perform holdfast._finish_deletions(array[start_one.run_id]);
                 select * into run_id, created, status, told, refused, refused_until
                 from holdfast.start_one(p_run_id, p_name, p_input, p_version, p_key, p_queue,
                     p_priority, p_start_at, p_delay, p_timeout, p_retention, p_tags, p_headers,

@@ -297,7 +297,8 @@ begin
         end if;
     end if;
     if not v_all_exist then  -- one was deleted meanwhile: its retention is over
-        select created || s.created, _start_flows.notices || s.notices into created, notices
+        select _start_flows.created || s.created, _start_flows.notices || s.notices
+        into created, notices
         from holdfast._start_flows(p_now, p_run_ids, p_shapes, p_inputs, p_keys, p_queues,
             p_priorities, p_timeouts, p_retentions, p_tags, p_headers, p_parents, p_parent_keys,
             p_parent_closes, p_start_ats, p_delays) as s;

@@ -53,71 +53,156 @@ begin
     end if;
 end $$;
 
--- Return all that runs are, as lines of JSON: part 0 has the run, the first p_events entries of its
--- log, the states of its steps and the first p_events results of elements of its maps; the next
--- parts have the entries and results that follow. Values stand in it as they were stored.
--- `has_output` tells a result null from none. A run that is not there as a whole has no line: it
--- was deleted, or a part of it, or started again since. What was read of it before is not all.
+-- Return the next part of all that runs are, as lines of JSON. The parts of a run are: the run, the
+-- entries of its log, the states of its steps, the results of elements of its maps. p_afters say
+-- where each run's part begins: null for the beginning, else the `after` of the line before. A call
+-- reads at most p_rows rows, and stops when these take about p_bytes; a run that it does not come
+-- to has a null for its line. `after` is null behind the last part.
 --
--- Refuses nulls (22004) and fewer than 1 entry a part (22023). Locks nothing. Called by clients and
--- by workers.
+-- Values stand in the lines as they were stored. `has_output` tells a result null from none. A run
+-- that is not there as a whole has no row: it was deleted, or a part of it, or started again since.
+-- What was read of it before is not all.
+--
+-- Refuses nulls (22004) and numbers below 1 (22023). Locks nothing. Called by clients and by
+-- workers.
 create or replace function holdfast.export_runs(
-    p_run_ids uuid[], p_part int default 0, p_events int default 5000
-) returns table (run_id uuid, line text, has_more boolean)
+    p_run_ids uuid[], p_afters text[] default null, p_rows int default 5000,
+    p_bytes bigint default 16000000
+) returns table (run_id uuid, line text, after text)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 begin
     perform holdfast._check_given('the ids of runs', p_run_ids is not null);
-    perform holdfast._check_given('the number of a part', p_part is not null);
-    perform holdfast._check_sweep(1, p_events);
+    perform holdfast._check_given('the number of bytes', p_bytes is not null);
+    perform holdfast._check_sweep(1, p_rows);
+    perform holdfast._check_sweep(1, least(p_bytes, 2147483647)::int);
     return query
-    select r.run_id,
-        '{"run":' || case when p_part = 0 then r.run else to_json(r.run_id)::text end
-            || case when p_part = 0 then ',"has_output":' || r.has_output
-                || ',"retention_seconds":' || coalesce(r.retention_seconds::text, 'null')
-                else '' end
-            || ',"events":' || coalesce(e.events, '[]')
-            || coalesce(',"states":' || s.states, '')
-            || coalesce(',"elements":' || x.elements, '') || '}',
-        coalesce(e.count = p_events, false) or coalesce(x.count = p_events, false)
-    from unnest(p_run_ids) as u (run_id)
-    cross join lateral (
-        select r.run_id, row_to_json(r)::text as run, r.kind, r.output is not null as has_output,
+    with asked as materialized (
+        select u.run_id, u.place, r.kind, r.weight, coalesce(a.part, -1) as part,
+            coalesce(a.slug, '') as slug, coalesce(a.nth, -1) as nth
+        from unnest(p_run_ids, p_afters) with ordinality as u (run_id, after, place)
+        cross join lateral (
+            select r.kind, holdfast._weight(r.input) + holdfast._weight(r.output)
+                + holdfast._weight(r.error) as weight
+            from holdfast.runs r
+            where r.run_id = u.run_id and r.status <> 'running'
+                and r.delete_after is distinct from '-infinity'
+            limit 1
+        ) as r
+        cross join lateral (
+            select split_part(u.after, ' ', 1)::int as part,
+                split_part(u.after, ' ', 2)::int as nth, split_part(u.after, ' ', 3) as slug
+        ) as a
+    ), found as materialized (
+        select a.place, 0 as part, '' as slug, 0 as nth, a.weight
+        from asked a where a.part < 0
+        union all
+        select a.place, 1, '', e.idx, e.weight
+        from asked a
+        cross join lateral (
+            select e.idx, holdfast._weight(e.details) as weight from holdfast.events e
+            where e.run_id = a.run_id and a.part <= 1
+                and e.idx > case a.part when 1 then a.nth else -1 end
+            order by e.idx limit p_rows
+        ) as e
+        union all
+        select a.place, 2, s.step_slug, 0, s.weight
+        from asked a
+        cross join lateral (
+            select s.step_slug, holdfast._weight(s.output) + holdfast._weight(s.error) as weight
+            from holdfast.step_states s
+            where a.kind = 'flow' and s.run_id = a.run_id
+                and (a.part < 2 or a.part = 2 and s.step_slug > a.slug)
+            order by s.step_slug limit p_rows
+        ) as s
+        union all
+        select a.place, 3, x.step_slug, x.task_index, x.weight
+        from asked a
+        cross join lateral (
+            select x.step_slug, x.task_index, holdfast._weight(x.output) as weight
+            from holdfast.step_tasks x
+            where a.kind = 'flow' and x.run_id = a.run_id
+                and (x.step_slug, x.task_index) > (
+                    case a.part when 3 then a.slug else '' end,
+                    case a.part when 3 then a.nth else -1 end)
+            order by x.step_slug, x.task_index limit p_rows
+        ) as x
+    ), counted as (
+        select f.*, sum(f.weight) over w - f.weight as before, row_number() over w as rank
+        from found f
+        window w as (order by f.place, f.part, f.slug, f.nth rows unbounded preceding)
+    ), chosen as materialized (
+        select c.place, count(*) as count, (array_agg(c.part order by c.rank desc))[1] as part,
+            (array_agg(c.slug order by c.rank desc))[1] as slug,
+            (array_agg(c.nth order by c.rank desc))[1] as nth
+        from counted c
+        where c.rank = 1 or (c.before < p_bytes and c.rank <= p_rows)
+        group by c.place
+    ), all_of as (
+        select f.place, count(*) as count from found f group by f.place
+    )
+    select a.run_id,
+        case when c.place is not null or n.count is null then
+            '{"run":' || case when a.part < 0 then r.run || ',"has_output":' || r.has_output
+                    || ',"retention_seconds":' || coalesce(r.retention_seconds::text, 'null')
+                else to_json(a.run_id)::text end
+                || ',"events":' || coalesce(e.events, '[]')
+                || coalesce(',"states":' || s.states, '')
+                || coalesce(',"elements":' || x.elements, '') || '}' end,
+        case when n.count is null or (c.count = n.count and n.count < p_rows) then null
+            when c.place is null then p_afters[a.place]
+            else c.part || ' ' || c.nth || ' ' || c.slug end
+    from asked a
+    left join all_of n on n.place = a.place
+    left join chosen c on c.place = a.place
+    left join lateral (
+        select row_to_json(r)::text as run, r.output is not null as has_output,
             extract(epoch from r.retention)::float8 as retention_seconds
-        from holdfast.runs r
-        where r.run_id = u.run_id and r.status <> 'running'
-            and r.delete_after is distinct from '-infinity'
-        limit 1
-    ) as r
-    cross join lateral (
+        from holdfast.runs r where r.run_id = a.run_id and a.part < 0 and c.place is not null
+    ) as r on true
+    left join lateral (
         select json_agg(json_build_object('idx', e.idx, 'event_type', e.event_type, 'key', e.key,
-            'details', e.details, 'at', e.at) order by e.idx)::text as events, count(*) as count
+            'details', e.details, 'at', e.at) order by e.idx)::text as events
         from holdfast.events e
-        where e.run_id = u.run_id
-            and e.idx >= p_part * p_events and e.idx < (p_part + 1) * p_events
-        offset 0
-    ) as e
-    cross join lateral (
+        where e.run_id = a.run_id and a.part <= 1 and c.part >= 1
+            and e.idx > case a.part when 1 then a.nth else -1 end
+            and e.idx <= case c.part when 1 then c.nth else 2147483647 end
+    ) as e on true
+    left join lateral (
         select json_agg(row_to_json(s) order by s.step_slug)::text as states
         from (
             select s.*, s.output is not null as has_output from holdfast.step_states s
-            where r.kind = 'flow' and p_part = 0 and s.run_id = u.run_id
+            where a.kind = 'flow' and s.run_id = a.run_id
+                and (a.part < 2 or a.part = 2 and s.step_slug > a.slug)
+                and (c.part > 2 or c.part = 2 and s.step_slug <= c.slug)
         ) as s
-    ) as s
-    cross join lateral (
-        select json_agg(x.element)::text as elements, count(*) as count
+    ) as s on true
+    left join lateral (
+        select json_agg(x.element)::text as elements
         from (
             select row_to_json(x) as element from holdfast.step_tasks x
-            where r.kind = 'flow' and x.run_id = u.run_id
-            order by x.step_slug, x.task_index offset p_part * p_events limit p_events
+            where a.kind = 'flow' and x.run_id = a.run_id and c.part = 3
+                and (x.step_slug, x.task_index) > (
+                    case a.part when 3 then a.slug else '' end,
+                    case a.part when 3 then a.nth else -1 end)
+                and (x.step_slug, x.task_index) <= (c.slug, c.nth)
+            order by x.step_slug, x.task_index
         ) as x
-    ) as x
-    order by r.run_id;
+    ) as x on true
+    order by a.run_id;
 end $$;
+
+-- Return about how many bytes a value takes in a line, without reading it: what is compressed may
+-- be many times as large. Called by export_runs.
+create or replace function holdfast._weight(p_value json) returns bigint
+language sql stable parallel safe
+return 100 + coalesce(pg_column_size(p_value)
+    * case when pg_column_compression(p_value) is null then 1 else 20 end, 0)::bigint;
 
 -- Delete runs that are in the archive, named by their ids and the moments of their ends: a run that
 -- was deleted and started again meanwhile is another one. Runs that others hold, and runs that must
@@ -208,7 +293,8 @@ begin
     from unnest(p_lines) as l (line)
     cross join lateral json_array_elements(l.line -> 'states') as s (state);
     update holdfast.step_states s set output = 'null'  -- a result that is null
-    from json_array_elements(p_lines[1] -> 'states') as t (state)
+    from unnest(p_lines) as l (line)
+    cross join lateral json_array_elements(l.line -> 'states') as t (state)
     where s.run_id = v_run.run_id and s.step_slug = t.state ->> 'step_slug'
         and s.output is null and (t.state ->> 'has_output')::boolean;
     insert into holdfast.step_tasks (

@@ -4,7 +4,7 @@
 -- with those that have a column run_id. Returns how many runs there were.
 -- Locks: rows of runs, by run_id, first: who reads a run that has ended to make another of it holds
 -- its row. Then what belongs to them, which nobody else locks. Called by sweep_runs,
--- delete_archived and _delete_runs_of.
+-- delete_archived, _finish_deletions and _delete_runs_of.
 create or replace function holdfast._delete_runs(p_run_ids uuid[]) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -34,8 +34,8 @@ begin
 end $$;
 
 -- Delete the last p_rows entries of a run's log, and p_rows results of elements: a part of a run
--- that is too large for one transaction. From now on the run counts as deleted for forks and
--- retries, and it is the first that the next call finds.
+-- that is too large for one transaction. From now on the run counts as deleted for starts,
+-- forks and retries, and it is the first that the next call finds.
 -- Locks: expects the run's row locked. Called by sweep_runs and delete_archived.
 create or replace function holdfast._delete_part(p_run_id uuid, p_rows int) returns void
 language plpgsql
@@ -52,6 +52,40 @@ begin
         where l.run_id = p_run_id order by l.idx desc limit 1);
     delete from holdfast.step_tasks x where x.ctid = any (array(
         select l.ctid from holdfast.step_tasks l where l.run_id = p_run_id limit p_rows));
+end $$;
+
+-- Delete what is left of runs of which a part is deleted: nobody may take it for the whole, and a
+-- start with the key of such a run starts another. Returns true if there were some.
+-- Locks: these runs, by run_id, then what belongs to them. Called by _hold_runs and start_one.
+create or replace function holdfast._finish_deletions(p_run_ids uuid[]) returns boolean
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_left uuid[] := array(
+        select u.run_id from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select r.delete_after from holdfast.runs r where r.run_id = u.run_id limit 1
+        ) as r
+        where r.delete_after = '-infinity');
+begin
+    if cardinality(v_left) = 0 then
+        return false;
+    end if;
+    perform from (
+        select u.run_id from unnest(v_left) as u (run_id) order by u.run_id
+    ) as u
+    cross join lateral (
+        select from holdfast.runs r where r.run_id = u.run_id for update
+    ) as r;
+    return holdfast._delete_runs(array(  -- a statement later: it may be another run by now
+        select u.run_id from unnest(v_left) as u (run_id)
+        cross join lateral (
+            select r.delete_after from holdfast.runs r where r.run_id = u.run_id limit 1
+        ) as r
+        where r.delete_after = '-infinity')) > 0;
 end $$;
 
 -- Return how many rows are to be deleted with each run, about: the length of its log and the
