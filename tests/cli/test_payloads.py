@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from uuid import UUID
 
 import psycopg
 import pytest
 
 from holdfast import App, Client, Context, SyncClient, sweep
 from holdfast.errors import PayloadLocked
-from holdfast.payloads import AesGcm, Zlib
+from holdfast.payloads import AesGcm, LargePayloads, Zlib
 from tests.cli.conftest import CommandLine
 
 SECRET = "card-4711"
@@ -136,3 +138,32 @@ def test_a_key_that_does_not_fit_its_id_is_named(cli: CommandLine) -> None:
         run = client.runs.get(run_id)
         with pytest.raises(PayloadLocked, match="this program has no key same, only k1"):
             _ = run.input
+
+
+def test_what_is_outside_is_read_or_named(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the place in the environment it is read; else its size and its place are shown."""
+    url, long = f"file://{tmp_path}/objects", "long" * 1_000
+    app = App("warehouse", large_payloads=LargePayloads(url, above="2kB"))
+
+    @app.workflow
+    async def store(ctx: Context, text: str) -> str:
+        return text * 2
+
+    async def use() -> UUID:
+        async with Client(cli.url, app=app) as client:
+            async with await psycopg.AsyncConnection.connect(cli.url) as connection:
+                run = await client.start(store, long, connection=connection)
+            await sweep(app, cli.url)
+            assert await run.result() == long * 2
+            return run.run_id
+
+    run_id = str(asyncio.run(use()))
+    assert long not in tables(cli.url)
+    shown = cli.json("runs", "show", run_id)
+    assert shown["input"].startswith(f"(4 kB in {url}/payloads/{run_id}/")
+    assert shown["output"].startswith(f"(8 kB in {url}/payloads/{run_id}/")
+    assert "(8 kB in " in cli("runs", "log", run_id).output
+    monkeypatch.setenv("HOLDFAST_LARGE_PAYLOADS", url)
+    assert cli.json("runs", "show", run_id)["output"] == long * 2

@@ -39,7 +39,11 @@ _FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     CONTINUED: {"input": "the input of the next run", "signals": ""},
 }
 # The field with the run that gets the payload, and so owns its object.
-_OWNERS: Final[Mapping[str, str]] = {CHILD_STARTED: "child_run_id", SIGNAL_SENT: "run_id"}
+_OWNERS: Final[Mapping[str, str]] = {
+    CHILD_STARTED: "child_run_id",
+    SIGNAL_SENT: "run_id",
+    CONTINUED: "run_id",
+}
 _text: Final = msgspec.json.Decoder(str).decode
 _read: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _read_signals: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode

@@ -368,9 +368,8 @@ class PayloadStore:
         """List runs; see `QueryStore.list_runs`. Raises ConfigurationError for `input_contains`."""
         if where.input_contains is not None and self.payloads.hides:
             raise ConfigurationError(
-                "runs cannot be listed by input_contains: their inputs are encoded by a "
-                "payload_codec, and the database cannot look into them. Start runs with tags, and "
-                "list by these"
+                f"runs cannot be listed by input_contains: their inputs {self.payloads.hiding}, "
+                "and the database cannot look into them. Start runs with tags, and list by these"
             )
         page = await self._store.list_runs(where)
         return msgspec.structs.replace(page, runs=[self._open_record(run) for run in page.runs])

@@ -15,9 +15,10 @@ from holdfast.payloads import delete_unneeded
 from holdfast.store.port import Store
 from holdfast.types import ANY_END, DeclaredRules, Fork, StartRules, UnneededPayloads
 
-from .actors import ManualWorker, get, new_run, start
+from .actors import ManualWorker, get, log, new_run, signal, start
 from .commands import child
 from .flow_actors import Flows, StepWorker, end, single
+from .test_continue import go_on
 from .test_flow_runs import run_step
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -222,3 +223,22 @@ async def test_the_objects_of_owners_that_nobody_needs_are_deleted(
     await clock.advance(DAY)
     (tmp_path / "away" / "payloads").unlink()
     assert await delete_unneeded(store) == 2 - deleted
+
+
+async def test_the_next_run_keeps_what_was_sent_to_the_first(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """A fork of the next run needs the payload, too."""
+    first, second, fork_id = await start(store, retention_seconds=0), uuid4(), uuid4()
+    await go_on(ann, await ann.take(), second)
+    await own(store, first)
+    assert (await signal(store, second, payload=object_of(first)))[0] == "delivered"
+    fork = Fork(run_id=second, new_run_id=fork_id)
+    assert (await store.fork_run(fork))[0] == "forked"
+    await clock.advance(2 * DAY)
+    for task in (await ann.claim()).tasks:
+        if task.run_id == second:
+            await ann.finish(task)
+    assert (await store.sweep_runs()).deleted == 2
+    assert await due(store) == set()
+    assert object_of(first) in ((await log(store, fork_id))[1].details or "")

@@ -8,6 +8,7 @@ from uuid import UUID
 from holdfast.store.memory import details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside, request_cancels
+from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.payloads import check_reason, check_signal
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import Delivered, Delivery, Event, NewSignal, Notice, update_topic
@@ -92,6 +93,7 @@ def _deliver(tables: Tables, now: int, signal: NewSignal) -> list[Notice]:
         update = details.write(update=True, reply_to=signal.reply_to)
         told, topic = f"{told[:-1]},{update[1:]}", update_topic(signal.name)
     tables.append(signal.run_id, Event("SignalReceived", signal.signal_id, told, now))
+    use_payloads(tables, signal.run_id, [signal.payload])
     return tables.wake_for(signal.run_id, topic, now)
 
 

@@ -57,7 +57,8 @@ return strpos(p_value::text, '"holdfast:codec":"object/1"') > 0;
 
 -- Note that a run uses the objects that values refer to: they come from other runs.
 -- Locks: rows of payload_users; expects that the runs which own the objects, or use them, cannot be
--- deleted meanwhile. Called by _tell_parents, _start_child_steps and _merge_debounced.
+-- deleted meanwhile. Called by _tell_parents, _start_child_steps,
+-- _merge_debounced and signal_runs.
 create or replace function holdfast._use_payloads(p_run_id uuid, p_values json[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp

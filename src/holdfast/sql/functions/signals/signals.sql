@@ -44,6 +44,9 @@ begin
         if v_idx is not null then
             notices := notices || holdfast._wake(v_now, v_signal.run_id,
                 case when v_signal.is_update then 'update:' else '' end || v_signal.name);
+            if holdfast._refers(v_signal.payload) then  -- to an object of the run before, say
+                perform holdfast._use_payloads(v_signal.run_id, array[v_signal.payload]);
+            end if;
         end if;
     end loop;
     notices := holdfast._tell(p_tell, notices);
