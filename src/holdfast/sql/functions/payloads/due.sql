@@ -2,8 +2,8 @@
 
 -- Let the objects be looked at that deleted runs had or used: an hour after the last one was put,
 -- because a start of a run with the same key may just have put one.
--- Locks: rows of payload_users and payload_owners, by owner; expects the rows of the runs locked.
--- Called by _delete_runs.
+-- Locks: rows of payload_owners, by owner; expects the rows of the runs locked. Called by
+-- _delete_runs, which deletes the rows of payload_users then.
 create or replace function holdfast._leave_payloads(p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -11,12 +11,9 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_owners uuid[];
+    v_owners uuid[] := p_run_ids || array(
+        select u.owner from holdfast.payload_users u where u.run_id = any (p_run_ids));
 begin
-    with used as (
-        delete from holdfast.payload_users u where u.run_id = any (p_run_ids) returning u.owner
-    )
-    select p_run_ids || coalesce(array_agg(distinct u.owner), '{}') into v_owners from used u;
     perform from (
         select distinct u.owner from unnest(v_owners) as u (owner) order by u.owner
     ) as u

@@ -21,7 +21,8 @@ begin
         select from holdfast.runs r where r.run_id = u.run_id for update
     ) as r;
     if exists (select from holdfast.payload_owners) then
-        perform holdfast._leave_payloads(p_run_ids);  -- deletes those of payload_users, too
+        perform holdfast._leave_payloads(p_run_ids);
+        delete from holdfast.payload_users u where u.run_id = any (p_run_ids);
     end if;
     delete from holdfast.waiters w where w.run_id = any (p_run_ids);
     delete from holdfast.tasks t where t.run_id = any (p_run_ids);
