@@ -216,12 +216,13 @@ async def test_the_archive_has_the_contents(
 ) -> None:
     """What is archived needs no object any more; restored, its payloads are in the database."""
     monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setenv("HOLDFAST_SWEEPER_INTERVAL", "off")  # the test sweeps
     async with working(make_app(large), store) as client:
         run = await client.start("again", BIG, retention=0)
         assert await run.result() == f"x{BIG}"
         small = await client.start("echo", SMALL, retention=0)
         assert await small.result() == SMALL
-        while await store.get_runs([run.run_id, small.run_id]):  # the worker sweeps, too
+        while await store.get_runs([run.run_id, small.run_id]):
             await client.retention.sweep()
         objects = store.objects_at(large.url)
         for name in await names(store, large):
@@ -242,6 +243,7 @@ async def test_a_run_is_not_archived_without_its_objects(
 ) -> None:
     """While they are away."""
     monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setenv("HOLDFAST_SWEEPER_INTERVAL", "off")  # the test sweeps
     async with working(make_app(large), store) as client:
         run = await client.start("echo", BIG, retention=0)
         await run.result()
