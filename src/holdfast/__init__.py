@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.definitions.activities import current_activity
     from holdfast.definitions.app import App
     from holdfast.definitions.batches import Batch, current_batch
+    from holdfast.definitions.consumers import MessageContext, current_message
     from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
     from holdfast.definitions.flows import Flow
     from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
@@ -55,6 +56,7 @@ __all__ = [
     "HoldfastError",
     "InvalidInput",
     "Limit",
+    "MessageContext",
     "Rate",
     "ResultTimeout",
     "Retry",
@@ -71,6 +73,7 @@ __all__ = [
     "current_activity",
     "current_batch",
     "current_flow_step",
+    "current_message",
     "current_step",
     "local",
     "sweep",
@@ -88,6 +91,7 @@ _MODULES = {
     "Flow": "holdfast.definitions.flows",
     "FlowStepContext": "holdfast.definitions.flow_context",
     "Limit": "holdfast.definitions.limits",
+    "MessageContext": "holdfast.definitions.consumers",
     "Rate": "holdfast.definitions.limits",
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client",
@@ -97,6 +101,7 @@ _MODULES = {
     "current_activity": "holdfast.definitions.activities",
     "current_batch": "holdfast.definitions.batches",
     "current_flow_step": "holdfast.definitions.flow_context",
+    "current_message": "holdfast.definitions.consumers",
     "current_step": "holdfast.definitions.steps",
     "local": "holdfast.local",
     "sweep": "holdfast.sweeping",

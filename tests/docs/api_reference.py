@@ -39,6 +39,7 @@ _DEFINITIONS = (
     definitions.Workflow,
     definitions.Step,
     definitions.Activity,
+    definitions.Consumer,
     definitions.FlowStep,
     definitions.Schedule,
     steps.StepContext,
@@ -83,9 +84,10 @@ _INTERNAL = {"call_plain", "encode_arguments", "decode_arguments", "encode_resul
 _INTERNAL |= {"encode_input", "decode_input", "encode_output", "decode_output"}
 _INTERNAL |= {"cancel", "mark_sent", "unsent"}
 _INTERNAL |= {"input_annotation", "output_annotation"}
+_INTERNAL |= {"decode", "failures"}
 _INTERNAL |= {"annotation", "described", "arguments_before_fields", "may_be_skipped"}
 _ENGINE_CALLS = {"Activity", "Step", "Workflow", "ActivityContext", "StepContext"}
-_ENGINE_CALLS |= {"Flow", "FlowStep", "FlowStepContext", "RunStep"}
+_ENGINE_CALLS |= {"Consumer", "MessageContext", "Flow", "FlowStep", "FlowStepContext", "RunStep"}
 
 
 def render() -> str:

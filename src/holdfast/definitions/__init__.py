@@ -2,6 +2,7 @@
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.app import App
+from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.flow_steps import FlowStep
 from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
@@ -13,6 +14,7 @@ from holdfast.definitions.workflows import Workflow
 __all__ = [
     "Activity",
     "App",
+    "Consumer",
     "Flow",
     "FlowStep",
     "Lifespan",

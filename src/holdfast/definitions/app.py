@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.batches import Batch, BatchActivity
+from holdfast.definitions.consuming import Consuming
 from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.limiting import Limiting
@@ -89,7 +90,7 @@ class WorkflowDecorator(Protocol):
     ) -> Workflow[None, Out]: ...
 
 
-class App(Scheduling, Subscribing, Limiting):
+class App(Scheduling, Subscribing, Consuming, Limiting):
     """The workflows, steps, activities and flows of one program, and their defaults.
 
     Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the

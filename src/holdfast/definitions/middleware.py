@@ -1,4 +1,4 @@
-"""Middleware: code around every run, step and activity of an app."""
+"""Middleware: code around every run, step, activity and consumed message of an app."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from holdfast.definitions.activities import ActivityContext
+from holdfast.definitions.consumers import MessageContext
 from holdfast.definitions.steps import StepContext
 from holdfast.errors import ConfigurationError
 
@@ -48,9 +49,13 @@ class Middleware:
         """Surround an attempt of an activity."""
         return await call_next()
 
+    async def message(self, context: MessageContext, call_next: CallNext) -> object:
+        """Surround a call of a consumer."""
+        return await call_next()
+
 
 class Layers:
-    """The middleware of an app for runs, steps and activities, outermost first.
+    """The middleware of an app for runs, steps, activities and messages, outermost first.
 
     Methods that were not overridden are left out.
     """
@@ -59,6 +64,7 @@ class Layers:
         self.runs: list[Layer] = []
         self.steps: list[Layer] = []
         self.activities: list[Layer] = []
+        self.messages: list[Layer] = []
 
     def add(self, middleware: Middleware) -> None:
         """Add a middleware inside of the others. Raises ConfigurationError for another value."""
@@ -73,6 +79,8 @@ class Layers:
             self.steps.append(middleware.step)
         if kind.activity is not Middleware.activity:
             self.activities.append(middleware.activity)
+        if kind.message is not Middleware.message:
+            self.messages.append(middleware.message)
 
 
 def surround(layers: list[Layer], context: object, call: CallNext) -> CallNext:

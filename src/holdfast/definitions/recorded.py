@@ -24,6 +24,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 _CHECKS: dict[str, Callable[[str], str]] = {
     "activity": check_activity_name,
+    "consumer": check_activity_name,
     "step": check_step_name,
 }
 

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.caller import current_caller
+from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.flow_parameters import annotation_of
 from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
@@ -214,6 +215,7 @@ class Registry:
         self.flows: dict[tuple[str, int], AnyFlow] = {}
         self.schedules: dict[str, Schedule] = {}  # by full name
         self.subscriptions: list[NewSubscription] = []
+        self.consumers: dict[str, Consumer] = {}  # by the queue that they receive from
         self.limits: dict[tuple[LimitScope, str], tuple[LimitRule, ...]] = {}
         self.steps: set[str] = set()  # their names
         self.aliases: set[str] = set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -62,12 +62,14 @@ class HeartbeatService:
         listener: Listener,
         clock: Clock,
         look_at_threads: Callable[[], ThreadUse | None] = lambda: None,
+        keep_messages: Callable[[Store], Awaitable[None]] | None = None,
         *,
         interval_seconds: float,
         lease_seconds: float,
     ) -> None:
         self._open_store, self._info, self._listener = open_store, info, listener
         self._clock, self._look_at_threads = clock, look_at_threads
+        self._keep_messages = keep_messages
         self._interval, self._lease_seconds = interval_seconds, lease_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -121,6 +123,8 @@ class HeartbeatService:
         self._listener.renewed(leases)
         if answer.lost or answer.unread or answer.cancelled:
             self._tell(answer, leases)
+        if self._keep_messages is not None:
+            await self._keep_messages(store)
 
     async def _beat(self, store: Store, leases: list[Lease]) -> Heartbeat:
         """Send a heartbeat. Over a dead connection it fails early, so that the next is in time."""

@@ -10,6 +10,7 @@ workload: all of them as one, for heartbeat, watchdog and drain
 resources: opened before all else, closed after the drain
 heartbeat (own thread): renews leases, and tells the workload what happened to them
 watchdog (own thread): gives leases back if code blocks the event loop
+consumers: receive messages from queues, by themselves, and call functions with them
 duties: the services, one duty each, such as deadlines and dead workers
 ```
 
@@ -42,6 +43,7 @@ from holdfast.worker.attempts import Launcher, StepRunner
 from holdfast.worker.batches import Batches
 from holdfast.worker.claimer import Claimable, Claimer
 from holdfast.worker.clock import Clock, EngineClock
+from holdfast.worker.consumers import Consumers
 from holdfast.worker.duties import Duties
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.late_flows import LateFlows
@@ -135,6 +137,17 @@ class Worker:
         self._workload = Workload(
             self._runs(app), self._activities(app), self._steps, self._late_flows(app)
         )
+        self._consumers = Consumers(
+            app.consumers.values(),
+            store,
+            info,
+            options,
+            self._clock,
+            self._launcher,
+            app.registry.layers.messages,
+            notify,
+            has_heartbeat=heartbeat_store is not None,
+        )
         self._heartbeat: HeartbeatService | None = None
         self._watchdog: Watchdog | None = None
         if heartbeat_store is not None:
@@ -209,6 +222,7 @@ class Worker:
             self._workload,
             self._clock,
             book.look,
+            self._consumers.extend,
             interval_seconds=self.options.heartbeat_seconds,
             lease_seconds=self.options.lease_seconds,
         )
@@ -266,6 +280,7 @@ class Worker:
 
     async def _start_services(self) -> None:
         await self._duties.start()
+        await self._consumers.start()
 
     def _limit_claims(self, claimable: Claimable | None) -> Claimable | None:
         """Return what limits the claims, given how the worker's threads limit them."""
@@ -283,7 +298,9 @@ class Worker:
         listening, self._listening = self._listening, []
         self.expect_stop(grace_seconds)
         await self._claimer.stop()
-        releases = await self._workload.drain(grace_seconds, self._save)
+        releases, _ = await asyncio.gather(
+            self._workload.drain(grace_seconds, self._save), self._consumers.drain(grace_seconds)
+        )
         self._last_calls.begin_farewell()
         await self._duties.stop()
         await self._reader.stop()
@@ -309,13 +326,14 @@ class Worker:
     @property
     def executing(self) -> bool:
         """True if a step or an activity runs."""
-        return self._workload.executing
+        return self._workload.executing or self._consumers.executing
 
     @property
     def busy(self) -> bool:
         """True if something is under way that continues without input and without waiting."""
         return (
             self._workload.busy
+            or self._consumers.busy
             or not self._committer.idle
             or not self._claimer.idle
             or self._duties.scheduler.busy
@@ -331,6 +349,7 @@ class Worker:
         """End the grace period of a drain under way."""
         self.expect_stop(0)
         self._workload.end_grace()
+        self._consumers.end_grace()
 
     def expect_stop(self, grace_seconds: float) -> None:
         """Announce that `stop` will be called. Safe in a signal handler and in any thread.
@@ -374,8 +393,10 @@ def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
 
     Raises ConfigurationError for an app that has nothing to run.
     """
-    if not app.handlers():
-        raise ConfigurationError(f"the app {app.name!r} has no workflow and no activity to run")
+    if not app.handlers() and not app.consumers:
+        raise ConfigurationError(
+            f"the app {app.name!r} has no workflow, no activity and no consumer to run"
+        )
     hostname, pid = socket.gethostname(), os.getpid()
     return WorkerInfo(
         worker_id=f"{hostname[:40]}-{pid}-{uuid7().hex[-8:]}",

@@ -1,0 +1,205 @@
+"""Consumers: functions that workers call with the messages of a queue.
+
+The code of a call gets its `MessageContext` from `current_message`.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import contextvars
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, cast
+
+from holdfast.definitions.options import limit_seconds, option
+from holdfast.definitions.recorded import AttemptContext, Recorded
+from holdfast.definitions.signatures import Declared, evaluate, read_signature
+from holdfast.durations import Duration
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.moments import to_datetime
+from holdfast.names import check_queue_name
+from holdfast.retry import Retry
+from holdfast.types import StoredMessage, Value
+
+_MOST_MESSAGES: Final = 1000
+_MOST_CALLS: Final = 1000
+_LISTS: Final = (list, collections.abc.Sequence, collections.abc.Collection)
+
+
+class Consumer(Recorded[Any, object]):
+    """A function that workers call with messages of a queue, and what to do with its end.
+
+    Messages are acknowledged when the function returns, and given back when it raises. `batch` is
+    the most messages of a call, None for a function that takes a single one. `concurrency` is how
+    many calls a worker makes at once. Times are in seconds, None for the queue's own visibility
+    and for a call without a limit.
+    """
+
+    kind: ClassVar[str] = "consumer"
+
+    def __init__(
+        self,
+        fn: Callable[..., object],
+        queue: str,
+        *,
+        name: str | None = None,
+        batch: int | None = None,
+        concurrency: int = 10,
+        visibility: Duration | None = None,
+        retry: Retry | None = None,
+        timeout: Duration | None = None,
+    ) -> None:
+        """Wrap `fn`. Raises ConfigurationError for a function or options that cannot work."""
+        self.batch = batch
+        super().__init__(fn, name=name, retry=retry, timeout=timeout)
+        with option(str(self), "queue"):
+            self.queue = check_queue_name(queue)
+        _check_count(f"{self}: batch", 1 if batch is None else batch, _MOST_MESSAGES)
+        _check_count(f"{self}: concurrency", concurrency, _MOST_CALLS)
+        self.concurrency = concurrency
+        self.visibility_seconds = limit_seconds(visibility, str(self), "visibility")
+
+    def decode(self, payload: str) -> object:
+        """Decode a payload into the declared type. Raises InvalidInput if it does not fit."""
+        return self._element.decode(payload)
+
+    def failures(self, found: object, count: int) -> Sequence[BaseException | None]:
+        """Return for each message of a call the error that the function returned for it, or None.
+
+        Raises InvalidInput for a list of another length: which message is which is not known then.
+        """
+        if self.batch is None or not isinstance(found, list | tuple):
+            return [None] * count
+        results = cast("Sequence[object]", found)
+        if len(results) != count:
+            raise InvalidInput(
+                f"{self} returned a list of {len(results)} for {count} messages: it returns "
+                "nothing, or one entry for each, an exception for those that failed"
+            )
+        return [each if isinstance(each, BaseException) else None for each in results]
+
+    def _read_parameters(self, fn: Callable[..., object]) -> None:
+        parameters = list(read_signature(fn).parameters.values())
+        if len(parameters) != 1 or parameters[0].kind not in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            raise ConfigurationError(
+                f"{self} is called with {'a list of messages' if self.batch else 'one message'}, "
+                "so it has one parameter; holdfast.current_message() has the rest, such as headers"
+            )
+        name = parameters[0].name
+        place = f"{self.name}({name})"
+        self._element = (
+            Declared(fn, name, place)
+            if self.batch is None
+            else Declared.of_type(self._element_of(fn, name), place)
+        )
+
+    def _read_result(self, fn: Callable[..., object]) -> Declared:
+        return Declared.of_type(Any, f"result of {self.name}")  # it is not stored
+
+    def _element_of(self, fn: Callable[..., object], name: str) -> object:
+        """Return the type of the messages in the list that the function takes."""
+        try:
+            annotation = evaluate(fn, name)
+        except NameError as error:
+            raise ConfigurationError(
+                f"{self}: the type of {name} cannot be resolved ({error}); define it before"
+            ) from None
+        if annotation is Any or annotation is list:
+            return Any
+        arguments = typing.get_args(annotation)
+        if typing.get_origin(annotation) not in _LISTS or len(arguments) != 1:
+            raise ConfigurationError(
+                f"{self} has a batch, so its parameter {name} is a list, such as list[Order], "
+                f"not {annotation}"
+            )
+        return arguments[0]
+
+
+class ReceivedMessage(Value, frozen=True):
+    """A message of a call, beside its payload.
+
+    `attempt` counts receives, this one too; `error` says why it was given back last.
+    """
+
+    id: int
+    attempt: int
+    sent_at: datetime
+    headers: Mapping[str, str]
+    error: str | None = None
+
+    @classmethod
+    def of(cls, stored: StoredMessage) -> ReceivedMessage:
+        """Return what code sees of a message."""
+        return cls(
+            stored.message_id,
+            stored.attempts,
+            to_datetime(stored.sent_at),
+            MappingProxyType(dict(stored.headers or {})),
+            stored.error,
+        )
+
+
+_message: contextvars.ContextVar[MessageContext | None] = contextvars.ContextVar(
+    "holdfast_message", default=None
+)
+
+
+class MessageContext(AttemptContext):
+    """One call of a consumer, as its own code sees it.
+
+    `messages` are in the order of the payloads. `attempt` is the highest of their numbers. `group`
+    is theirs in a FIFO queue. It is cancelled if others may have the messages by now.
+    """
+
+    variable = _message
+
+    __slots__ = ("group", "messages", "queue")
+
+    def __init__(self, queue: str, group: str | None, messages: Sequence[StoredMessage]) -> None:
+        """Hold the messages of a call."""
+        self.queue, self.group = queue, group
+        self.messages = tuple(ReceivedMessage.of(each) for each in messages)
+        self.attempt = max(each.attempts for each in messages)
+        self._cancelled = None
+
+    @property
+    def id(self) -> int:
+        """The id of the message, or of the first one: the same in all receives of it."""
+        return self.messages[0].id
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What was sent beside the payload of the message, or of the first one."""
+        return self.messages[0].headers
+
+
+def current_message() -> MessageContext:
+    """Return the context of the consumer that is running.
+
+    ```python
+    @app.consumer("parcels")
+    async def pack(parcel: Parcel) -> None:
+        message = current_message()
+        await ledger.add(parcel, once_by=f"{message.queue}/{message.id}")
+    ```
+
+    Raises LookupError outside of a consumer, also if one is called as a plain function.
+    """
+    context = _message.get()
+    if context is None:
+        raise LookupError(
+            "no consumer of a worker is running here: call current_message() in the code of a "
+            "function under @app.consumer that a worker has called with a message"
+        )
+    return context
+
+
+def _check_count(what: str, count: object, most: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+        raise ConfigurationError(f"{what} is 1 to {most:,}, not {count!r}")

@@ -1,0 +1,254 @@
+"""Consumers: functions that workers call with messages; acknowledged on return, given back else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast import App, Context, Retry, current_message
+from holdfast.client import Client, Outgoing
+from holdfast.definitions.consumers import MessageContext
+from holdfast.definitions.middleware import CallNext, Middleware
+from holdfast.errors import ConfigurationError
+from holdfast.store.memory import MemoryStore, wall_clock
+from holdfast.testing import Environment
+from holdfast.worker import Worker, WorkerOptions
+from tests.runtime.desk import eventually
+
+SOON = Retry(backoff="fixed", base="10s", jitter=0)
+
+
+@dataclass(frozen=True)
+class Order:
+    number: int
+
+
+async def counts(client: Client, queue: str) -> int:
+    """Return how many messages can be received now, and give them back."""
+    found = await client.queues.receive(queue, 1000)
+    await client.queues.nack(found)
+    return len(found)
+
+
+async def test_messages_are_typed_and_acknowledged_when_the_function_returns() -> None:
+    app, orders = App("shop"), list[Order]()
+
+    @app.consumer("orders")
+    async def book(order: Order) -> None:
+        orders.append(order)
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders")
+        await env.client.queues.send_many("orders", [Outgoing(Order(n)) for n in range(30)])
+        await eventually(lambda: len(orders) == 30)
+        await env.advance("1h")
+        assert await counts(env.client, "orders") == 0
+    assert sorted(order.number for order in orders) == list(range(30))
+
+
+async def test_message_of_a_function_that_raises_is_given_back_with_its_error() -> None:
+    """It is due again after the pause of the policy, and knows its attempt and the error."""
+    app, seen = App("shop"), list[tuple[int, str | None]]()
+
+    @app.consumer("orders", retry=SOON)
+    async def book(order: Order) -> None:
+        message = current_message()
+        seen.append((message.attempt, message.messages[0].error))
+        if message.attempt < 3:
+            raise ConnectionError("the ledger is away")
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders")
+        await env.client.queues.send("orders", Order(1))
+        await eventually(lambda: len(seen) == 1)
+        await env.advance("9s")
+        assert len(seen) == 1
+        await env.advance("1s")
+        await eventually(lambda: len(seen) == 2)
+        await env.advance("10s")
+        await eventually(lambda: len(seen) == 3)
+        await env.advance("1h")
+    error = "ConnectionError: the ledger is away"
+    assert seen == [(1, None), (2, error), (3, error)]
+
+
+async def test_message_that_fails_too_often_or_does_not_fit_is_a_dead_letter() -> None:
+    app = App("shop")
+
+    @app.consumer("orders", retry=SOON)
+    async def book(order: Order) -> None:
+        raise ValueError("no")
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders", max_receives=2)
+        await env.client.queues.send("orders", Order(1))
+        await env.client.queues.send("orders", "not an order")
+        await env.advance("1m")
+        await env.wait_until_idle()
+        dead = await env.client.queues.receive("orders.dead", 10)
+    texts = sorted(message.error or "" for message in dead)
+    assert len(texts) == 2
+    assert texts[0].startswith("InvalidInput: book(order): ")
+    assert texts[1] == "ValueError: no"
+
+
+async def test_batch_is_one_call_with_a_list_and_may_fail_in_part() -> None:
+    app, calls = App("shop"), list[list[int]]()
+
+    @app.consumer("clicks", batch=10, concurrency=1, retry=SOON)
+    def count(clicks: list[Order]) -> list[Exception | None]:
+        calls.append([click.number for click in clicks])
+        again = current_message().attempt > 1
+        return [ValueError("odd") if click.number % 2 and not again else None for click in clicks]
+
+    async with Environment(app) as env:
+        await env.client.queues.create("clicks")
+        await env.client.queues.send_many("clicks", [Outgoing(Order(n)) for n in range(20)])
+        await eventually(lambda: sum(map(len, calls)) == 20)
+        assert max(map(len, calls)) == 10
+        await env.advance("10s")
+        await eventually(lambda: sum(map(len, calls)) == 30)
+        await env.advance("1h")
+        assert await counts(env.client, "clicks") == 0
+    assert sorted(n for call in calls for n in call) == sorted([*range(20), *range(1, 20, 2)])
+
+
+async def test_groups_of_a_fifo_queue_are_consumed_in_their_order() -> None:
+    """Also if messages fail: what comes after them in the group waits."""
+    app, seen = App("shop"), list[tuple[str | None, int]]()
+
+    @app.consumer("moves", concurrency=4, retry=Retry(backoff="fixed", base=1, jitter=0))
+    async def move(number: int) -> None:
+        message = current_message()
+        if number == 2 and message.attempt == 1:
+            raise ValueError("not yet")
+        seen.append((message.group, number))
+
+    async with Environment(app) as env:
+        await env.client.queues.create("moves", fifo=True)
+        sent = [Outgoing(n, group=group) for n in range(5) for group in "abc"]
+        await env.client.queues.send_many("moves", sent)
+        await env.advance("5s")
+        await eventually(lambda: len(seen) == 15)
+    for group in "abc":
+        assert [number for of, number in seen if of == group] == [0, 1, 2, 3, 4]
+
+
+async def test_no_more_calls_than_the_concurrency_run_at_once_also_in_threads() -> None:
+    app, lock, running, most = App("shop"), threading.Lock(), 0, 0
+    ended: list[int] = []
+
+    @app.consumer("orders", concurrency=3)
+    def book(number: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.01)
+        with lock:
+            running -= 1
+        ended.append(number)
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders")
+        await env.client.queues.send_many("orders", [Outgoing(n) for n in range(20)])
+        await eventually(lambda: len(ended) == 20)
+    assert most <= 3
+    assert sorted(ended) == list(range(20))
+
+
+async def test_consumer_waits_for_a_queue_that_does_not_exist_and_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.consumers._ABSENT_SECONDS", 0.01)
+    app, seen = App("shop"), list[int]()
+
+    @app.consumer("orders")
+    async def book(number: int) -> None:
+        seen.append(number)
+
+    with caplog.at_level(logging.WARNING, "holdfast.consumers"):
+        async with Environment(app) as env:
+            await eventually(lambda: "holdfast queue create orders" in caplog.text)
+            await env.client.queues.create("orders")
+            await env.client.queues.send("orders", 7)
+            await eventually(lambda: seen == [7])
+
+
+async def test_worker_that_stops_gives_back_what_did_not_end_and_does_not_count_it() -> None:
+    app, begun = App("shop"), asyncio.Event()
+
+    @app.consumer("orders")
+    async def book(number: int) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    store = MemoryStore(wall_clock)
+    worker = Worker(app, store, WorkerOptions())
+    async with Client(store=store) as client:
+        await client.queues.create("orders")
+        await worker.start()
+        await client.queues.send("orders", 1)
+        async with asyncio.timeout(30):
+            await begun.wait()
+        await worker.stop(grace=0.01)
+        [message] = await client.queues.receive("orders", wait="10s")
+    assert message.attempts == 1
+
+
+async def test_workflows_and_consumers_share_an_app_its_lifespans_and_its_middleware() -> None:
+    app, seen = App("shop"), list[str]()
+
+    class Watch(Middleware):
+        async def message(self, context: MessageContext, call_next: CallNext) -> object:
+            seen.append(f"{context.queue} {dict(context.headers)}")
+            return await call_next()
+
+    app.add_middleware(Watch())
+
+    @app.workflow
+    async def ship(ctx: Context, number: int) -> int:
+        return number
+
+    @app.consumer("orders")
+    async def book(number: int) -> None:
+        seen.append(f"booked {number}")
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders")
+        await env.client.queues.send("orders", 7, headers={"from": "web"})
+        assert await env.run(ship, 8) == 8
+        await eventually(lambda: len(seen) == 2)
+    assert seen == ["orders {'from': 'web'}", "booked 7"]
+
+
+def test_what_cannot_be_a_consumer_is_refused() -> None:
+    app = App("shop")
+
+    def two(a: int, b: int) -> None: ...
+
+    def one(order: Order) -> None: ...
+
+    def many(orders: list[Order]) -> None: ...
+
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (two, {}, "so it has one parameter"),
+        (one, {"batch": 5}, r"is a list, such as list\[Order\]"),
+        (many, {"batch": 0}, "batch is 1 to 1,000, not 0"),
+        (one, {"concurrency": "many"}, "concurrency is 1 to 1,000, not 'many'"),
+        (one, {"visibility": 0}, "visibility"),
+        (one, {"name": "no spaces"}, "name"),
+    ]
+    for fn, options, text in cases:
+        with pytest.raises(ConfigurationError, match=text):
+            app.consumer("orders", **options)(fn)
+    app.consumer("orders")(one)
+    with pytest.raises(ConfigurationError, match="consumer one receives from queue orders already"):
+        app.consumer("orders", name="other")(one)
+    with pytest.raises(LookupError, match="no consumer of a worker"):
+        current_message()
