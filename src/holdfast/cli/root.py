@@ -24,6 +24,7 @@ _COMMANDS = "holdfast.cli.commands"
         "approvals": f"{_COMMANDS}.approvals:approvals",
         "activities": f"{_COMMANDS}.activities:activities",
         "limits": f"{_COMMANDS}.limits:limits",
+        "rules": f"{_COMMANDS}.rules:rules",
         "topics": f"{_COMMANDS}.topics:topics",
         "queues": f"{_COMMANDS}.pausable:queues",
         "workflows": f"{_COMMANDS}.pausable:workflows",

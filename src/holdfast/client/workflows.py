@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.client.control import list_pauses, set_pause
 from holdfast.client.naming import Named
 from holdfast.client.session import Session
-from holdfast.types import Pause
+from holdfast.types import HeldKey, Pause
 
 
 class Workflows:
@@ -36,6 +36,19 @@ class Workflows:
         """
         name = await self._session.names.full(workflow)
         return await set_pause(self._session, "workflow", name, False)
+
+    async def held_keys(self, workflow: Named | str, limit: int = 100) -> list[HeldKey]:
+        """Return what singletons, debounces and throttles of a workflow hold now, by key.
+
+        At most `limit` keys of each rule.
+
+        ```python
+        for held in await client.workflows.held_keys(checkout):
+            print(held.rule, held.key, held.run_id, held.until)
+        ```
+        """
+        name = await self._session.names.full(workflow)
+        return await self._session.store.list_start_keys(name, limit=limit)
 
     async def pauses(self) -> list[Pause]:
         """Return the workflows that are paused, each with the moment and the reason.

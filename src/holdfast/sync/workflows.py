@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.client.naming import Named
 from holdfast.client.workflows import Workflows
 from holdfast.sync.base import SyncGroup
-from holdfast.types import Pause
+from holdfast.types import HeldKey, Pause
 
 
 class SyncWorkflows(SyncGroup[Workflows]):
@@ -30,6 +30,18 @@ class SyncWorkflows(SyncGroup[Workflows]):
         ```
         """
         return self._call(self._target.resume, workflow)
+
+    def held_keys(self, workflow: Named | str, limit: int = 100) -> list[HeldKey]:
+        """Return what singletons, debounces and throttles of a workflow hold now, by key.
+
+        At most `limit` keys of each rule.
+
+        ```python
+        for held in client.workflows.held_keys(checkout):
+            print(held.rule, held.key, held.run_id, held.until)
+        ```
+        """
+        return self._call(self._target.held_keys, workflow, limit)
 
     def pauses(self) -> list[Pause]:
         """Return the workflows that are paused, each with the moment and the reason.

@@ -57,6 +57,21 @@ class StartWait(Value, frozen=True):
     latest: int | None = None
 
 
+class HeldKey(Value, frozen=True):
+    """A key that a rule for starts holds now.
+
+    Of a singleton, `run_id` is the active run, and `waiting` runs wait for its end. Of a debounce,
+    `run_id` begins at `until` if it is not started again before. Of a throttle, no further run with
+    the key begins before `until`. Moments are microseconds since 1970.
+    """
+
+    rule: RuleKind
+    key: str
+    run_id: UUID | None
+    waiting: int
+    until: int | None
+
+
 class RulesOfStart(Value, frozen=True, omit_defaults=True):
     """The rules that a start brings along.
 

@@ -157,3 +157,9 @@ def test_singleton_and_debounce_have_one_key() -> None:
     rules = RuleOptions(singleton=Singleton("input.customer"), debounce=Debounce("5s"))
     with pytest.raises(ConfigurationError, match="give both the same key"):
         App("a").workflow(**rules)(sync.fn)
+
+
+async def test_client_lists_what_rules_hold(client: Client) -> None:
+    first = await client.start(sync, Order("ann"))
+    [held] = await client.workflows.held_keys(sync)
+    assert (held.rule, held.key, held.run_id) == ("singleton", "ann", first.run_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, get_args
 from uuid import UUID
 
 import msgspec
@@ -21,8 +21,10 @@ from holdfast.types import (
     SINGLETON,
     THROTTLE,
     DeclaredRules,
+    HeldKey,
     NewRun,
     Notice,
+    RuleKind,
     RulesOfStart,
     StartedRun,
     StartRules,
@@ -52,6 +54,18 @@ class MemoryStartRules(Part):
         """Return the rules that are in force, by name."""
         async with self._transaction() as (tables, _):
             return [rules for _, rules in sorted(tables.start_rules.items())]
+
+    async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
+        """Return the keys that rules hold; see `StartRuleStore.list_start_keys`."""
+        if limit < 0:
+            raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
+        async with self._transaction() as (tables, now):
+            found: list[HeldKey] = []
+            for rule in get_args(RuleKind):
+                keys = sorted(key for of, at, key in tables.start_keys if (of, at) == (rule, name))
+                held = (_held(tables, now, rule, name, key) for key in keys)
+                found += [each for each in held if each is not None][:limit]
+            return found
 
     async def start_wait(self, run_id: UUID) -> StartWait | None:
         """Return the rule that a run waits for; see `StartRuleStore.start_wait`."""
@@ -166,6 +180,23 @@ def _wait_of(tables: Tables, run_id: UUID) -> StartWait | None:
     if turn.awaiting == (THROTTLE,):
         return StartWait("throttle", key_of(run.new.input, rules.throttle_key))
     return None
+
+
+def _held(tables: Tables, now: int, rule: RuleKind, name: str, key: str) -> HeldKey | None:
+    """Return a key that a rule holds now; None if it holds nothing."""
+    known, until = tables.start_keys[rule, name, key], None
+    turn = tables.tasks.get((known.run_id, TURN))
+    if rule == "singleton":
+        waiting = len(tables.singleton_waits.get((name, key), ()))
+        return None if turn is None else HeldKey(rule, key, known.run_id, waiting, None)
+    if rule == "debounce":
+        until = known.expires_at
+        begun = turn is None or turn.lease_no > 0
+        return None if begun or (until or 0) <= now else HeldKey(rule, key, known.run_id, 0, until)
+    declared = tables.start_rules.get(name)
+    if declared is not None and declared.rules is not None and declared.rules.throttle_limit:
+        until = _next_slot(tables.throttle_slots[name, key], now, declared.rules)
+    return HeldKey(rule, key, None, 0, until) if until is not None and until > now else None
 
 
 def _postpone(tables: Tables, turn: TaskRow, at: int) -> None:

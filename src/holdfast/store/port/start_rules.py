@@ -8,7 +8,7 @@ from uuid import UUID
 
 from holdfast.errors import RunActive, RunError, StartThrottled
 from holdfast.moments import to_datetime
-from holdfast.types import DeclaredRules, Notice, StartedRun, StartWait
+from holdfast.types import DeclaredRules, HeldKey, Notice, StartedRun, StartWait
 
 
 def refusal(workflow: str, started: StartedRun) -> RunError:
@@ -36,6 +36,10 @@ class StartRuleStore(Protocol):
 
     async def list_start_rules(self) -> list[DeclaredRules]:
         """Return the rules that are in force, by name."""
+        ...
+
+    async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
+        """Return the keys of a workflow that rules hold now, at most `limit` of each rule."""
         ...
 
     async def start_wait(self, run_id: UUID) -> StartWait | None:

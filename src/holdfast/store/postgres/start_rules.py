@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.postgres.database import Part, read_notices
-from holdfast.types import DeclaredRules, Notice, StartRules, StartWait
+from holdfast.types import DeclaredRules, HeldKey, Notice, StartRules, StartWait
 
 
 class PostgresStartRules(Part):
@@ -33,6 +33,11 @@ class PostgresStartRules(Part):
             )
             for row in await self._database.rows("list_start_rules")
         ]
+
+    async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
+        """Return the keys that rules hold; see `StartRuleStore.list_start_keys`."""
+        rows = await self._database.rows("list_start_keys", name, limit)
+        return [HeldKey(**dict(row)) for row in rows]
 
     async def start_wait(self, run_id: UUID) -> StartWait | None:
         """Return the rule that a run waits for; see `StartRuleStore.start_wait`."""

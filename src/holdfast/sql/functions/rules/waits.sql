@@ -46,3 +46,51 @@ begin
     ) as k on true
     where t.run_id = p_run_id and t.key = '' and t.lease_no = 0;
 end $$;
+
+-- Return the keys of a workflow or a flow that rules hold now, at most p_limit of each rule. Of a
+-- singleton: the active run, and how many runs wait for its end. Of a debounce: the run that is to
+-- begin at `until`. Of a throttle: `until`, before which no further run begins. Refuses a negative
+-- limit (22023). Locks nothing. Called by clients.
+create or replace function holdfast.list_start_keys(p_name text, p_limit int default 100)
+returns table (rule text, key text, run_id uuid, waiting int, until bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    v_now timestamptz := holdfast.now();
+begin
+    perform holdfast._limit(p_limit);
+    return query
+    select u.rule, h.key, h.run_id, h.waiting, holdfast._micros(h.until)
+    from unnest(array['singleton', 'debounce', 'throttle']) with ordinality as u (rule, place)
+    left join lateral (
+        select s.throttle_limit, s.throttle_period_seconds from holdfast.start_rules s
+        where s.name = p_name limit 1
+    ) as s on true
+    cross join lateral (
+        select k.key, case when u.rule <> 'throttle' then k.run_id end as run_id, (
+                select count(*)::int from holdfast.singleton_waits w
+                where u.rule = 'singleton' and w.name = k.name and w.key = k.key) as waiting,
+            case u.rule when 'debounce' then k.expires_at when 'throttle' then t.until end as until
+        from holdfast.start_keys k
+        left join lateral (
+            select t.at + s.throttle_period_seconds * interval '1 second' as until
+            from holdfast.throttle_slots t
+            where u.rule = 'throttle' and t.name = k.name and t.key = k.key
+                and t.place = k.count + 1 - s.throttle_limit
+            limit 1
+        ) as t on true
+        where k.rule = u.rule and k.name = p_name
+            and case u.rule when 'singleton' then exists (
+                    select from holdfast.runs r where r.run_id = k.run_id and r.status = 'running')
+                when 'debounce' then k.expires_at > v_now and exists (
+                    select from holdfast.tasks q
+                    where q.run_id = k.run_id and q.key = '' and q.lease_no = 0)
+                else t.until > v_now end
+        order by k.key limit p_limit
+    ) as h
+    order by u.place, h.key;
+end $$;
