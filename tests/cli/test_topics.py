@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast.cli import exits
+from holdfast.types import Suspend
 from tests.cli.conftest import CommandLine
+from tests.cli.hand import Hand
 
 
 def test_events_are_published_and_subscribed_to(cli: CommandLine, tmp_path: Path) -> None:
@@ -62,3 +65,35 @@ def test_what_cannot_be_is_refused(
 def test_a_queue_that_does_not_exist_is_not_subscribed(cli: CommandLine) -> None:
     shown = cli("topics", "subscribe", "a", "--queue", "never", code=exits.NOT_FOUND)
     assert "there is no message queue 'never'" in shown.stderr
+
+
+def test_why_names_the_event_that_a_run_waits_for(cli: CommandLine, hand: Hand) -> None:
+    """B14."""
+    run = cli.start("double", "1")
+    asked = ("EventSubscribed", "event:orders.*.paid", {"pattern": "orders.*.paid", "match": None})
+    hand.turn(run, asked, then=Suspend(awaiting=("event:orders.*.paid",)))
+    shown = cli("runs", "why", run).stdout
+    assert "it waits for event 'orders.*.paid'" in shown
+    assert "runs signal" not in shown
+    assert "1 subscription(s) of runs that wait" in cli("topics", "show", "orders.1.paid").stdout
+    assert cli.json("topics", "list", "--kind", "run")[0]["run_id"] == run
+
+
+def test_dead_deliveries_are_found_by_the_doctor(cli: CommandLine, tmp_path: Path) -> None:
+    """B14."""
+    secret = tmp_path / "secret"
+    secret.write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")
+    url = ("--url", "https://example.org/", "--secret-file", str(secret))
+    cli("topics", "subscribe", "a", *url)
+    cli("topics", "publish", "a", "--id", "e-1")
+    with psycopg.connect(cli.url) as connection:
+        connection.execute(
+            "update holdfast.http_deliveries set attempts = 5, visible_at = 'infinity', "
+            "dead_at = now(), status = 500, error = 'the answer is 500'"
+        )
+    found = {each["check"]: each for each in cli.json("doctor")}["deliveries"]
+    assert found["level"] == "warn"
+    assert "event e-1 of topic a" in found["message"]
+    assert "the answer is 500" in cli("topics", "deliveries", "--dead").stdout
+    assert cli("topics", "redrive").stdout == "redriven: 1\n"
+    assert "no deliveries" in cli("topics", "deliveries", "--dead").stderr

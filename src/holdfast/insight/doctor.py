@@ -17,6 +17,7 @@ from holdfast.insight.limits import check_limits
 from holdfast.insight.retention import check_sweeper
 from holdfast.insight.schedules import check_schedules
 from holdfast.insight.serving import live_workers
+from holdfast.insight.topics import check_deliveries
 from holdfast.insight.wording import length, several
 from holdfast.store.port import Store
 from holdfast.types import Notice
@@ -265,6 +266,7 @@ async def examine(
         findings += [await check_workers(store), await check_unserved(store)]
         findings += [await check_pauses(store), await check_sweeper(store)]
         findings += [await check_limits(store), await check_schedules(store)]
+        findings += [await check_deliveries(store)]
         findings += [await check_notifications(store)]
         findings += [await check_transactions(connection)]
         findings += [await check_dead_rows(connection, schema)]

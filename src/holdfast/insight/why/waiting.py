@@ -9,6 +9,7 @@ from holdfast.insight.spans import Span
 from holdfast.insight.why.calls import count_open
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.wording import ago, moment
+from holdfast.patterns import pattern_of
 from holdfast.types import ANY_END, RunRecord, Wait, update_topic
 
 _MESSAGES = ("signal", "update", "pause")
@@ -26,7 +27,8 @@ def explain_waiting(run: RunRecord, wait: Wait, spans: Sequence[Span], now: int)
     if wait.awaiting:
         if at is not None:
             details = (f"without it, a timer fires {until}", *details)
-        actions = tuple(_send(run, name) for name in wait.awaiting if name != ANY_END)
+        names = (name for name in wait.awaiting if name != ANY_END and pattern_of(name) is None)
+        actions = tuple(_send(run, name) for name in names)
         return explanation(run, f"it waits for {_awaited(wait, spans)}", details, actions)
     if at is None:
         because = "it waits for nothing that would come by itself"
@@ -67,9 +69,11 @@ def cancel_notes(spans: Sequence[Span]) -> tuple[str, ...]:
 def _awaited(wait: Wait, spans: Sequence[Span]) -> str:
     """Return what would wake a run: `2 activities, or signal 'packed', or update 'add'`."""
     updates = [name.removeprefix(_UPDATE) for name in wait.awaiting if name.startswith(_UPDATE)]
-    signals = [name for name in wait.awaiting if name != ANY_END and not name.startswith(_UPDATE)]
+    others = [name for name in wait.awaiting if name != ANY_END and not name.startswith(_UPDATE)]
+    signals = [name for name in others if pattern_of(name) is None]
+    events = [pattern for name in others if (pattern := pattern_of(name)) is not None]
     parts = [count_open(spans) or "the end of a call"] if ANY_END in wait.awaiting else []
-    for noun, names in (("signal", signals), ("update", updates)):
+    for noun, names in (("event", events), ("signal", signals), ("update", updates)):
         if names:
             listed = " or ".join(map(repr, names))
             parts.append(f"{noun if len(names) == 1 else noun + 's'} {listed}")
@@ -98,13 +102,15 @@ def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[st
             came.setdefault((span.kind, span.label), []).append(span.began_at)
     for (kind, name), moments in came.items():
         when = ago(moments[-1], now)
+        if (pattern := pattern_of(name)) is not None:
+            kind, name = "event", pattern
         what = f"{kind} {name!r} came {when}"
         if len(moments) > 1:
             what = f"{len(moments):,} {kind}s {name!r} came, the last {when}"
         if kind == "update":
             yield f"{what}: no handler serves it, so it waits until the code sets one"
         else:
-            yield f"{what}: nothing waits for this name now; an unread signal is kept"
+            yield f"{what}: nothing waits for this name now; an unread {kind} is kept"
 
 
 def _last(span: Span) -> int:

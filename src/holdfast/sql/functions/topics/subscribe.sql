@@ -36,7 +36,7 @@ declare
     v_new holdfast.subscriptions;
 begin
     perform holdfast._check_given('the subscription', p_subscription is not null);
-    perform holdfast._check_json('the match', coalesce(p_subscription -> 'match', 'null'));
+    perform holdfast._check_json('the subscription', p_subscription);
     begin
         v_new := json_populate_record(null::holdfast.subscriptions, p_subscription);
     exception

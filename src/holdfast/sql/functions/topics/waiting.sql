@@ -61,6 +61,7 @@ declare
         || ',"payload":' || p_payload || '}')::json;
     v_told text[];
     v_run record;
+    v_newest uuid;
     v_is_ended boolean := false;
 begin
     perform holdfast._lock_turns(p_run_ids);
@@ -103,12 +104,17 @@ begin
             delivered := delivered + 1;
         elsif not holdfast._has_signal(v_run.run_id, v_run.key) then
             v_is_ended := true;
-            select delivered + count(*), notices || array_agg(holdfast._wake(p_now, n.newest,
-                    v_run.signal)) filter (where n.newest is not null)
-            into delivered, notices
-            from holdfast.newest_runs(array[v_run.run_id]) as n
-            where holdfast._append(p_now, n.newest, 'SignalReceived',
-                holdfast._signal(v_run.signal, v_body, false, null), v_run.key) is not null;
+            v_newest := (
+                select n.newest from holdfast.newest_runs(array[v_run.run_id]) as n);
+            if v_newest <> v_run.run_id then  -- it has continued meanwhile
+                perform holdfast._lock_turns(array[v_newest]);
+                if holdfast._append(p_now, v_newest, 'SignalReceived',
+                    holdfast._signal(v_run.signal, v_body, false, null), v_run.key) is not null
+                then
+                    delivered := delivered + 1;
+                    notices := notices || holdfast._wake(p_now, v_newest, v_run.signal);
+                end if;
+            end if;
         end if;
     end loop;
     notices := notices || holdfast._wake_awaiting(p_now, p_run_ids, p_signals);
