@@ -138,6 +138,18 @@ class Engine(Protocol):
         """Create schedules with one cron expression, in the time zone of Berlin."""
         ...
 
+    async def subscribe(self, pattern: str, workflows: Sequence[str]) -> None:
+        """Let events of topics that fit start each of these workflows, which no worker has."""
+        ...
+
+    async def add_listening(self, count: int) -> None:
+        """Write runs that wait for `bench.*.paid`, each with another number as the condition."""
+        ...
+
+    async def publish(self, topic: str, payload: object) -> None:
+        """Publish an event."""
+        ...
+
     async def lateness(self) -> list[float]:
         """Return for each tick that has fired how many seconds late it was."""
         ...

@@ -162,6 +162,30 @@ class HoldfastEngine:
             cron,
         )
 
+    async def subscribe(self, pattern: str, workflows: Sequence[str]) -> None:
+        for workflow in workflows:
+            await self._client.topics.subscribe(pattern, workflow=f"bench/{workflow}")
+
+    async def add_listening(self, count: int) -> None:
+        await self._ask(
+            "with waiting as (select n, new_run_id() as run_id from"
+            f" generate_series(1, {count}) as n), runs as (insert into runs (run_id, name, version,"
+            " queue, priority, input, created_at) select run_id, 'bench/waits', 1, 'default', 2,"
+            " 'null', now() from waiting), logs as (insert into events (run_id, idx, event_type,"
+            " at) select run_id, 0, 'WorkflowStarted', now() from waiting), turns as (insert into"
+            " tasks (run_id, queue, handler, priority, visible_at, awaiting) select run_id,"
+            " 'default', 'bench/waits@1', 2, 'infinity', array['event:bench.*.paid?' || n] from"
+            " waiting) insert into subscriptions (pattern, path, match, match_digest, match_key,"
+            " kind, run_id, signal, created_at) select 'bench.*.paid', 'bench.*.paid.',"
+            " jsonb_build_object('order', n), n::text,"
+            " _match_key(jsonb_build_object('order', n)), 'run', run_id,"
+            " 'event:bench.*.paid?' || n, now() from waiting"
+        )
+        await self._ask("analyze subscriptions")
+
+    async def publish(self, topic: str, payload: object) -> None:
+        await self._client.topics.publish(topic, payload)
+
     async def lateness(self) -> list[float]:
         rows = await self._connection.fetch(
             "select extract(epoch from handled_at - tick_at)::float8 from schedule_buckets"

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from benchmarks import across, graphs, lasting, latency, retention, schedules, storms, throughput
+from benchmarks import (
+    across,
+    graphs,
+    lasting,
+    latency,
+    retention,
+    schedules,
+    storms,
+    throughput,
+    topics,
+)
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement
 
@@ -37,6 +47,8 @@ WORKLOADS: dict[str, Callable[[Bench], Awaitable[list[Measurement]]]] = {
     "SCH": schedules.one_worker,
     "SCH4": schedules.four_workers,
     "SCHL": schedules.idle_lateness,
+    "TP": topics.publish,
+    "TPW": topics.beside_waiting,
     "D": retention.delete,
     "D-archive": retention.archive,
     "D-W5": retention.beside,
