@@ -15,7 +15,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 demo: .venv/runtime
 	$(BIN)/holdfast demo
 
-test: lint
+test: lint .venv/browser
 	$(BIN)/pytest -n 3
 
 lint: .venv/tools
@@ -41,6 +41,15 @@ clean:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+# Pages are tested in the system's Chromium; root installs it where it is missing.
+.venv/browser: .venv/tools
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	DEBIAN_FRONTEND=noninteractive apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
+	apt-get -qq install -y --no-install-recommends chromium >/dev/null; \
+	else echo "no Chromium: tests of pages in a browser are skipped" >&2; fi
 	touch $@
 
 .venv/tools: .venv/runtime

@@ -86,16 +86,10 @@ class Streams:
                     left = until - asyncio.get_running_loop().time()
                     if left <= 0 or not self._site.access.still(principal):
                         break
-                    if seen == shared.change:
-                        changed = asyncio.create_task(shared.changed.wait())
-                        done, _ = await asyncio.wait(
-                            {changed, closing},
-                            timeout=min(left, _ALIVE_SECONDS),
-                            return_when=asyncio.FIRST_COMPLETED,
-                        )
-                        changed.cancel()
-                        if not done:
-                            yield ": alive\n\n"
+                    if seen == shared.change and not await _either(
+                        shared.changed, closing, min(left, _ALIVE_SECONDS)
+                    ):
+                        yield ": alive\n\n"
                 yield BYE
             finally:
                 closing.cancel()
@@ -114,6 +108,18 @@ class Streams:
                 shared.task.cancel()
                 if self._shared.get(page) is shared:
                     del self._shared[page]
+
+
+async def _either(changed: asyncio.Event, closing: asyncio.Task[bool], seconds: float) -> bool:
+    """Wait for one of both; return False if the time was up first."""
+    waiting = asyncio.create_task(changed.wait())
+    try:
+        done, _ = await asyncio.wait(
+            {waiting, closing}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        return bool(done)
+    finally:
+        waiting.cancel()
 
 
 def message(parts: Mapping[str, str]) -> str:

@@ -1,0 +1,313 @@
+"""The dashboard in a real browser: how pages look, what clicks do, and that they stay current."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from holdfast.client import Client
+from holdfast.server import Server
+from holdfast.server.access import KeyAccess
+from holdfast.server.running import bind, running_beside
+from holdfast.store.postgres import PostgresStore
+from holdfast.worker import Worker, WorkerOptions
+from tests.server.desk import Order, Site, analyze, app, checkout, count, refund, render, ship
+from tests.server.shop import KEY
+
+T = TypeVar("T")
+
+PATIENCE_MS = 60_000
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+HOSTILE = "<script>alert(1)</script>\"onload='x'"
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None and os.geteuid() != 0,
+    reason="there is no Chromium, and only root can install it: apt-get install chromium",
+)
+expect.set_options(timeout=PATIENCE_MS)
+
+
+class Desk:
+    """A server with a worker, on a loop in a thread of its own: the browser has this one."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._stack = AsyncExitStack()
+        self.client: Client
+        self.site = ""
+
+    def __enter__(self) -> Desk:
+        self._thread.start()
+        self(self._open)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self(self._stack.aclose)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __call__(
+        self, work: Callable[..., Coroutine[Any, Any, T]], *given: object, **named: Any
+    ) -> T:
+        """Run something on the server's loop, and return what comes of it."""
+        return asyncio.run_coroutine_threadsafe(work(*given, **named), self._loop).result(120)
+
+    def start(self, workflow: object, input: object, **options: Any) -> str:
+        """Start a run and return its id."""
+        return str(self(self.client.start, workflow, input, **options).run_id)
+
+    def await_state(self, run: str, state: str) -> None:
+        async def wait() -> None:
+            async with asyncio.timeout(60):
+                while (await self.client.runs.get(run)).state != state:
+                    await asyncio.sleep(0.02)
+
+        self(wait)
+
+    async def _open(self) -> None:
+        store = PostgresStore(self._url)
+        await store.open()
+        self._stack.push_async_callback(store.close)
+        worker = Worker(app, store, WorkerOptions())
+        await worker.start()
+        self._stack.push_async_callback(worker.stop)
+        self.client = await self._stack.enter_async_context(Client(store=store, app=app))
+        server = await self._stack.enter_async_context(
+            Server(store=store, auth=KeyAccess(KEY), app=app, stream_seconds=300)
+        )
+        bound = bind("127.0.0.1", 0)
+        self.site = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        await self._stack.enter_async_context(running_beside(server, bound, grace_seconds=1))
+
+
+@pytest.fixture(scope="module")
+def desk(module_database_url: str) -> Iterator[Desk]:
+    with Desk(module_database_url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    assert CHROMIUM is not None, "there is no Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
+
+
+class Reader:
+    """A person with a browser. What the browser complains about is kept."""
+
+    def __init__(self, desk: Desk, context: BrowserContext) -> None:
+        self.desk, self.complaints = desk, list[str]()
+        context.set_default_timeout(PATIENCE_MS)
+        self.page: Page = context.new_page()
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(f"{desk.site}/login?key={KEY}")
+
+    def _hear(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{self.page.url}: {message.text}")
+
+    def go(self, path: str) -> Page:
+        self.page.goto(self.desk.site + path)
+        return self.page
+
+
+@pytest.fixture
+def reader(desk: Desk, chromium: Browser) -> Iterator[Reader]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    found = Reader(desk, context)
+    yield found
+    context.close()
+    assert found.complaints == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360)])
+def test_each_page_is_readable_for_all(
+    desk: Desk, chromium: Browser, scheme: Any, width: int
+) -> None:
+    """No report of the content policy, nothing wider than the screen, and axe finds nothing."""
+    waiting = desk.start(ship, Order(1, ["lamp", "chair"]), key=f"order-{scheme}-{width}")
+    asking = desk.start(refund, Order(2), key=f"refund-{scheme}-{width}")
+    failed = desk.start(render, HOSTILE, key=f"{HOSTILE}-{scheme}-{width}")
+    flow = desk.start(analyze, Site("example.org"), key=f"site-{scheme}-{width}")
+    desk(desk.client.runs.wait, failed)
+    desk(desk.client.runs.wait, flow)
+    desk.await_state(waiting, "waiting")
+    desk.await_state(asking, "waiting")
+    if (scheme, width) == ("light", 1280):
+        desk(desk.client.schedules.create, "nightly", checkout, "0 3 * * *", input=HOSTILE)
+    paths = ["/", "/runs", "/runs?state=failed", "/approvals", "/workflows", "/schedules"]
+    paths += ["/workflow?name=desk/ship", "/schedule?name=desk/nightly", "/queues", "/workers"]
+    paths += ["/doctor", f"/runs/{waiting}", f"/runs/{asking}", f"/runs/{failed}", f"/runs/{flow}"]
+    paths += [f"/runs/{failed}?tab={tab}" for tab in ("log", "data")]
+    paths += [f"/runs/{waiting}/fork", "/bulk?do=cancel&state=waiting", "/runs/x"]
+    context = chromium.new_context(
+        color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce"
+    )
+    person = Reader(desk, context)
+    for path in paths:
+        page = person.go(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        if width < 1280:
+            continue  # what axe looks at is the same at each width
+        rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
+        found = Axe().run(page, options=rules).response["violations"]
+        told = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]
+        assert told == [], path
+    context.close()
+    told = [each for each in person.complaints if "/runs/x" not in each]
+    assert told == []
+
+
+def test_a_page_shows_what_happens_without_being_loaded_again(desk: Desk, reader: Reader) -> None:
+    run = desk.start(ship, Order(3, ["lamp"]), key="live")
+    page = reader.go(f"/runs/{run}")
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("#why")).to_contain_text("picked-up")
+    page.evaluate("window.same = true")
+    page.get_by_text("Send signal picked-up").click()
+    field = page.locator("#why textarea")
+    field.fill('{"typed": 1}')
+    desk(desk.client.handle(run).signal, "other", 1)  # the log grows while a person types
+    expect(page.locator("#body")).to_contain_text("other")
+    expect(field).to_have_value('{"typed": 1}')
+    page.get_by_role("button", name="Send picked-up").click()
+    expect(page.locator("#head")).to_contain_text("completed")
+    assert desk(desk.client.runs.get, run).output == ["parcel with lamp"]
+    page = reader.go("/runs?state=queued&workflow=desk/checkout")
+    assert page.evaluate("window.same") is None
+
+
+def test_new_runs_wait_behind_a_bar_and_states_change_in_place(desk: Desk, reader: Reader) -> None:
+    run = desk.start(ship, Order(4), key="bar-4")
+    desk.await_state(run, "waiting")
+    page = reader.go("/runs?workflow=desk/ship")
+    row = page.locator(f"#r-{run.replace('-', '')}")
+    expect(row).to_contain_text("waiting")
+    expect(page.locator("#live")).to_have_text("live")
+    desk.start(ship, Order(5), key="bar-5")
+    bar = page.get_by_role("link", name=re.compile("1 new run"))
+    expect(bar).to_be_visible()
+    assert page.get_by_text("bar-5").count() == 0
+    desk(desk.client.handle(run).signal, "picked-up")
+    expect(row).to_contain_text("completed")
+    bar.click()
+    expect(page.get_by_text("bar-5")).to_be_visible()
+
+
+def test_a_run_is_started_failed_forked_and_ended_by_clicks(desk: Desk, reader: Reader) -> None:
+    page = reader.go("/workflows")
+    page.get_by_role("link", name="desk/render", exact=True).click()
+    page.get_by_label("Input, as JSON").fill('"Fraktur"')
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#head")).to_contain_text("failed")
+    expect(page.locator("#why")).to_contain_text("no such font: Fraktur")
+    page.locator("summary", has_text="draw").click()
+    page.get_by_role("link", name="Fork from here").click()
+    expect(page.get_by_label("From the step")).to_have_value("draw")
+    page.get_by_label("Input", exact=True).fill('"Garamond"')
+    page.get_by_role("button", name="Fork").click()
+    expect(page.locator("#why")).to_contain_text("no such font: Garamond")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("status").filter(has_text="continues the one")).to_be_visible()
+
+    run = desk.start(ship, Order(6), key="clicks")
+    page = reader.go(f"/runs/{run}")
+    page.locator("#head summary", has_text="Pause").click()
+    page.get_by_label("Reason").first.fill("a look")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#why")).to_contain_text("a look")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#head summary", has_text="Pause")).to_be_visible()
+    page.locator("#head summary", has_text="Cancel").click()
+    page.get_by_role("button", name="Cancel the run").click()
+    expect(page.locator("#head")).to_contain_text("cancelled")
+
+
+def test_a_person_decides_and_cancels_many(desk: Desk, reader: Reader) -> None:
+    run = desk.start(refund, Order(77), key="refund-77")
+    page = reader.go("/approvals")
+    card = page.locator("article", has_text="Refund order 77?")
+    card.get_by_label("amount *").fill("12.5")
+    card.get_by_label("reason").select_option("late")
+    card.get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("status").filter(has_text="decision was sent")).to_be_visible()
+    assert desk(desk.client.runs.wait, run).output.startswith("Terms(amount=12.5, reason='late'")
+    for number in range(3):
+        desk.start(ship, Order(number), tags=["many"])
+    page = reader.go("/runs?q=tag:many")
+    page.get_by_text("All matching").click()
+    page.get_by_label("What").select_option("cancel")
+    page.get_by_role("button", name="Count them").click()
+    page.get_by_label("Type 3 to confirm").fill("3")
+    page.get_by_role("button", name="Cancel 3 runs").click()
+    expect(page.locator("#job")).to_contain_text("completed")
+    expect(page.locator("#job")).to_contain_text("3 changed")
+
+
+def test_the_keyboard_is_enough(desk: Desk, reader: Reader) -> None:
+    run = desk.start(ship, Order(8), key="keys", tags=["keys"])
+    page = reader.go("/")
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("tag:keys")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{run}")
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keys", exact=True)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("heading", name="Keys", exact=True)).to_be_hidden()
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("Skip to the content")
+
+
+def test_a_long_timeline_is_loaded_in_windows(desk: Desk, reader: Reader) -> None:
+    run = desk.start(count, 800, key="long")
+    desk(desk.client.runs.wait, run)
+    page = reader.go(f"/runs/{run}")
+    line = page.locator("summary", has_text="tick x 800")
+    expect(line).to_be_visible()
+    assert page.locator(".strip").count() < 60
+    line.click()
+    windows = page.locator("details[open] .window")
+    expect(windows).to_have_count(8)
+    expect(windows.first.locator(".strip")).to_have_count(100)
+    windows.last.scroll_into_view_if_needed()
+    expect(windows.last.locator(".strip")).to_have_count(100)
+    expect(windows.first.locator(".strip")).to_have_count(0)
+    assert page.locator(".strip").count() <= 1 + 5 * 100
+
+
+def test_pages_can_be_read_and_sent_without_scripts(desk: Desk, chromium: Browser) -> None:
+    run = desk.start(ship, Order(9), key="plain")
+    desk.await_state(run, "waiting")
+    context = chromium.new_context(java_script_enabled=False)
+    page = Reader(desk, context).go(f"/runs/{run}")
+    page.locator("#head summary", has_text="Cancel").click()
+    page.get_by_role("button", name="Cancel the run").click()
+    expect(page.get_by_text("The run was asked to end.")).to_be_visible()
+    desk(desk.client.runs.wait, run)
+    context.close()
