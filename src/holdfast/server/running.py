@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import socket
+import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
@@ -24,12 +26,29 @@ class _Uvicorn(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
         super().__init__(config)
-        self._stopping = stopping
+        self._stopping, self.interrupted = stopping, False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop; a second signal does not wait for requests."""
         super().handle_exit(sig, frame)
+        self.interrupted |= sig == signal.SIGINT
         self._stopping()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Handle the signals, and not raise them again after the end as uvicorn does."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 class _Beside(uvicorn.Server):
@@ -62,8 +81,11 @@ async def run(
     grace_seconds: float = GRACE_SECONDS,
     root_path: str = "",
     ready: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve until SIGTERM or Ctrl-C; requests under way may take so long after it."""
+) -> bool:
+    """Serve until SIGTERM or Ctrl-C; requests under way may take so long after it.
+
+    Return True if it was Ctrl-C.
+    """
     loop = asyncio.get_running_loop()
 
     def stopping() -> None:  # called by the signal handler
@@ -72,6 +94,7 @@ async def run(
     process = _Uvicorn(_config(server, root_path, grace_seconds), stopping)
     ready()
     await process.serve(sockets=[bound])
+    return process.interrupted
 
 
 @asynccontextmanager

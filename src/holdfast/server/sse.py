@@ -38,6 +38,12 @@ def frame(event: str, data: object, id: str | None = None) -> bytes:
     return b"%bevent: %b\ndata: %b\n\n" % (number, event.encode(), text)
 
 
+class Bye(msgspec.Struct, frozen=True):
+    """Why a stream ends before all has happened: ask again for the rest."""
+
+    reason: str
+
+
 class Stream:
     """What one stream is sent, and when it must end. Made by an operation for its call."""
 

@@ -20,7 +20,8 @@ async def within(call: Call[Any, Any], work: Coroutine[Any, Any, T], seconds: fl
     """Return what comes of some work; None if the time is up first, or the server closes.
 
     If the caller leaves, the work is cancelled. While it waits, the request does not count among
-    those under way but among the streams. Raises Problem 429 or 503 if these are too many.
+    those under way but among the streams, and it lasts no longer than these. Raises Problem 429 or
+    503 if these are too many.
     """
     task = asyncio.create_task(work)
     gone = asyncio.create_task(left(call.request))
@@ -29,7 +30,9 @@ async def within(call: Call[Any, Any], work: Coroutine[Any, Any, T], seconds: fl
         with call.site.streams.stream(call.principal):
             call.slot.leave()
             await asyncio.wait(
-                {task, gone, closing}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                {task, gone, closing},
+                timeout=min(seconds, call.site.stream_seconds),
+                return_when=asyncio.FIRST_COMPLETED,
             )
         if task.done():
             return task.result()

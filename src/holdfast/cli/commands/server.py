@@ -159,7 +159,7 @@ def server(
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{bound.getsockname()[1]}{root_path}"
 
-        async def serve() -> None:
+        async def serve() -> bool:
             async with kept_running(database):
                 served = Server(
                     database,
@@ -171,7 +171,7 @@ def server(
                     max_body=max_body,
                     stream_seconds=STREAM_SECONDS,
                 )
-                await run(
+                return await run(
                     served,
                     bound,
                     grace_seconds=grace,
@@ -180,7 +180,8 @@ def server(
                 )
 
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(serve())
+            interrupted = runner.run(serve())
+        context.exit(exits.INTERRUPTED if interrupted else exits.OK)
 
 
 def _access(

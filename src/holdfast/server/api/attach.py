@@ -11,15 +11,14 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.errors import RunNotFound
-from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, event_shape, run_shape
+from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, RunShape, event_shape, run_shape
 from holdfast.server.operations import Call, Operation, Query
 from holdfast.server.problems import Problem
-from holdfast.server.sse import COMMENT, Stream, cancelled, frame
+from holdfast.server.sse import COMMENT, Bye, Stream, cancelled, frame
 from holdfast.types import LoggedEvent
 
 ENDED: Final = "end"  # the id of the last event: what comes after it is nothing
@@ -31,12 +30,6 @@ class AttachQuery(Query, frozen=True):
     """Which events the caller has: those up to `after`. A Last-Event-ID header says the same."""
 
     after: Annotated[int, Meta(ge=0, le=10**9)] | None = None
-
-
-class Bye(msgspec.Struct, frozen=True):
-    """Why a stream ends before the run has: ask again for the rest."""
-
-    reason: str
 
 
 async def attach_run(call: Call[AttachQuery, None]) -> Response:
@@ -128,7 +121,7 @@ OPERATIONS: Final = (
         level="read",
         handler=attach_run,
         query=AttachQuery,
-        answers=(EventShape,),
+        answers=(EventShape, RunShape, Bye),
         media_type="text/event-stream",
         problems=(RunNotFound,),
         nested=True,

@@ -19,7 +19,7 @@ from holdfast.server.api.fields import Key, Name, Text
 from holdfast.server.api.runs import one_id
 from holdfast.server.operations import Body, Call, Nothing, Operation
 from holdfast.server.problems import Problem, problem_of
-from holdfast.server.sse import COMMENT, Stream, cancelled, frame
+from holdfast.server.sse import COMMENT, Bye, Stream, cancelled, frame
 from holdfast.types import State
 
 
@@ -88,7 +88,7 @@ async def _frames(call: Call[Nothing, BulkBody], stream: Stream) -> AsyncGenerat
                 yield frame("progress", more.result())
             await cancelled(more)
             if stream.is_over and not work.done():
-                yield frame("bye", {"reason": "the server ends the stream: send the call again"})
+                yield frame("bye", Bye("the server ends the stream: send the call again"))
                 return
         while not told.empty():
             yield frame("progress", told.get_nowait())
@@ -96,7 +96,7 @@ async def _frames(call: Call[Nothing, BulkBody], stream: Stream) -> AsyncGenerat
             yield frame("done", work.result())
         except Exception as error:
             problem = problem_of(error)
-            yield frame("problem", {"status": problem.status, "detail": problem.detail})
+            yield frame("problem", Trouble(problem.status, problem.detail))
     finally:
         has_left = True  # the page at hand is completed
         work.add_done_callback(_seen)
@@ -141,6 +141,13 @@ def _filters(where: Where) -> RunFilters:
     }
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """Why a change cannot continue, as a problem would say it."""
+
+    status: int
+    detail: str
+
+
 class Progress(msgspec.Struct, frozen=True):
     """How many runs matched, and how many of them were changed."""
 
@@ -156,7 +163,7 @@ OPERATIONS: Final = (
         level="admin",
         handler=change_runs,
         body=BulkBody,
-        answers=(Progress,),
+        answers=(Progress, Trouble, Bye),
         media_type="text/event-stream",
         problems=(AmbiguousWorkflow,),
         keyed=True,

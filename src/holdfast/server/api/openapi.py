@@ -129,6 +129,8 @@ def _query_parameters(
 def _responses(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, Any]:
     answers = [schema_of[repr(each)] for each in operation.answers]
     schema = answers[0] if len(answers) == 1 else {"anyOf": answers}
+    if operation.is_stream:
+        schema = _event(schema)
     content = {operation.media_type: {"schema": schema}}
     found: dict[str, Any] = {
         str(status): {"description": "Done", "content": content} for status in operation.statuses
@@ -149,6 +151,13 @@ def _texts(problems: Iterable[type[HoldfastError]]) -> dict[int, str]:
         assert kind is not None, f"{each} has no row in problems.KINDS"
         texts.setdefault(kind.status, []).append(kind.title)
     return {status: "; ".join(each) for status, each in texts.items()}
+
+
+def _event(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of one event of a stream, whose data is JSON."""
+    text = {"type": "string"}
+    shown = {**text, "contentMediaType": "application/json", "contentSchema": data}
+    return {"type": "object", "properties": {"id": text, "event": text, "data": shown}}
 
 
 def _any(kind: type) -> dict[str, Any]:

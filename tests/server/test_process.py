@@ -1,0 +1,110 @@
+"""The server as a process: real sockets, signals, and a server that is killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from holdfast.client import Client
+from tests.cli.processes import Process, running
+
+pytestmark = pytest.mark.crash
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@contextmanager
+def server(url: str, home: Path, *arguments: str) -> Iterator[tuple[Process, httpx.Client]]:
+    """A server on a port of its own, and a client that has its key."""
+    arguments = ("server", "--database", url, "--port", "0", *arguments)
+    with running(home / "server.log", *arguments) as process:
+        text = process.await_text("serving")
+        address = re.search(r"http://\S+", text)
+        assert address is not None
+        headers = {
+            "Authorization": f"Bearer {(home / '.holdfast' / 'server.key').read_text().strip()}"
+        }
+        with httpx.Client(base_url=address.group(), headers=headers, timeout=30) as http:
+            yield process, http
+
+
+def read_until(lines: Iterator[str], event: str) -> dict[str, str]:
+    """Read a stream up to an event, and return its fields."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(": ")
+        fields = {} if not line else {**fields, name: value}
+        if name == "data" and fields.get("event") == event:
+            return fields
+    raise AssertionError(f"the stream ended before {event}")
+
+
+async def test_a_server_that_stops_says_goodbye(database_url: str, tmp_path: Path) -> None:
+    """SIGTERM ends streams and waits at once, in order, and the process with them."""
+    async with Client(database_url) as client:
+        run_id = (await client.start("shop/checkout", 7)).run_id
+    with server(database_url, tmp_path) as (process, http):
+        assert http.get("/ready").status_code == 200
+        waited: list[int] = []
+        path = f"/v1/runs/{run_id}"
+
+        def wait() -> None:
+            waited.append(http.get(f"{path}?wait=60").status_code)
+
+        with http.stream("GET", f"{path}/attach") as stream:
+            lines = stream.iter_lines()
+            read_until(lines, "WorkflowStarted")
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            process.send(signal.SIGTERM)
+            assert json.loads(read_until(lines, "bye")["data"])["reason"]
+            assert list(lines)[-1:] in ([], [""])
+        assert process.ended() == 0
+        waiting.join(30)
+        assert waited in ([200], [])
+        assert "Traceback" not in process.text()
+
+
+async def test_a_stream_continues_with_another_server(database_url: str, tmp_path: Path) -> None:
+    """A server is killed; what its caller has not seen, another one sends, and nothing twice."""
+    async with Client(database_url) as client:
+        run_id = (await client.start("shop/checkout", 7)).run_id
+        path = f"/v1/runs/{run_id}/attach"
+        with server(database_url, tmp_path) as (process, http):
+            with http.stream("GET", path) as stream:
+                lines = stream.iter_lines()
+                read_until(lines, "WorkflowStarted")
+                await client.signal(run_id, "go", 1)
+                seen = read_until(lines, "SignalReceived")["id"]
+                process.send(signal.SIGKILL)
+                with pytest.raises(httpx.HTTPError):
+                    list(lines)
+            process.ended()
+        await client.signal(run_id, "go", 2)
+        await client.runs.terminate(run_id)
+        with server(database_url, tmp_path) as (process, http):
+            with http.stream("GET", path, headers={"Last-Event-ID": seen}) as stream:
+                text = "\n".join(stream.iter_lines())
+            assert re.findall(r"^id: (.*)$", text, re.MULTILINE) == ["2", "3", "end"]
+            process.send(signal.SIGINT)
+            assert process.ended() == 130
+
+
+def test_a_port_that_is_taken_is_said(database_url: str, tmp_path: Path) -> None:
+    with server(database_url, tmp_path) as (_, http):
+        port = str(http.base_url.port)
+        arguments = ("server", "--database", database_url, "--port", port)
+        with running(tmp_path / "second.log", *arguments) as second:
+            assert second.ended() == 2
+            assert "choose another with --host and --port" in second.text()

@@ -1,0 +1,361 @@
+"""Attacks on the server: what others on the machine, on the network, and other sites may try."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import stat
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from starlette.requests import Request
+
+from holdfast.cli.root import holdfast
+from holdfast.errors import ConfigurationError
+from holdfast.server import Principal, Server
+from holdfast.server.access import Access, AnyAccess, KeyAccess, ProxyAccess, digest
+from holdfast.server.api.table import OPERATIONS
+from holdfast.server.guard import HEADERS
+from holdfast.server.pages.sessions import COOKIE, read_cookie
+from holdfast.server.tokens import TokenAccess, machine_key, new_token
+from holdfast.store.memory import MemoryStore
+from tests.server.shop import HOST, KEY, Api, app
+
+RUN = "01a2039a-0000-7000-8000-000000000000"
+TOKENS = {"reader": "read", "writer": "write", "boss": "admin"}
+
+
+@asynccontextmanager
+async def served(
+    access: Access, *, client: str = "127.0.0.1", **options: object
+) -> AsyncIterator[httpx.AsyncClient]:
+    """A server with other options; its client sends nothing of itself."""
+    async with Server(store=MemoryStore(), auth=access, app=app, hosts=[HOST], **options) as server:  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(server, client=(client, 1))
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http:
+            yield http
+
+
+@pytest.fixture
+def tokens_file(tmp_path: Path) -> Path:
+    """A file with a token of each level: the token of NAME is `token-NAME`."""
+    path = tmp_path / "tokens"
+    path.touch(mode=0o600)
+    lines = [f"{name} {level} {digest(f'token-{name}')}" for name, level in TOKENS.items()]
+    path.write_text("# people\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+
+
+def remove_line(path: Path, name: str) -> None:
+    lines = [each for each in path.read_text().splitlines() if name not in each]
+    path.write_text("\n".join(lines))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--host", "0.0.0.0"], "--auth key is for this machine only"),
+        (["--host", "::", "--auth", "any"], "--auth any is for this machine only"),
+        (["--auth", "proxy"], "--trusted-proxy"),
+        (["--auth", "tokens"], "HOLDFAST_TOKENS_FILE"),
+        (["--auth", "proxy", "--trusted-proxy", "here"], "does not appear to be"),
+    ],
+)
+def test_a_server_that_would_be_open_does_not_start(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(holdfast, ["server", *arguments])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+async def test_what_does_not_say_who_asks_is_refused(tokens_file: Path) -> None:
+    """B9: the header must be there, and must match."""
+    wrong: list[Mapping[str, str] | list[tuple[str, str]]] = [
+        {},
+        {"Authorization": ""},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer "},
+        {"Authorization": "Basic a2V5OmtleQ=="},
+        bearer("wrong"),
+        bearer(digest("token-boss")),
+        [("Authorization", "Bearer token-boss"), ("Authorization", "Bearer wrong")],
+    ]
+    async with served(TokenAccess(tokens_file)) as http:
+        for headers in wrong:
+            answer = await http.get("/v1/runs", headers=headers)
+            assert answer.status_code == 401, headers
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert (await http.get("/v1/nothing", headers=headers)).status_code == 401
+        assert (await http.get("/v1/runs", headers=bearer("token-boss"))).status_code == 200
+    async with served(AnyAccess()) as http:
+        assert (await http.get("/v1/runs")).status_code == 401
+        assert (await http.get("/v1/runs", headers={"Authorization": "x"})).status_code == 200
+
+
+async def test_each_operation_asks_for_its_level(tokens_file: Path) -> None:
+    """Without a token, and with one that may do less, no operation answers: no path is left out."""
+    levels = list(TOKENS.values())
+    async with served(TokenAccess(tokens_file)) as http:
+        for operation in OPERATIONS:
+            for path in operation.paths:
+                url = re.sub(r"\{run\}", RUN, path)
+                url = re.sub(r"\{\w+\}", "name", url)
+                assert (await http.request(operation.method, url)).status_code == 401, path
+                needed = levels.index(operation.level)
+                for name in list(TOKENS)[:needed]:
+                    answer = await http.request(
+                        operation.method, url, headers=bearer(f"token-{name}")
+                    )
+                    assert answer.status_code == 403, f"{operation.method} {path} by {name}"
+        for path in ("/v1/runs/health", "/v1/live", "/v1/runs;/live", "/v1/assets/x", "/v1/"):
+            assert (await http.get(path)).status_code == 401, path
+
+
+async def test_a_token_that_is_removed_is_closed_at_once(tokens_file: Path) -> None:
+    """Its sessions end with it."""
+    access = TokenAccess(tokens_file)
+    async with served(access) as http:
+        await http.get("/login?key=token-reader")
+        cookie = http.cookies[COOKIE]
+        assert (await http.get("/v1/runs", headers=bearer("token-reader"))).status_code == 200
+        assert (await http.get("/runs")).status_code == 200
+        assert read_cookie(access, cookie) == Principal("reader", "read")
+        remove_line(tokens_file, "reader")
+        assert (await http.get("/v1/runs", headers=bearer("token-reader"))).status_code == 401
+        assert (await http.get("/v1/runs", headers=bearer("token-boss"))).status_code == 200
+        assert (await http.get("/runs")).status_code == 303
+        assert not access.still(Principal("reader", "read"))
+        os.chmod(tokens_file, 0o644)
+        assert (await http.get("/v1/runs", headers=bearer("token-boss"))).status_code == 401
+
+
+def test_files_that_others_can_read_are_refused(tmp_path: Path, tokens_file: Path) -> None:
+    home = tmp_path / "data"
+    key = machine_key(home)
+    assert machine_key(home) == key
+    assert len(key) > 40
+    assert stat.S_IMODE((home / "server.key").stat().st_mode) == 0o600
+    (home / "server.key").chmod(0o640)
+    with pytest.raises(ConfigurationError, match="others can read"):
+        machine_key(home)
+    tokens_file.chmod(0o604)
+    with pytest.raises(ConfigurationError, match="others can read"):
+        TokenAccess(tokens_file)
+    tokens_file.chmod(0o600)
+    tokens_file.write_text("reader everything " + "0" * 64)
+    with pytest.raises(ConfigurationError, match="line 1"):
+        TokenAccess(tokens_file)
+
+
+def test_a_token_is_made_for_the_file(tmp_path: Path) -> None:
+    result = CliRunner().invoke(holdfast, ["server", "token", "ci", "write"])
+    assert result.exit_code == 0
+    line, token = result.stdout.strip(), result.stderr.strip()
+    path = tmp_path / "made"
+    path.touch(mode=0o600)
+    path.write_text(line)
+    assert TokenAccess(path).of_token(token) == Principal("ci", "write")
+    assert token not in line
+    assert new_token() != new_token()
+
+
+async def test_each_answer_has_the_headers(api: Api) -> None:
+    run_id = await api.start()
+    for method, path in (
+        ("GET", "/v1/runs"),
+        ("GET", "/v1/nothing"),
+        ("PATCH", "/v1/runs"),
+        ("GET", "/nothing"),
+        ("GET", "/live"),
+        ("GET", "/login"),
+        ("GET", "/v1/openapi.json"),
+        ("GET", f"/v1/runs/{run_id}/input"),
+        ("DELETE", f"/v1/runs/{run_id}"),
+        ("GET", f"/v1/runs/{run_id}/attach"),
+    ):
+        answer = await api.http.request(method, path)
+        for name, value in HEADERS.items():
+            assert answer.headers[name] == value, f"{method} {path}: {name}"
+        assert answer.headers["cache-control"] == "no-store"
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+async def test_only_our_hosts_are_answered_to(api: Api) -> None:
+    for host in ("evil.test", "ops.test.evil.test", "evil.test:80", "", "[::1", "ops.test@evil"):
+        for path in ("/v1/runs", "/live", "/login"):
+            answer = await api.http.get(path, headers={"Host": host})
+            assert answer.status_code == 421, host
+    for host in (HOST, f"{HOST}:7433", HOST.upper()):
+        assert (await api.http.get("/v1/runs", headers={"Host": host})).status_code == 200
+    twice = [("Host", HOST), ("Host", "evil.test"), *bearer(KEY).items()]
+    assert (await api.http.get("/v1/runs", headers=twice)).status_code in (400, 421)
+
+
+async def test_pages_of_other_sites_change_nothing(api: Api) -> None:
+    run_id = await api.start()
+    await api.http.get(f"/login?key={KEY}")
+    session = {"Cookie": f"{COOKIE}={api.http.cookies[COOKIE]}", **bearer(KEY)}
+    api.http.cookies.clear()
+    for method, path in (
+        ("DELETE", f"/v1/runs/{run_id}"),
+        ("POST", f"/v1/runs/{run_id}/terminate"),
+        ("PUT", "/v1/limits"),
+        ("POST", "/logout"),
+    ):
+        for headers in (
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+            {"Sec-Fetch-Site": "none"},
+            {"Origin": "https://evil.test"},
+            {"Origin": "null"},
+            {"Origin": f"http://{HOST}.evil.test"},
+            {},
+        ):
+            answer = await api.http.request(method, path, headers={**session, **headers})
+            assert answer.status_code == 403, f"{method} {path} {headers}"
+    alone = {"Cookie": session["Cookie"], "Authorization": "", "Sec-Fetch-Site": "same-origin"}
+    assert (await api.http.get("/v1/runs", headers=alone)).status_code == 401
+    assert (await api.ask("GET", f"/v1/runs/{run_id}"))["state"] == "queued"
+    for ours in ({"Sec-Fetch-Site": "same-origin"}, {"Origin": f"http://{HOST}"}):
+        answer = await api.http.post(f"/v1/runs/{run_id}/pause", headers={**session, **ours})
+        assert answer.status_code == 200
+    form = urlencode({"token": KEY})
+    evil = {"Origin": "https://evil.test", "Authorization": ""}
+    assert (await api.http.post("/login", content=form, headers=evil)).status_code == 403
+
+
+async def test_a_token_is_traded_for_a_cookie(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = KeyAccess(KEY)
+    async with served(access) as http:
+        assert (await http.get("/runs")).status_code == 303
+        assert (await http.get("/login?key=wrong")).status_code == 401
+        answer = await http.get(f"/login?key={KEY}&next=//evil.test")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        set_cookie = answer.headers["set-cookie"]
+        assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(set_cookie.split("; "))
+        assert KEY not in set_cookie
+        value = http.cookies[COOKIE]
+        assert (await http.get("/runs")).status_code == 200
+        http.cookies.clear()
+        name, end, proof = value.split(".")
+        for forged in (
+            f"{name}.{int(end) + 1}.{proof}",
+            f"Ym9zcw==.{end}.{proof}",
+            f"{name}.{end}.",
+            f"{name}.{end}",
+            f"{name}.-1.{proof}",
+            f"{name}.{end}.\xe9",
+            "\xe9",
+            "",
+        ):
+            assert read_cookie(access, forged) is None
+            page = await http.get("/runs", headers=[(b"Cookie", f"{COOKIE}={forged}".encode())])
+            assert page.status_code == 303, forged
+        assert read_cookie(KeyAccess("another key"), value) is None
+        monkeypatch.setattr("time.time", lambda: int(end) + 1.0)
+        assert read_cookie(access, value) is None
+
+
+async def test_a_proxy_says_who_asks_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    access = ProxyAccess(["10.0.0.0/8"], "X-Forwarded-User", "X-Level")
+    ann = {"X-Forwarded-User": "ann", "X-Level": "write"}
+    async with served(access, client="10.1.2.3") as http:
+        with caplog.at_level(logging.INFO, "holdfast.server"):
+            answer = await http.post("/v1/workflows/checkout/runs", json={"input": 1}, headers=ann)
+        assert answer.status_code == 201
+        assert "start_run by ann: done" in caplog.text
+        assert (await http.post("/v1/queues/a/pause", headers=ann)).status_code == 403
+        for headers in (
+            {},
+            {"X-Forwarded-User": "ann"},
+            {"X-Forwarded-User": "ann", "X-Level": "all"},
+            [("X-Forwarded-User", "ann"), ("X-Forwarded-User", "bob"), ("X-Level", "admin")],
+        ):
+            assert (await http.get("/v1/runs", headers=headers)).status_code == 401  # type: ignore[arg-type]
+    async with served(access, client="192.168.0.1") as http:
+        past = {**ann, "X-Forwarded-For": "10.1.2.3", "Forwarded": "for=10.1.2.3"}
+        assert (await http.get("/v1/runs", headers=past)).status_code == 401
+
+
+async def test_the_host_program_says_who_asks() -> None:
+    """A server that is mounted asks a function, which may be asynchronous."""
+
+    async def who(request: Request) -> Principal | None:
+        name = request.headers.get("x-user")
+        return None if name is None else Principal(name, "read")
+
+    server = Server(store=MemoryStore(), auth=who, app=app, hosts=[])
+    transport = httpx.ASGITransport(server)
+    async with server, httpx.AsyncClient(transport=transport, base_url="http://any") as http:
+        assert (await http.get("/v1/runs")).status_code == 401
+        assert (await http.get("/v1/runs", headers={"X-User": "ann"})).status_code == 200
+        start = await http.post("/v1/workflows/a/runs", json={}, headers={"X-User": "ann"})
+        assert start.status_code == 403
+
+
+async def test_a_read_only_server_has_nothing_that_changes() -> None:
+    async with served(KeyAccess(KEY), read_only=True) as http:
+        description = (await http.get("/v1/openapi.json")).json()
+        assert {method for path in description["paths"].values() for method in path} == {"get"}
+        start = await http.post("/v1/workflows/checkout/runs", json={}, headers=bearer(KEY))
+        assert start.status_code == 405
+        assert (await http.delete(f"/v1/runs/{RUN}", headers=bearer(KEY))).status_code == 405
+
+
+async def test_payloads_are_never_pages(api: Api) -> None:
+    evil = '<script>alert(1)</script>"onload=\u202e'
+    path = "/v1/workflows/mail/runs?app=post"
+    started = await api.ask("POST", path, {"input": evil, "tags": [evil]}, status=201)
+    run = f"/v1/runs/{started['run_id']}"
+    for part in ("", "/input", "/why", "/timeline", "/events"):
+        answer = await api.http.get(run + part)
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    whole = await api.http.get(f"{run}/input")
+    assert whole.json() == evil
+    assert whole.headers["content-disposition"].startswith("attachment; ")
+    missing = await api.http.get("/v1/" + "<script>")
+    assert "<script>" not in missing.text
+
+
+async def test_what_failed_is_not_told(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An unexpected error has a number, and its text is in the log only. No token is logged."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise ValueError("the password is xyzzy")
+
+    monkeypatch.setattr(server.site.reader.runs, "list", fail)
+    with caplog.at_level(logging.DEBUG):
+        problem = await api.ask("GET", "/v1/runs", status=500)
+    assert "xyzzy" not in str(problem)
+    assert "xyzzy" in caplog.text
+    assert KEY not in caplog.text
+
+
+def test_no_operation_takes_an_address_or_a_file() -> None:
+    """Nothing in the server opens what a request names."""
+    names = {field for each in OPERATIONS for field in _fields(each.query, each.body)}
+    assert not names & {"url", "uri", "path", "file", "filename", "host", "callback", "webhook"}
+
+
+def _fields(*kinds: object) -> Iterator[str]:
+    for kind in kinds:
+        yield from getattr(kind, "__struct_fields__", ())
