@@ -12,6 +12,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from pathlib import Path
 import asyncpg
 
 _DEADLINE_SECONDS = 60.0
+_PORT = 7433  # of `holdfast server`
 _NEWEST = {
     "RUN": "select run_id::text from holdfast.runs order by created_at desc limit 1",
     "PID": "select pid::text from holdfast.workers order by heard_at desc limit 1",
@@ -34,18 +36,29 @@ _STARTED = {
 _ELSEWHERE = ("make ", "python3 -m venv", ".venv/bin/pip", "source ", "git ", "systemctl ")
 
 
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class Terminals:
     """Run commands in a directory, against one database."""
 
     def __init__(self, directory: Path, database_url: str) -> None:
         self.directory, self.database_url = directory, database_url
         self._open: list[asyncio.subprocess.Process] = []
+        self._port = free_port()  # in the place of the server's usual one, which may be taken
 
     async def type(self, command: str, comment: str) -> None:
         """Run a command as its comment says, and fail where it ends otherwise."""
         if command.startswith(_ELSEWHERE):
             return
-        command = await self.fill_in(command)
+        command = (await self.fill_in(command)).replace(f":{_PORT}", f":{self._port}")
+        if command.startswith("holdfast server"):
+            command += f" --port {self._port}"
         if comment.startswith("terminal"):
             await self._leave_open(command)
             return
@@ -113,6 +126,17 @@ class Terminals:
         async with asyncio.timeout(_DEADLINE_SECONDS):
             while table is not None and await self._count(table) <= before:
                 await asyncio.sleep(0.05)
+            while command.startswith("holdfast server") and not await self._listens():
+                await asyncio.sleep(0.05)
+
+    async def _listens(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except OSError:
+            return False
+        writer.close()
+        await writer.wait_closed()
+        return True
 
     async def _count(self, table: str | None) -> int:
         if table is None or await self._ask(f"select to_regclass('holdfast.{table}')") is None:

@@ -28,7 +28,7 @@ from holdfast.runtime.code.children import ChildOptions
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.worker import WorkerOptions
-from tests.docs import api_reference, cli_reference
+from tests.docs import api_reference, cli_reference, rest_reference
 from tests.docs.blocks import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -102,6 +102,13 @@ def test_the_api_page_is_what_the_docstrings_say() -> None:
     page = api_reference.PAGE.read_text(encoding="utf-8")
     assert page.split() == api_reference.render().split(), (
         "run `python -m tests.docs.api_reference`"
+    )
+
+
+def test_the_rest_page_is_what_the_operations_say() -> None:
+    page = rest_reference.PAGE.read_text(encoding="utf-8")
+    assert page.split() == rest_reference.render().split(), (
+        "run `python -m tests.docs.rest_reference`"
     )
 
 

@@ -243,6 +243,48 @@ async def test_limits_are_set_and_removed(api: Api) -> None:
     await api.ask("DELETE", "/v1/limits?scope=queue", status=400)
 
 
+async def test_messages_are_sent_received_and_acknowledged(api: Api) -> None:
+    new = {"name": "parcels", "visibility": "1m", "max_receives": 2}
+    assert await api.ask("POST", "/v1/message-queues", new, status=201) == {"changed": True}
+    assert await api.ask("POST", "/v1/message-queues", new) == {"changed": False}
+    await api.ask("POST", "/v1/message-queues", {**new, "visibility": 5}, status=409)
+    queue = "/v1/message-queues/parcels"
+    once = {"Idempotency-Key": "m-1"}
+    sent = await api.ask("POST", f"{queue}/messages", {"payload": 7}, headers=once, status=201)
+    again = await api.ask("POST", f"{queue}/messages", {"payload": 7}, headers=once, status=201)
+    assert again == sent
+    [message] = (await api.ask("POST", f"{queue}/receive", {"wait": 5}))["messages"]
+    assert (message["payload"], message["attempts"]) == (7, 1)
+    receipts = {"receipts": [message["receipt"]]}
+    yes, no = {"in_flight": [True]}, {"in_flight": [False]}
+    assert await api.ask("POST", f"{queue}/extend", {**receipts, "visibility": "2m"}) == yes
+    assert await api.ask("POST", f"{queue}/nack", {**receipts, "error": "late"}) == yes
+    [message] = (await api.ask("POST", f"{queue}/receive"))["messages"]
+    assert (message["attempts"], message["error"]) == (2, "late")
+    receipts = {"receipts": [message["receipt"]]}
+    assert await api.ask("POST", f"{queue}/ack", receipts) == yes
+    assert await api.ask("POST", f"{queue}/ack", receipts) == no
+    assert await api.ask("POST", f"{queue}/receive") == {"messages": []}
+    for wrong in ("x", "1.2.3", f"0.{uuid4()}.1", f"1.{uuid4()}.1.1"):
+        await api.ask("POST", f"{queue}/ack", {"receipts": [wrong]}, status=422)
+    await api.ask("POST", f"{queue}/messages", {"payload": 8}, status=201)
+    assert await api.ask("POST", f"{queue}/purge") == {"deleted": 1}
+    names = (await api.ask("GET", "/v1/message-queues"))["queues"]
+    assert {each["settings"]["name"] for each in names} == {"parcels", "parcels.dead"}
+    assert await api.ask("DELETE", queue) == {"changed": True}
+    await api.ask("POST", f"{queue}/messages", {}, status=404)
+    await api.ask("POST", f"{queue}/receive", status=404)
+
+
+async def test_an_event_is_published_once(api: Api) -> None:
+    event, once = {"topic": "invoices.17.paid", "payload": 17}, {"Idempotency-Key": "e-1"}
+    published = await api.ask("POST", "/v1/topics/publish", event, headers=once)
+    assert (published["event_id"], published["is_new"]) == ("e-1", True)
+    again = await api.ask("POST", "/v1/topics/publish", event, headers=once)
+    assert again["is_new"] is False
+    await api.ask("POST", "/v1/topics/publish", {"topic": "a b"}, status=422)
+
+
 async def test_many_runs_are_changed(api: Api) -> None:
     for number in range(3):
         await api.start(number, tags=["trial"])

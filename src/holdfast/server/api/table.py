@@ -19,10 +19,12 @@ from holdfast.server.api import (
     forks,
     limits,
     logs,
+    message_queues,
     messages,
     runs,
     schedules,
     served,
+    topics,
 )
 from holdfast.server.operations import Operation
 
@@ -42,6 +44,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *schedules.OPERATIONS,
     *limits.OPERATIONS,
     *archive.OPERATIONS,
+    *message_queues.OPERATIONS,
+    *topics.OPERATIONS,
 )
 
 

@@ -1,0 +1,335 @@
+"""Operations of message queues: create them, send messages, receive and acknowledge them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.client.messages import Message
+from holdfast.errors import QueueExists, QueueInUse, UnknownQueue
+from holdfast.insight.shapes import raw, shaped
+from holdfast.server.api.fields import Changed, Key, Length, Name, Seconds, Text
+from holdfast.server.api.runs import one_id
+from holdfast.server.operations import Body, Call, Nothing, Operation, Reply
+from holdfast.server.problems import Problem
+from holdfast.server.waiting import within
+from holdfast.types import QueueSettings, Receipt
+
+Most = Annotated[int, Meta(ge=1, le=100)]
+
+
+class MessageQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """A message queue."""
+
+    settings: QueueSettings
+    created_at: datetime
+    is_paused: bool
+
+
+class MessageQueueList(msgspec.Struct, frozen=True):
+    """The message queues, by name."""
+
+    queues: list[MessageQueue]
+
+
+class NewQueue(Body, frozen=True):
+    """What a new message queue is."""
+
+    name: Name
+    fifo: bool = False
+    priorities: bool = False
+    filters: bool = False
+    visibility: Length = 30.0
+    max_receives: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    dead_letters: Name | None = None
+    deduplication: Length = 300.0
+    keep: Length | None = None
+
+
+class NewMessageBody(Body, frozen=True):
+    """A message to send. The Idempotency-Key is its deduplication id."""
+
+    payload: Any = None
+    delay: Length | None = None
+    group: Key | None = None
+    dedup_id: Key | None = None
+    priority: Annotated[int, Meta(ge=0, le=4)] | None = None
+    headers: Annotated[dict[Key, Text], Meta(max_length=16)] | None = None
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """The message's id; of a deduplication id that is known, that of the first message."""
+
+    message_id: int
+
+
+class ReceiveBody(Body, frozen=True):
+    """How many messages, for how long they are in flight, and how long to wait for them."""
+
+    limit: Most = 1
+    visibility: Length | None = None
+    wait: Seconds = 0.0
+    contains: Any = None
+    per_group: Most = 1
+
+
+class ReceivedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message in flight; the receipt acknowledges it or gives it back."""
+
+    message_id: int
+    receipt: str
+    payload: msgspec.Raw | None
+    group: str | None
+    attempts: int
+    sent_at: datetime
+    headers: dict[str, str]
+    error: str | None
+
+
+class ReceivedList(msgspec.Struct, frozen=True):
+    """Messages that were received, none if nothing is due."""
+
+    messages: list[ReceivedMessage]
+
+
+Receipts = Annotated[
+    tuple[Annotated[str, Meta(max_length=100)], ...], Meta(min_length=1, max_length=100)
+]
+
+
+class AckBody(Body, frozen=True):
+    """Messages that are done."""
+
+    receipts: Receipts
+
+
+class NackBody(Body, frozen=True):
+    """Messages to give back: due again after the delay."""
+
+    receipts: Receipts
+    delay: Length = 0
+    error: Text | None = None
+
+
+class ExtendBody(Body, frozen=True):
+    """Messages to keep in flight for so long from now."""
+
+    receipts: Receipts
+    visibility: Length
+
+
+class InFlight(msgspec.Struct, frozen=True):
+    """For each receipt: whether the message was in flight still."""
+
+    in_flight: list[bool]
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """How many messages were deleted."""
+
+    deleted: int
+
+
+async def list_message_queues(call: Call[Nothing, None]) -> MessageQueueList:
+    """List the message queues."""
+    found = await call.site.reader.queues.list()
+    return MessageQueueList([shaped(MessageQueue, each) for each in found])
+
+
+async def create_message_queue(call: Call[Nothing, NewQueue]) -> Reply:
+    """Create a message queue; 200 if it exists just so."""
+    body = call.body
+    created = await call.site.client.queues.create(
+        body.name,
+        fifo=body.fifo,
+        priorities=body.priorities,
+        filters=body.filters,
+        visibility=body.visibility,
+        max_receives=body.max_receives,
+        dead_letters=body.dead_letters,
+        deduplication=body.deduplication,
+        keep=body.keep,
+    )
+    return Reply(Changed(created), 201 if created else 200)
+
+
+async def delete_message_queue(call: Call[Nothing, None]) -> Changed:
+    """Delete a message queue with all that is in it."""
+    return Changed(await call.site.client.queues.delete(call.path["name"]))
+
+
+async def send_message(call: Call[Nothing, NewMessageBody]) -> Reply:
+    """Send a message to a queue."""
+    body = call.body
+    message_id = await call.site.client.queues.send(
+        call.path["name"],
+        body.payload,
+        delay=body.delay,
+        group=body.group,
+        dedup_id=one_id(call, body.dedup_id, "dedup_id"),
+        priority=body.priority,
+        headers=body.headers,
+    )
+    return Reply(Sent(message_id), 201)
+
+
+async def receive_messages(call: Call[Nothing, ReceiveBody]) -> ReceivedList:
+    """Receive messages: they are in flight until they are acknowledged, given back, or late."""
+    body, queues = call.body, call.site.client.queues
+    wait = max(0.0, min(body.wait, call.site.stream_seconds - 1))
+    work = queues.receive(
+        call.path["name"],
+        body.limit,
+        visibility=body.visibility,
+        wait=wait,
+        contains=body.contains,
+        per_group=body.per_group,
+    )
+    found = await (within(call, work, call.site.stream_seconds) if wait else work)
+    return ReceivedList([_message(each) for each in found or ()])
+
+
+async def ack_messages(call: Call[Nothing, AckBody]) -> InFlight:
+    """Acknowledge messages: they are done."""
+    return InFlight(await call.site.client.queues.ack(_read(call.body.receipts)))
+
+
+async def nack_messages(call: Call[Nothing, NackBody]) -> InFlight:
+    """Give messages back; a message that was received too often becomes a dead letter."""
+    body, queues = call.body, call.site.client.queues
+    return InFlight(await queues.nack(_read(body.receipts), delay=body.delay, error=body.error))
+
+
+async def extend_messages(call: Call[Nothing, ExtendBody]) -> InFlight:
+    """Keep messages in flight for longer; what was received together is kept together."""
+    body = call.body
+    return InFlight(await call.site.client.queues.extend(_read(body.receipts), body.visibility))
+
+
+async def purge_messages(call: Call[Nothing, None]) -> Purged:
+    """Delete all messages that wait in a queue; what is in flight stays."""
+    return Purged(await call.site.client.queues.purge(call.path["name"]))
+
+
+def _message(message: Message) -> ReceivedMessage:
+    return ReceivedMessage(
+        message_id=message.id,
+        receipt=write_receipt(message.receipt),
+        payload=raw(message.stored.payload),
+        group=message.group,
+        attempts=message.attempts,
+        sent_at=message.sent_at,
+        headers=dict(message.headers),
+        error=message.error,
+    )
+
+
+def write_receipt(receipt: Receipt) -> str:
+    """Return a receipt as text."""
+    return f"{receipt.queue_id}.{receipt.delivery_id}.{receipt.place}"
+
+
+def _read(receipts: tuple[str, ...]) -> list[Receipt]:
+    """Return the receipts that texts mean. Raises Problem 422."""
+    found: list[Receipt] = []
+    for text in receipts:
+        parts = text.split(".")
+        try:
+            queue_id, delivery_id, place = int(parts[0]), UUID(parts[1]), int(parts[2])
+            if len(parts) != 3 or not (0 < queue_id < 2**31 and 0 < place < 2**15):
+                raise ValueError
+        except (ValueError, IndexError):
+            raise Problem(422, "bad-receipt", f"{text!r} is not a receipt") from None
+        found.append(Receipt(queue_id, delivery_id, place))
+    return found
+
+
+_QUEUE: Final = "/v1/message-queues/{name}"
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/v1/message-queues",
+        level="read",
+        handler=list_message_queues,
+        answers=(MessageQueueList,),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/message-queues",
+        level="admin",
+        handler=create_message_queue,
+        body=NewQueue,
+        answers=(Changed,),
+        statuses=(201, 200),
+        problems=(QueueExists,),
+    ),
+    Operation(
+        method="DELETE",
+        path=_QUEUE,
+        level="admin",
+        handler=delete_message_queue,
+        answers=(Changed,),
+        problems=(QueueInUse, UnknownQueue),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUEUE}/messages",
+        level="write",
+        handler=send_message,
+        body=NewMessageBody,
+        answers=(Sent,),
+        statuses=(201,),
+        problems=(UnknownQueue,),
+        keyed=True,
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUEUE}/receive",
+        level="write",
+        handler=receive_messages,
+        body=ReceiveBody,
+        body_required=False,
+        answers=(ReceivedList,),
+        problems=(UnknownQueue,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUEUE}/ack",
+        level="write",
+        handler=ack_messages,
+        body=AckBody,
+        answers=(InFlight,),
+        problems=(UnknownQueue,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUEUE}/nack",
+        level="write",
+        handler=nack_messages,
+        body=NackBody,
+        answers=(InFlight,),
+        problems=(UnknownQueue,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUEUE}/extend",
+        level="write",
+        handler=extend_messages,
+        body=ExtendBody,
+        answers=(InFlight,),
+        problems=(UnknownQueue,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUEUE}/purge",
+        level="admin",
+        handler=purge_messages,
+        answers=(Purged,),
+        problems=(UnknownQueue,),
+    ),
+)
