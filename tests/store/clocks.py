@@ -6,7 +6,7 @@ in a table: `holdfast.now()` reads it there instead of taking the session's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
@@ -138,3 +138,17 @@ class ThoroughStore(PostgresStore):
         """Claim without a watermark."""
         self._watermarks.clear()
         return await super().claim_tasks(*args, **options)  # type: ignore[arg-type]
+
+    is_as_new = True  # open, and nothing has listened
+
+    async def listen(
+        self, topic: str, callback: Callable[[str], None]
+    ) -> Callable[[], Awaitable[None]]:
+        """Listen, on a connection of the store's own."""
+        self.is_as_new = False
+        return await super().listen(topic, callback)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self.is_as_new = False
+        await super().close()

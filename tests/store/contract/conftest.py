@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import cast
 
 import pytest
+import pytest_asyncio
 from clocks import Clock, MemoryClock, PostgresClock, ThoroughStore
 
 from holdfast.store.memory import MemoryStore
@@ -15,20 +18,65 @@ from .actors import ManualWorker
 from .flow_actors import Flows, FlowsStore, StepWorker
 
 
-@pytest.fixture(params=["memory", "postgres"])
-async def stage(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Store, Clock]]:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests of a module share an event loop, and so the connections to a database."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+class Kept:
+    """A store on a database that stays open for the next test of a module.
+
+    A new connection is costly: it has to plan every function first.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stack = AsyncExitStack()
+        self._clock: PostgresClock | None = None
+        self._store: ThoroughStore | None = None
+
+    async def empty(self) -> tuple[ThoroughStore, PostgresClock]:
+        """Return a store without anything in it, at the first moment of its clock."""
+        if self._clock is None:
+            self._clock = await self._stack.enter_async_context(PostgresClock.install(self._url))
+        else:
+            await self._clock.reset()
+        if self._store is None:
+            self._store = ThoroughStore(self._url)
+            await self._store.open()
+        return self._store, self._clock
+
+    async def look_after(self) -> None:
+        """Close what a test has closed itself, or has listened with."""
+        if self._store is not None and not self._store.is_as_new:
+            await self._store.close()
+            self._store = None
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+        await self._stack.aclose()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def kept(module_database_url: str) -> AsyncIterator[Kept]:
+    kept = Kept(module_database_url)
+    yield kept
+    await kept.close()
+
+
+@pytest_asyncio.fixture(params=["memory", "postgres"], loop_scope="module")
+async def stage(request: pytest.FixtureRequest, kept: Kept) -> AsyncIterator[tuple[Store, Clock]]:
     """Provide an open, empty store and its clock."""
     if request.param == "memory":
         memory = MemoryStore()
         yield memory, MemoryClock(memory)
         await memory.close()
-        return
-    url = request.getfixturevalue("module_database_url")
-    async with PostgresClock.install(url) as clock:
-        store = ThoroughStore(url)
-        await store.open()
-        yield store, clock
-        await store.close()
+    else:
+        yield await kept.empty()
+        await kept.look_after()
 
 
 @pytest.fixture
