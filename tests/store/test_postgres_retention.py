@@ -26,6 +26,7 @@ NAMING = {
     "limit_holders",  # of leases: gone with them
     "schedule_buckets",
     "singleton_waits",
+    "subscriptions",  # of ended runs: sweep_topics deletes them, also if the runs are gone
     "start_keys",
 }
 DUE = "update holdfast.runs set delete_after = now() - interval '1 s' where status <> 'running'"
