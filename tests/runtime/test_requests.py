@@ -224,3 +224,15 @@ async def test_stopping_ends_what_is_under_way(server: Target) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_what_cannot_be_claimed_is_not_asked_for_without_end() -> None:
+    store = MemoryStore()
+    async with Client(store=store) as client:
+        await client.topics.subscribe("a", url="https://example.org/", secret=SECRET)
+        await client.topics.publish("a")
+        store._tables.subscriptions.clear()  # pyright: ignore[reportPrivateUsage]
+        context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)
+        service = Deliverer(context)
+        await service.run_once()
+        assert service.next_due is None

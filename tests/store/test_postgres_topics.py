@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from scene import Scene, turn
 from test_postgres_plans import READ
 
-from holdfast.types import Event, Finish, NewEvent, Suspend
+from holdfast.types import Event, Finish, NewEvent, NewSubscription, Suspend, UrlTarget
 
 pytestmark = pytest.mark.fresh_database
 
@@ -178,3 +178,20 @@ async def test_a_publish_to_many_idle_runs_is_one_statement(
     for run_id in runs:
         assert len([e for e in await log(scene.store, run_id) if e.type == "SignalReceived"]) == 1
     assert sorted(await ann.claims()) == sorted(runs)
+
+
+async def test_what_was_published_while_its_subscription_was_removed_is_deleted(
+    scene: Scene,
+) -> None:
+    """Edge case 18. It is not delivered, and does not stay for ever."""
+    target = UrlTarget(url="https://example.org/", secret="x" * 16)
+    one, _ = await scene.store.subscribe(NewSubscription(pattern="a", target=target))
+    session = await scene.session()
+    publishing = session.transaction()
+    await publishing.start()
+    await session.call("publish", "a", "1")
+    assert await scene.store.unsubscribe(one)
+    await publishing.commit()
+    assert await scene.store.claim_deliveries(limit=10) == []
+    assert await scene.store.sweep_topics() == 1
+    assert await scene.store.list_deliveries() == []

@@ -66,7 +66,8 @@ class Deliverer(Service):
                 task.cancel()
             await asyncio.gather(*sending, return_exceptions=True)
         due_at = await self._store.next_delivery_at()
-        if due_at is not None:
+        # What is due and was not given here is left for the next time.
+        if due_at is not None and due_at > self._clock.now():
             self.due_at(due_at)
 
     async def _wait_for_one(self, sending: Iterable[asyncio.Task[None]]) -> None:

@@ -269,8 +269,9 @@ begin
     where s.path = any (holdfast._fitting_paths(p_topic)) group by s.kind order by s.kind;
 end $$;
 
--- Delete what has no meaning any more: subscriptions of runs that have ended, and ids of events
--- that were published more than an hour ago; p_limit of each at most. Returns how many.
+-- Delete what has no meaning any more: subscriptions of runs that have ended, ids of events that
+-- were published more than an hour ago, and deliveries that were published while their subscription
+-- was being removed; p_limit of each at most. Returns how many.
 -- Locks: their rows, skipping what others hold. Called by workers.
 create or replace function holdfast.sweep_topics(p_limit int default 1000) returns int
 language plpgsql
@@ -280,6 +281,7 @@ as $$
 declare
     v_now timestamptz := holdfast.now();
     v_gone int;
+    v_orphans int;
 begin
     delete from holdfast.published_events e
     where e.event_id in (
@@ -287,5 +289,13 @@ begin
         where o.expires_at <= v_now order by o.expires_at limit holdfast._limit(p_limit)
         for update skip locked);
     get diagnostics v_gone = row_count;
-    return v_gone + holdfast._forget_subscriptions(null, p_limit);
+    delete from holdfast.http_deliveries d
+    where d.delivery_id in (
+        select o.delivery_id from holdfast.http_deliveries o
+        where not exists (
+            select from holdfast.subscriptions s where s.subscription_id = o.subscription_id)
+        order by o.delivery_id limit p_limit
+        for update skip locked);
+    get diagnostics v_orphans = row_count;
+    return v_gone + v_orphans + holdfast._forget_subscriptions(null, p_limit);
 end $$;
