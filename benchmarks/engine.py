@@ -44,7 +44,8 @@ class Engine(Protocol):
     All engines register the same workflows:
     `many(n)` runs n steps one after the other and returns n; `fan(n)` runs n steps at once;
     `gated(n)` runs n steps, waits for the signal "go" and returns; `nap(seconds)` sleeps
-    and returns by how many seconds it woke too late; `long(n)` runs n steps that read the clock,
+    and returns by how many seconds it woke too late; `keyed(key)` runs one step, and with the key
+    0 waits for "go" first; `long(n)` runs n steps that read the clock,
     waits for "go", and returns the moments of the first, the 101st, the 100th last and the last
     step.
 
@@ -120,6 +121,18 @@ class Engine(Protocol):
 
     async def add_waiting(self, count: int) -> None:
         """Put `count` runs into the tables that are due in a year."""
+        ...
+
+    async def limit_keys(self, workflow: str) -> None:
+        """Let one run at a time have each value of a workflow's input."""
+        ...
+
+    async def share_fairly(self) -> None:
+        """Let the values of the inputs of all runs take turns."""
+        ...
+
+    async def add_blocked(self, count: int) -> None:
+        """Put `count` runs of `keyed(0)` into the tables, which wait for the one that has begun."""
         ...
 
     async def add_ended(self, count: int, steps: int) -> None:

@@ -14,7 +14,7 @@ import asyncpg
 
 from benchmarks.engine import WorkerSetting
 from benchmarks.holdfast_flows import FLOWS
-from holdfast import App, Client, RunHandle
+from holdfast import App, Client, Fairness, Limit, RunHandle
 from holdfast.errors import UnknownFlow
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
@@ -98,8 +98,22 @@ class HoldfastEngine:
         )
 
     async def add_waiting(self, count: int) -> None:
-        """Copy one delayed run, table by table, under new ids."""
-        run_id = self._keep(await self._client.start("bench/many", 1, delay="365d"))
+        """Copy one delayed run."""
+        await self._copy(await self._client.start("bench/many", 1, delay="365d"), count)
+
+    async def limit_keys(self, workflow: str) -> None:
+        await self._client.limits.set(Limit(1, key="input"), workflow=f"bench/{workflow}")
+
+    async def share_fairly(self) -> None:
+        await self._client.limits.set(Fairness("input"), queue="default")
+
+    async def add_blocked(self, count: int) -> None:
+        """Copy one run that waits for its limit."""
+        await self._copy(await self._client.start("bench/keyed", 0), count)
+
+    async def _copy(self, run: RunHandle[Any], count: int) -> None:
+        """Copy a run, table by table, under new ids."""
+        run_id = self._keep(run)
         await self._ask(
             "create temporary table ids as"
             f" select new_run_id() as id from generate_series(1, {count})"

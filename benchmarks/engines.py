@@ -21,6 +21,7 @@ NO_MEANING = "-"
 SCHEDULES = ("SCH", "SCH4", "SCHL")
 RETENTION = ("D", "D-archive", "D-W5")
 TOPICS = ("TP", "TPW")
+LIMITS = ("LK", "LB", "LF")
 GRAPHS = ("FL1", "FLC", "FLM1000", "FLM10000", "FLM100000", "FLD", "FLI")
 PGFLOW_SQL = "HOLDFAST_BENCH_PGFLOW"  # where pgflow's SQL is, see engine_pgflow
 
@@ -100,7 +101,7 @@ CANDIDATES = {
             " pool of 20 without pre-ping",
             dict.fromkeys(("A-trip", "A1000", "A10000", *GRAPHS), NOT_OFFERED)
             | dict.fromkeys(
-                ("C10000", "Z", *SCHEDULES, *RETENTION, *TOPICS), NOT_MEASURED
+                ("C10000", "Z", *SCHEDULES, *RETENTION, *TOPICS, *LIMITS), NOT_MEASURED
             ),  # C10000 takes minutes
         ),
         Candidate(
@@ -110,7 +111,7 @@ CANDIDATES = {
             "10 clients in one process, each with its connection and thread, batches of 10,"
             " polled every 10 ms; fan-out: one asynchronous client, polled every 1 ms",
             dict.fromkeys(("A-trip", "A1000", "A10000", "C1000", "C10000", "Z"), NOT_MEASURED)
-            | dict.fromkeys(("X1000", "K", *GRAPHS, *SCHEDULES, *TOPICS), NOT_OFFERED)
+            | dict.fromkeys(("X1000", "K", *GRAPHS, *SCHEDULES, *TOPICS, *LIMITS), NOT_OFFERED)
             | dict.fromkeys(RETENTION, NOT_MEASURED),
         ),
         Candidate(

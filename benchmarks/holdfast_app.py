@@ -35,6 +35,14 @@ async def many(ctx: Context, n: int) -> int:
 
 
 @app.workflow
+async def keyed(ctx: Context, key: int) -> int:
+    if key == 0:
+        await ctx.wait_for_signal("go")
+    await work(key)
+    return key
+
+
+@app.workflow
 async def fan(ctx: Context, n: int) -> int:
     await asyncio.gather(*(work(i) for i in range(n)))
     return n
