@@ -32,7 +32,45 @@ UNREADABLE = [
 ]
 
 # Each call that is refused, and how. BAD stands for each JSON text that no reader can read.
+UNKNOWN_QUEUE = "HFQ01"
 REFUSED = [
+    ("create_queue(null)", NULL),
+    ("create_queue('no queue')", WRONG),
+    ("create_queue('a', null)", NULL),
+    ("create_queue('a', true, true)", WRONG),
+    ("create_queue('a', p_visibility_seconds => null)", NULL),
+    ("create_queue('a', p_visibility_seconds => 'nan')", WRONG),
+    ("create_queue('a', p_visibility_seconds => 1e300)", WRONG),
+    ("create_queue('a', p_max_receives => 0)", WRONG),
+    ("create_queue('a', p_dead_letters => 'b')", WRONG),
+    ("create_queue(repeat('a', 128), p_max_receives => 1)", WRONG),
+    ("create_queue('a', p_dedup_seconds => -1)", WRONG),
+    ("create_queue('a', p_keep_seconds => -1)", WRONG),
+    ("update_queue('nothing', 1, null, null, 1, null)", UNKNOWN_QUEUE),
+    ("update_queue(null, 1, null, null, 1, null)", NULL),
+    ("delete_queue(null)", NULL),
+    ("send(null, '1')", NULL),
+    ("send('nothing', '1')", UNKNOWN_QUEUE),
+    ("send_messages('nothing', '{1}')", UNKNOWN_QUEUE),
+    ("send_messages(null, '{1}')", NULL),
+    ("receive('nothing')", UNKNOWN_QUEUE),
+    ("receive(null)", NULL),
+    ("receive_messages('nothing')", UNKNOWN_QUEUE),
+    ("ack(null)", NULL),
+    ("ack('nonsense')", WRONG),
+    ("ack('999999999999.00000000-0000-0000-0000-000000000000.1')", WRONG),
+    ("nack(null)", NULL),
+    ("nack('{nonsense}')", WRONG),
+    ("nack('{1.00000000-0000-0000-0000-000000000000.1}', -1)", WRONG),
+    ("extend('{nonsense}', 1)", WRONG),
+    ("extend('{1.00000000-0000-0000-0000-000000000000.1}', null)", NULL),
+    ("extend('{1.00000000-0000-0000-0000-000000000000.1}', 'nan')", WRONG),
+    ("purge_messages('nothing')", UNKNOWN_QUEUE),
+    ("redrive_messages('nothing')", UNKNOWN_QUEUE),
+    ("queue_metrics('nothing')", UNKNOWN_QUEUE),
+    ("queue_metrics(p_limit => -1)", WRONG),
+    ("list_messages('nothing')", UNKNOWN_QUEUE),
+    ("list_kept('nothing')", UNKNOWN_QUEUE),
     ("start_run(null)", NULL),
     ("start_run('')", WRONG),
     ("start_run('shop/no name')", WRONG),
@@ -250,6 +288,18 @@ ANSWERED = [
     "list_deliveries(true, -1, -1, 0)",
     "redrive_deliveries(array[]::bigint[])",
     "discard_deliveries(array[null]::bigint[])",
+    "delete_queue('nothing')",
+    "list_queues()",
+    "list_queues('nothing')",
+    "queue_metrics()",
+    "ack(variadic '{}')",
+    "nack('{}')",
+    "extend('{}', 1)",
+    "ack_deliveries(1, '{}')",
+    f"ack_deliveries(1, {IDS})",
+    f"ack_messages(array[1], {IDS}, array[1])",
+    f"return_messages(array[1], {IDS})",
+    f"extend_deliveries(array[1], {IDS}, 1)",
     "full_name(null)",
     "full_name('shop/order')",
     "find_run(null, null)",
@@ -433,6 +483,9 @@ async def test_operators_of_others_are_not_used(scene: Scene, ann: ManualWorker)
     connection = scene.watcher.connection
     for call in ANSWERED:  # the driver learns types with its own operators
         await connection.fetch(f"select * from holdfast.{call}")
+    await connection.fetch(
+        "select null::bigint[], null::json[], null::timestamptz[], null::boolean[]"
+    )
     await connection.execute(HOSTILE)
     await connection.execute("set search_path = public, pg_catalog")
     run_id = await connection.fetchval(

@@ -26,6 +26,7 @@ _COMMANDS = "holdfast.cli.commands"
         "limits": f"{_COMMANDS}.limits:limits",
         "rules": f"{_COMMANDS}.rules:rules",
         "topics": f"{_COMMANDS}.topics:topics",
+        "queue": f"{_COMMANDS}.queue:queue",
         "queues": f"{_COMMANDS}.pausable:queues",
         "workflows": f"{_COMMANDS}.pausable:workflows",
         "workers": f"{_COMMANDS}.worker:workers",

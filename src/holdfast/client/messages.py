@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import TypeAlias
 
 from holdfast.codec import check_open, decoder, encode
 from holdfast.durations import Duration, seconds
@@ -101,3 +102,35 @@ def received(queue: str, delivery: MessageDelivery, type: object) -> list[Messag
         )
         for place, message in enumerate(delivery.messages, 1)
     ]
+
+
+Messages: TypeAlias = Message | Receipt | Iterable[Message | Receipt]
+"""Messages that were received, or their receipts: one or more."""
+
+
+def receipts_of(messages: Messages) -> list[Receipt]:
+    """Return the receipts of messages."""
+    given = [messages] if isinstance(messages, Message | Receipt) else messages
+    return [each.receipt if isinstance(each, Message) else each for each in given]
+
+
+def changes_of(
+    visibility: Duration | None,
+    max_receives: int | None,
+    dead_letters: str | None,
+    deduplication: Duration | None,
+    keep: Duration | None,
+) -> dict[str, object]:
+    """Return the settings of a queue that a caller of `Queues.update` wants, by field."""
+    changes: dict[str, object] = {}
+    if visibility is not None:
+        changes["visibility_seconds"] = seconds(visibility)
+    if max_receives is not None:
+        changes["max_receives"] = max_receives or None
+    if max_receives == 0 or dead_letters is not None:
+        changes["dead_letters"] = dead_letters
+    if deduplication is not None:
+        changes["dedup_seconds"] = seconds(deduplication)
+    if keep is not None:
+        changes["keep_seconds"] = seconds(keep) or None
+    return changes

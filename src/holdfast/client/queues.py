@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 
+from msgspec.structs import replace
+
 from holdfast.client.control import list_pauses, set_pause
-from holdfast.client.messages import Message, Outgoing, encode_message, received
-from holdfast.client.session import MAX_BATCH, Session, persist
-from holdfast.client.transactions import ack_within, send_within
+from holdfast.client.messages import (
+    Message,
+    Messages,
+    Outgoing,
+    changes_of,
+    encode_message,
+    receipts_of,
+    received,
+)
+from holdfast.client.sending import send_messages
+from holdfast.client.session import Session, persist
+from holdfast.client.transactions import ack_within
 from holdfast.codec import encode
 from holdfast.durations import Duration, seconds
-from holdfast.errors import ConfigurationError
+from holdfast.errors import UnknownQueue
 from holdfast.names import check_queue_name
 from holdfast.store.port import messages_topic
 from holdfast.types import (
+    KeptMessage,
+    ListedMessage,
     MessageReturn,
-    NewMessage,
     Notice,
     Pause,
     QueueInfo,
+    QueueMetrics,
     QueueSettings,
-    Receipt,
     Receive,
 )
 
@@ -78,6 +90,42 @@ class Queues:
         )
         return await self._session.store.create_queue(settings)
 
+    async def update(
+        self,
+        name: str,
+        *,
+        visibility: Duration | None = None,
+        max_receives: int | None = None,
+        dead_letters: str | None = None,
+        deduplication: Duration | None = None,
+        keep: Duration | None = None,
+    ) -> bool:
+        """Change settings of a message queue; None leaves one as it is. Return False if none was.
+
+        With `max_receives` 0, nothing becomes a dead letter any more; with `keep` 0, acknowledged
+        messages are not kept. What is in flight stays so for as long as it was received.
+
+        Raises UnknownQueue and InvalidInput.
+
+        ```python
+        await client.queues.update("parcels", visibility="5m", keep="7d")
+        ```
+        """
+        changes = changes_of(visibility, max_receives, dead_letters, deduplication, keep)
+        found = await self.get(name)
+        return await self._session.store.update_queue(replace(found.settings, **changes))
+
+    async def get(self, name: str) -> QueueInfo:
+        """Return a message queue. Raises UnknownQueue.
+
+        ```python
+        print((await client.queues.get("parcels")).settings.visibility_seconds)
+        ```
+        """
+        for found in await self._session.store.list_queues(check_queue_name(name)):
+            return found
+        raise UnknownQueue(f"there is no message queue {name!r}: create it first")
+
     async def delete(self, name: str) -> bool:
         """Delete a message queue with all that is in it. Return False if there is none.
 
@@ -122,9 +170,7 @@ class Queues:
         ```
         """
         message = encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers))
-        if connection is None and not notify:
-            return await self._session.sends(check_queue_name(queue)).submit(message)
-        return (await self._send(queue, [message], connection, notify))[0]
+        return (await send_messages(self._session, queue, [message], connection, notify))[0]
 
     async def send_many(
         self,
@@ -145,7 +191,7 @@ class Queues:
         ```
         """
         new = [encode_message(message) for message in messages]
-        return await self._send(queue, new, connection, notify)
+        return await send_messages(self._session, queue, new, connection, notify)
 
     async def receive(
         self,
@@ -189,7 +235,7 @@ class Queues:
 
     async def ack(
         self,
-        messages: Message | Receipt | Iterable[Message | Receipt],
+        messages: Messages,
         *,
         connection: object = None,
     ) -> builtins.list[bool]:
@@ -203,7 +249,7 @@ class Queues:
         await client.queues.ack(message)
         ```
         """
-        receipts = _receipts(messages)
+        receipts = receipts_of(messages)
         if connection is not None:
             return await ack_within(connection, receipts, schema=self._session.schema)
         acked, notices = await persist(partial(self._session.store.ack_messages, receipts))
@@ -212,7 +258,7 @@ class Queues:
 
     async def nack(
         self,
-        messages: Message | Receipt | Iterable[Message | Receipt],
+        messages: Messages,
         *,
         delay: Duration = 0,
         error: str | None = None,
@@ -226,14 +272,12 @@ class Queues:
         await client.queues.nack(message, delay="10s", error="the warehouse does not answer")
         ```
         """
-        returns = [MessageReturn(each, seconds(delay), error) for each in _receipts(messages)]
+        returns = [MessageReturn(each, seconds(delay), error) for each in receipts_of(messages)]
         returned, notices = await persist(partial(self._session.store.return_messages, returns))
         self._session.tell(notices)
         return returned
 
-    async def extend(
-        self, messages: Message | Receipt | Iterable[Message | Receipt], visibility: Duration
-    ) -> builtins.list[bool]:
+    async def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
         """Keep messages in flight for so long from now. Return for each if it was in flight still.
 
         What was received together is kept together.
@@ -244,7 +288,9 @@ class Queues:
         ```
         """
         call = partial(
-            self._session.store.extend_deliveries, _receipts(messages), seconds=seconds(visibility)
+            self._session.store.extend_deliveries,
+            receipts_of(messages),
+            seconds=seconds(visibility),
         )
         return await persist(call)
 
@@ -259,6 +305,59 @@ class Queues:
         while count := await self._session.store.purge_messages(check_queue_name(queue)):
             total += count
         return total
+
+    async def redrive(self, queue: str, message_ids: Iterable[int] | None = None) -> int:
+        """Move dead letters back to the queue that they come from. Return how many.
+
+        They are due at once, as if they had never been received; those in flight stay. With
+        `message_ids` only these.
+
+        ```python
+        await client.queues.redrive("parcels")
+        ```
+        """
+        ids = None if message_ids is None else [*message_ids]
+        total = 0
+        while True:
+            call = partial(
+                self._session.store.redrive_messages, check_queue_name(queue), message_ids=ids
+            )
+            count, notices = await persist(call)
+            if not count:
+                return total
+            self._session.tell(notices)
+            total += count
+
+    async def metrics(self, queue: str | None = None) -> builtins.list[QueueMetrics]:
+        """Count what is due, delayed, in flight and dead in a queue, or in all; up to 10,000 each.
+
+        ```python
+        [counted] = await client.queues.metrics("parcels")
+        print(counted.due, counted.in_flight, counted.dead)
+        ```
+        """
+        return await self._session.store.queue_metrics(queue)
+
+    async def messages(self, queue: str, limit: int = 100) -> builtins.list[ListedMessage]:
+        """Return messages without receiving them: first what waits, in the order of receives.
+
+        Dead letters are in the queue of the dead letters. Payloads are JSON texts.
+
+        ```python
+        for message in await client.queues.messages("parcels.dead"):
+            print(message.message_id, message.error)
+        ```
+        """
+        return await self._session.store.list_messages(check_queue_name(queue), limit=limit)
+
+    async def kept(self, queue: str, limit: int = 100) -> builtins.list[KeptMessage]:
+        """Return messages that were acknowledged and are kept, the newest first.
+
+        ```python
+        print([message.message_id for message in await client.queues.kept("parcels")])
+        ```
+        """
+        return await self._session.store.list_kept(check_queue_name(queue), limit=limit)
 
     async def pause(self, name: str, reason: str | None = None) -> bool:
         """Let nothing be taken from a queue. Return False if it was paused before.
@@ -291,27 +390,3 @@ class Queues:
         ```
         """
         return await list_pauses(self._session, "queue")
-
-    async def _send(
-        self, queue: str, messages: Sequence[NewMessage], connection: object, notify: bool
-    ) -> builtins.list[int]:
-        check_queue_name(queue)
-        session = self._session
-        if connection is not None:
-            sealed = session.sealed_messages(queue, messages)
-            return await send_within(
-                connection, queue, sealed, schema=session.schema, notify=notify
-            )
-        if notify:
-            raise ConfigurationError("notify is for a send within a connection's transaction")
-        sends = session.sends(queue)
-        return [
-            message_id
-            for at in range(0, len(messages), MAX_BATCH)
-            for message_id in await sends.send(messages[at : at + MAX_BATCH])
-        ]
-
-
-def _receipts(messages: Message | Receipt | Iterable[Message | Receipt]) -> list[Receipt]:
-    given = [messages] if isinstance(messages, Message | Receipt) else messages
-    return [each.receipt if isinstance(each, Message) else each for each in given]

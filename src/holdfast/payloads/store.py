@@ -32,8 +32,10 @@ from holdfast.types import (
     Fork,
     Forking,
     Heartbeat,
+    KeptMessage,
     Lease,
     LimitRule,
+    ListedMessage,
     LoggedEvent,
     NewMessage,
     NewRun,
@@ -242,6 +244,16 @@ class PayloadStore:
             for each in received.deliveries
         ]
         return msgspec.structs.replace(received, deliveries=opened)
+
+    async def list_messages(self, queue: str, *, limit: int = 100) -> list[ListedMessage]:
+        """Return messages of a queue; see `MessageStore.list_messages`."""
+        found = await self._store.list_messages(queue, limit=limit)
+        return [self._opened(each, "payload") for each in found]
+
+    async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
+        """Return messages that are kept; see `MessageStore.list_kept`."""
+        found = await self._store.list_kept(queue, limit=limit)
+        return [self._opened(each, "payload") for each in found]
 
     # What workers do
 

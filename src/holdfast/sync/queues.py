@@ -5,14 +5,20 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping
 
-from holdfast.client.messages import Message, Outgoing
+from holdfast.client.messages import (
+    Message,
+    Messages,
+    Outgoing,
+)
 from holdfast.client.queues import Queues
 from holdfast.durations import Duration
 from holdfast.sync.base import SyncGroup
 from holdfast.types import (
+    KeptMessage,
+    ListedMessage,
     Pause,
     QueueInfo,
-    Receipt,
+    QueueMetrics,
 )
 
 
@@ -62,6 +68,46 @@ class SyncQueues(SyncGroup[Queues]):
             deduplication=deduplication,
             keep=keep,
         )
+
+    def update(
+        self,
+        name: str,
+        *,
+        visibility: Duration | None = None,
+        max_receives: int | None = None,
+        dead_letters: str | None = None,
+        deduplication: Duration | None = None,
+        keep: Duration | None = None,
+    ) -> bool:
+        """Change settings of a message queue; None leaves one as it is. Return False if none was.
+
+        With `max_receives` 0, nothing becomes a dead letter any more; with `keep` 0, acknowledged
+        messages are not kept. What is in flight stays so for as long as it was received.
+
+        Raises UnknownQueue and InvalidInput.
+
+        ```python
+        client.queues.update("parcels", visibility="5m", keep="7d")
+        ```
+        """
+        return self._call(
+            self._target.update,
+            name,
+            visibility=visibility,
+            max_receives=max_receives,
+            dead_letters=dead_letters,
+            deduplication=deduplication,
+            keep=keep,
+        )
+
+    def get(self, name: str) -> QueueInfo:
+        """Return a message queue. Raises UnknownQueue.
+
+        ```python
+        print((client.queues.get("parcels")).settings.visibility_seconds)
+        ```
+        """
+        return self._call(self._target.get, name)
 
     def delete(self, name: str) -> bool:
         """Delete a message queue with all that is in it. Return False if there is none.
@@ -179,12 +225,7 @@ class SyncQueues(SyncGroup[Queues]):
             consumer=consumer,
         )
 
-    def ack(
-        self,
-        messages: Message | Receipt | Iterable[Message | Receipt],
-        *,
-        connection: object = None,
-    ) -> builtins.list[bool]:
+    def ack(self, messages: Messages, *, connection: object = None) -> builtins.list[bool]:
         """Acknowledge messages: they are done. Return for each if it was in flight still.
 
         One that was not may have been received by others: its receipt is old and changes nothing.
@@ -198,11 +239,7 @@ class SyncQueues(SyncGroup[Queues]):
         return self._call(self._target.ack, messages, connection=connection)
 
     def nack(
-        self,
-        messages: Message | Receipt | Iterable[Message | Receipt],
-        *,
-        delay: Duration = 0,
-        error: str | None = None,
+        self, messages: Messages, *, delay: Duration = 0, error: str | None = None
     ) -> builtins.list[bool]:
         """Give messages back: due again after a delay, or dead letters if received too often.
 
@@ -215,9 +252,7 @@ class SyncQueues(SyncGroup[Queues]):
         """
         return self._call(self._target.nack, messages, delay=delay, error=error)
 
-    def extend(
-        self, messages: Message | Receipt | Iterable[Message | Receipt], visibility: Duration
-    ) -> builtins.list[bool]:
+    def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
         """Keep messages in flight for so long from now. Return for each if it was in flight still.
 
         What was received together is kept together.
@@ -237,6 +272,49 @@ class SyncQueues(SyncGroup[Queues]):
         ```
         """
         return self._call(self._target.purge, queue)
+
+    def redrive(self, queue: str, message_ids: Iterable[int] | None = None) -> int:
+        """Move dead letters back to the queue that they come from. Return how many.
+
+        They are due at once, as if they had never been received; those in flight stay. With
+        `message_ids` only these.
+
+        ```python
+        client.queues.redrive("parcels")
+        ```
+        """
+        return self._call(self._target.redrive, queue, message_ids)
+
+    def metrics(self, queue: str | None = None) -> builtins.list[QueueMetrics]:
+        """Count what is due, delayed, in flight and dead in a queue, or in all; up to 10,000 each.
+
+        ```python
+        [counted] = client.queues.metrics("parcels")
+        print(counted.due, counted.in_flight, counted.dead)
+        ```
+        """
+        return self._call(self._target.metrics, queue)
+
+    def messages(self, queue: str, limit: int = 100) -> builtins.list[ListedMessage]:
+        """Return messages without receiving them: first what waits, in the order of receives.
+
+        Dead letters are in the queue of the dead letters. Payloads are JSON texts.
+
+        ```python
+        for message in client.queues.messages("parcels.dead"):
+            print(message.message_id, message.error)
+        ```
+        """
+        return self._call(self._target.messages, queue, limit)
+
+    def kept(self, queue: str, limit: int = 100) -> builtins.list[KeptMessage]:
+        """Return messages that were acknowledged and are kept, the newest first.
+
+        ```python
+        print([message.message_id for message in client.queues.kept("parcels")])
+        ```
+        """
+        return self._call(self._target.kept, queue, limit)
 
     def pause(self, name: str, reason: str | None = None) -> bool:
         """Let nothing be taken from a queue. Return False if it was paused before.

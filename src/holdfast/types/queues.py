@@ -123,6 +123,20 @@ class Receipt(Value, frozen=True):
     delivery_id: UUID
     place: int | None = None
 
+    def __str__(self) -> str:
+        """Return it as a text, as SQL and the command line have it."""
+        return f"{self.queue_id}.{self.delivery_id}.{self.place}"
+
+    @classmethod
+    def parse(cls, text: str) -> Receipt:
+        """Return the receipt of a text. Raises ValueError.
+
+        >>> str(Receipt.parse("1.00000000-0000-0000-0000-000000000001.2"))
+        '1.00000000-0000-0000-0000-000000000001.2'
+        """
+        queue_id, delivery_id, place = text.split(".")
+        return cls(int(queue_id), UUID(delivery_id), int(place))
+
 
 class MessageReturn(Value, frozen=True):
     """A message to give back: due again after a delay, or a dead letter.
@@ -134,3 +148,49 @@ class MessageReturn(Value, frozen=True):
     delay_seconds: float | None = None
     error: str | None = None
     counted: bool = True
+
+
+class QueueMetrics(Value, frozen=True):
+    """How much is in a message queue; counts end at a limit.
+
+    `due` may be received, `delayed` waits for its moment, `in_flight` was received, `dead` waits in
+    the queue of the dead letters. `oldest_due_at` is since when the oldest of what is due has been.
+    """
+
+    name: str
+    due: int
+    delayed: int
+    in_flight: int
+    dead: int
+    oldest_due_at: int | None
+
+
+class ListedMessage(Value, frozen=True, kw_only=True):
+    """A message that was looked at, not received. `origin` is the queue whose dead letter it is.
+
+    `visible_at` is when it may be received: of one in flight, the end of its visibility.
+    """
+
+    message_id: int
+    in_flight: bool
+    group: str | None
+    priority: int
+    attempts: int
+    visible_at: int
+    sent_at: int
+    origin: str | None
+    payload: str
+    headers: Mapping[str, str] | None
+    error: str | None
+
+
+class KeptMessage(Value, frozen=True, kw_only=True):
+    """A message that was acknowledged, and is kept for a time."""
+
+    message_id: int
+    acked_at: int
+    group: str | None
+    attempts: int
+    sent_at: int
+    payload: str
+    headers: Mapping[str, str] | None

@@ -18,6 +18,7 @@ from holdfast.worker.services.code_schedules import CodeSchedules
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.deliverer import Deliverer
 from holdfast.worker.services.limits import UnusedLimits
+from holdfast.worker.services.queues import QueueUpkeep
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
@@ -60,6 +61,7 @@ class Duties:
             self._app_sign_on,
             Unserved(context, info.handlers),
             UnusedLimits(context),
+            QueueUpkeep(context),
             self._code_schedules,
             self._code_subscriptions,
             self.scheduler,

@@ -275,3 +275,161 @@ async def test_a_message_that_does_not_fit_the_queue_is_refused(
     await mail.create(**settings)
     with pytest.raises(InvalidInput, match=why):
         await mail.send("1", **fields)
+
+
+async def test_half_of_a_group_is_acknowledged_and_the_rest_keeps_its_order(mail: Mail) -> None:
+    """Edge case 4."""
+    await mail.create(fifo=True)
+    await mail.send("1", "2", "3", "4", group="ann")
+    [delivery] = await mail.deliveries(per_group=3)
+    one, two, three = receipts(delivery)
+    assert (await mail.store.ack_messages([two]))[0] == [True]
+    assert (await mail.store.return_messages([MessageReturn(three)]))[0] == [True]
+    assert await mail.take(per_group=9) == []  # the first is in flight still
+    assert (await mail.store.return_messages([MessageReturn(one)]))[0] == [True]
+    assert await mail.take(per_group=9) == ["1", "3", "4"]
+
+
+async def test_a_delayed_message_holds_up_its_group_only(mail: Mail, clock: Clock) -> None:
+    """Edge case 9."""
+    await mail.create(fifo=True)
+    await mail.send("1", group="ann")
+    await mail.send("2", group="ann", delay_seconds=60)
+    await mail.send("3", group="ann")
+    await mail.send("4", group="bob")
+    first = await mail.deliveries(per_group=9)
+    assert sorted(payloads(*first)) == ["1", "4"]
+    await mail.store.ack_messages(receipts(*first))
+    empty = await mail.answer(per_group=9)
+    assert (list(empty.deliveries), empty.next_due_at) == ([], empty.now + 60_000_000)
+    await clock.advance(60)
+    assert await mail.take(per_group=9) == ["2", "3"]
+
+
+async def test_a_group_continues_after_a_dead_letter(mail: Mail, clock: Clock) -> None:
+    """Edge cases 10 and 11."""
+    await mail.create(fifo=True, max_receives=1, visibility_seconds=1)
+    [first, _] = await mail.send("1", "2", group="ann")
+    assert await mail.take() == ["1"]
+    await clock.advance(1)
+    [delivery] = await mail.deliveries()
+    assert payloads(delivery) == ["2"]
+    await mail.store.ack_messages(receipts(delivery))
+    assert [each.dead for each in await mail.store.queue_metrics("mail")] == [1]
+    [dead] = await mail.store.list_messages("mail.dead")
+    assert (dead.message_id, dead.group, dead.origin) == (first, "ann", "mail")
+    assert (await mail.store.redrive_messages("mail"))[0] == 1
+    assert (await mail.store.redrive_messages("mail"))[0] == 0
+    [again] = await mail.deliveries()
+    assert [(each.message_id, each.attempts) for each in again.messages] == [(first, 1)]
+
+
+async def test_dead_letters_go_back_to_the_queue_that_they_come_from(mail: Mail) -> None:
+    other = Mail(mail.store, "other")
+    await mail.create(max_receives=1, dead_letters="lost", has_filters=True)
+    await other.create(max_receives=1, dead_letters="lost", has_priorities=True)
+    large = f'"{"x" * 5000}"'
+    await mail.send('{"a":1}', "2", large)
+    await other.send("3", priority=0)
+    for queue in (mail, other):
+        for delivery in await queue.deliveries():
+            back = [MessageReturn(each, error="no") for each in receipts(delivery)]
+            await mail.store.return_messages(back)
+    lost = Mail(mail.store, "lost")
+    assert sorted(await lost.take(1)) != []
+    waiting = await mail.store.list_messages("lost")
+    assert {each.error for each in waiting} == {"no"}
+    assert [each.in_flight for each in waiting] == [False, False, False, True]
+    assert (await mail.store.redrive_messages("other"))[0] == 1
+    assert await other.take() == ["3"]
+    ids = [each.message_id for each in waiting if each.origin == "mail" and not each.in_flight]
+    assert (await mail.store.redrive_messages("mail", message_ids=ids[:1]))[0] == 1
+    assert (await mail.store.redrive_messages("mail"))[0] == 1
+    assert len(await mail.take()) == 2
+    with pytest.raises(InvalidInput, match="dead letters"):
+        await mail.store.redrive_messages("lost")
+
+
+async def test_acknowledged_messages_are_kept_for_a_time(mail: Mail, clock: Clock) -> None:
+    await mail.create(keep_seconds=60)
+    await mail.send("1", "2", f'"{"x" * 5000}"')
+    [delivery] = await mail.deliveries()
+    await mail.store.ack_messages(receipts(delivery)[:2])
+    await mail.answer(acks=[delivery.delivery_id])
+    kept = await mail.store.list_kept("mail")
+    assert [len(each.payload) for each in kept] == [5002, 1, 1]
+    await clock.advance(60)
+    assert await mail.store.sweep_queues() >= 3
+    assert await mail.store.list_kept("mail") == []
+
+
+async def test_what_a_queue_has_is_counted(mail: Mail, clock: Clock) -> None:
+    await mail.create(max_receives=3)
+    await mail.send("1", "2", "3")
+    await mail.send("4", delay_seconds=60)
+    await mail.take(1)
+    await clock.advance(5)
+    [dead, counted] = sorted(await mail.store.queue_metrics(), key=lambda each: -len(each.name))
+    assert dead.name == "mail.dead"
+    assert (counted.due, counted.delayed, counted.in_flight, counted.dead) == (2, 1, 1, 0)
+    now = (await mail.answer(1)).now
+    assert counted.oldest_due_at == now - 5_000_000
+
+
+async def test_what_may_change_of_a_queue_is_updated(mail: Mail, clock: Clock) -> None:
+    await mail.create(fifo=True)
+    wanted = QueueSettings(name="mail", fifo=True, max_receives=1, visibility_seconds=5)
+    assert await mail.store.update_queue(wanted)
+    assert not await mail.store.update_queue(wanted)
+    assert [each.settings.name for each in await mail.store.list_queues()] == ["mail", "mail.dead"]
+    await mail.send("1", group="ann")
+    assert await mail.take() == ["1"]
+    await clock.advance(5)
+    assert await mail.store.return_expired() == (1, None)
+    assert await Mail(mail.store, "mail.dead").take() == ["1"]
+    with pytest.raises(QueueExists, match="another kind"):
+        await mail.store.update_queue(QueueSettings(name="mail"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"name": "a" * 129}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"name": "a" * 128, "max_receives": 1}, "name"),
+        ({"fifo": True, "has_priorities": True}, "FIFO"),
+        ({"visibility_seconds": 0.0}, "in flight"),
+        ({"visibility_seconds": float("nan")}, "in flight"),
+        ({"dead_letters": "b"}, "how many receives"),
+        ({"max_receives": 0}, "1 time or more"),
+        ({"max_receives": 1, "dead_letters": "mail"}, "another queue"),
+        ({"keep_seconds": -1.0}, "kept"),
+    ],
+)
+async def test_a_queue_that_cannot_be_is_refused(
+    mail: Mail, settings: dict[str, Any], why: str
+) -> None:
+    """Edge case 26, with the next test: names at their limits."""
+    with pytest.raises(InvalidInput, match=why):
+        await mail.store.create_queue(QueueSettings(**{"name": "mail", **settings}))
+
+
+async def test_names_and_ids_may_be_as_long_as_their_limits(mail: Mail) -> None:
+    longest = Mail(mail.store, "q" * 123)
+    await longest.create(fifo=True, max_receives=1)
+    await longest.send("1", group="g" * 1024, dedup_id="d" * 1024)
+    [delivery] = await longest.deliveries()
+    assert delivery.group == "g" * 1024
+
+
+async def test_a_clock_that_goes_back_loses_nothing(mail: Mail, clock: Clock) -> None:
+    """Edge case 28."""
+    await mail.create(visibility_seconds=10)
+    await mail.send("1")
+    [first] = await mail.deliveries()
+    await clock.advance(-3600)
+    await mail.send("2")
+    assert await mail.take() == ["2"]
+    assert (await mail.store.ack_messages(receipts(first)))[0] == [True]
+    await clock.advance(10)
+    assert await mail.take() == ["2"]

@@ -10,12 +10,12 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.codec import contains
-from holdfast.errors import InvalidInput, QueueExists, QueueInUse, UnknownQueue
+from holdfast.errors import InvalidInput, QueueExists, QueueInUse
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.queue_rows import DeliveryRow, MessageRow, QueueRow, QueueTable
 from holdfast.store.memory.queue_values import check_message, check_queue, check_receive
-from holdfast.store.memory.tables import Tables
 from holdfast.store.port import messages_topic
 from holdfast.types import (
     MessageDelivery,
@@ -46,9 +46,7 @@ class MemoryMessages(Part):
             found = tables.queues.rows.get(wanted.name)
             if found is None:
                 tables.queues.add(wanted, now)
-                dead = wanted.dead_letters
-                if dead is not None and dead not in tables.queues.rows:
-                    tables.queues.add(QueueSettings(name=dead, fifo=wanted.fifo), now)
+                tables.queues.ensure_dead_letters(wanted, now)
                 return True
             if found.settings != wanted:
                 raise QueueExists(
@@ -56,6 +54,22 @@ class MemoryMessages(Part):
                     "delete it first"
                 )
             return False
+
+    async def update_queue(self, settings: QueueSettings) -> bool:
+        """Set what may be changed of a queue; see `MessageStore.update_queue`."""
+        async with self._transaction() as (tables, now):
+            row, wanted = find_queue(tables, settings.name), _complete(settings)
+            if _kind(row.settings) != _kind(wanted):
+                raise QueueExists(
+                    f"message queue {wanted.name} is of another kind: delete it, and create it "
+                    "again"
+                )
+            check_queue(wanted, tables.queues.rows)
+            if row.settings == wanted:
+                return False
+            row.settings = wanted
+            tables.queues.ensure_dead_letters(wanted, now)
+            return True
 
     async def delete_queue(self, name: str) -> bool:
         """Delete a queue; see `MessageStore.delete_queue`."""
@@ -184,7 +198,7 @@ class MemoryMessages(Part):
             count = 0
             for row in tables.queues.rows.values():
                 known = [each for each, (_, until) in row.known.items() if until <= now][:limit]
-                kept = [each for each, (_, until) in row.kept.items() if until <= now][:limit]
+                kept = [each for each, (_, _, until) in row.kept.items() if until <= now][:limit]
                 for dedup_id in known:
                     del row.known[dedup_id]
                 for message_id in kept:
@@ -193,18 +207,14 @@ class MemoryMessages(Part):
             return count
 
 
+def _kind(settings: QueueSettings) -> tuple[bool, bool, bool]:
+    return settings.fifo, settings.has_priorities, settings.has_filters
+
+
 def _complete(settings: QueueSettings) -> QueueSettings:
     if settings.max_receives is None or settings.dead_letters is not None:
         return settings
     return msgspec.structs.replace(settings, dead_letters=f"{settings.name}.dead")
-
-
-def find_queue(tables: Tables, name: str) -> QueueRow:
-    """Return a queue. Raises UnknownQueue."""
-    row = tables.queues.rows.get(name)
-    if row is None:
-        raise UnknownQueue(f"there is no message queue '{name}': create it first")
-    return row
 
 
 def send_message(queues: QueueTable, row: QueueRow, new: NewMessage, now: int) -> int:
@@ -308,7 +318,7 @@ def _ack(row: QueueRow, delivery_id: UUID, place: int | None, now: int) -> bool:
         message = _drop(row, delivery_id, each)
         if row.settings.keep_seconds is not None:
             until = now + to_micros(row.settings.keep_seconds)
-            row.kept[message.message_id] = (message, until)
+            row.kept[message.message_id] = (message, now, until)
     return bool(places)
 
 

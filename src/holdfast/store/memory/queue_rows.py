@@ -11,14 +11,15 @@ from holdfast.types import NewMessage, QueueSettings
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message, waiting or in flight; `origin` is the queue whose dead letter it is."""
+    """A message, waiting or in flight; `origin` is the id of the queue whose dead letter it is."""
 
     message_id: int
     new: NewMessage
     visible_at: int
     sent_at: int
     attempts: int = 0
-    origin: str | None = None
+    origin: int | None = None
+    origin_name: str | None = None
     error: str | None = None
 
     @property
@@ -47,9 +48,9 @@ class QueueRow:
     deliveries: dict[UUID, DeliveryRow] = field(default_factory=dict[UUID, DeliveryRow])
     # The first message of each deduplication id, and until when it is known.
     known: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    # Acknowledged messages, and when each is deleted.
-    kept: dict[int, tuple[MessageRow, int]] = field(
-        default_factory=dict[int, tuple[MessageRow, int]]
+    # Acknowledged messages, when each was acknowledged, and when it is deleted.
+    kept: dict[int, tuple[MessageRow, int, int]] = field(
+        default_factory=dict[int, tuple[MessageRow, int, int]]
     )
     # When each group was last looked at: others come first.
     looked_at: dict[str, int] = field(default_factory=dict[str, int])
@@ -98,6 +99,12 @@ class QueueTable:
         self.queues_made += 1
         self.rows[settings.name] = QueueRow(self.queues_made, settings, now)
 
+    def ensure_dead_letters(self, settings: QueueSettings, now: int) -> None:
+        """Make the queue of the dead letters of another one, unless it exists."""
+        name = settings.dead_letters
+        if name is not None and name not in self.rows:
+            self.add(QueueSettings(name=name, fifo=settings.fifo), now)
+
     def next_message_id(self) -> int:
         """Return a number that no message has had."""
         self.messages_made += 1
@@ -111,6 +118,13 @@ class QueueTable:
             if not dead.settings.has_priorities and new.priority is not None:
                 new = NewMessage(new.payload, group=new.group, headers=new.headers)
             dead.put(
-                replace(message, new=new, visible_at=now, attempts=0, origin=row.settings.name)
+                replace(
+                    message,
+                    new=new,
+                    visible_at=now,
+                    attempts=0,
+                    origin=row.queue_id,
+                    origin_name=row.settings.name,
+                )
             )
         return dead

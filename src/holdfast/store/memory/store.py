@@ -20,6 +20,7 @@ from holdfast.store.memory.limits import MemoryLimits, allowed_moments
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.messages import MemoryMessages
 from holdfast.store.memory.queries import MemoryQueries
+from holdfast.store.memory.queue_looks import MemoryQueueLooks
 from holdfast.store.memory.retention import MemoryRetention
 from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules.part import MemorySchedules
@@ -48,6 +49,7 @@ class MemoryStore(
     MemoryTopics,
     MemoryMessages,
     MemoryDeliveries,
+    MemoryQueueLooks,
     MemoryWorkers,
     MemorySweeps,
     MemoryApps,

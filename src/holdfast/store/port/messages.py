@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.types import (
+    KeptMessage,
+    ListedMessage,
     MessageReturn,
     NewMessage,
     Notice,
     QueueInfo,
+    QueueMetrics,
     QueueSettings,
     Receipt,
     Receive,
@@ -27,6 +30,13 @@ class MessageStore(Protocol):
         """Create a queue, and the queue of its dead letters. Return False if it was just so.
 
         Raises QueueExists if there is one of the name with other settings.
+        """
+        ...
+
+    async def update_queue(self, settings: QueueSettings) -> bool:
+        """Set what may be changed of a queue: all but its kind. Return False if it was just so.
+
+        Raises QueueExists if the kind differs.
         """
         ...
 
@@ -80,6 +90,29 @@ class MessageStore(Protocol):
 
     async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
         """Delete waiting messages; return how many. Call it again until it returns 0."""
+        ...
+
+    async def redrive_messages(
+        self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
+    ) -> tuple[int, list[Notice]]:
+        """Move dead letters back to their queue, all or these; return how many.
+
+        Call it again until it returns 0.
+        """
+        ...
+
+    async def queue_metrics(
+        self, queue: str | None = None, *, limit: int = 10_000
+    ) -> list[QueueMetrics]:
+        """Count what is in a queue, or in all by name; counts end at the limit."""
+        ...
+
+    async def list_messages(self, queue: str, *, limit: int = 100) -> list[ListedMessage]:
+        """Return messages of a queue, without receiving them: first what waits, in order."""
+        ...
+
+    async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
+        """Return messages that were acknowledged and are kept, the newest first."""
         ...
 
     async def sweep_queues(self, *, limit: int = 1000) -> int:

@@ -14,11 +14,14 @@ from holdfast.store.port import messages_topic
 from holdfast.store.postgres.database import Part, read_headers
 from holdfast.store.postgres.start_values import Statement, cast_mark
 from holdfast.types import (
+    KeptMessage,
+    ListedMessage,
     MessageDelivery,
     MessageReturn,
     NewMessage,
     Notice,
     QueueInfo,
+    QueueMetrics,
     QueueSettings,
     Receipt,
     Receive,
@@ -49,6 +52,22 @@ class PostgresMessages(Part):
             settings.dead_letters,
             settings.dedup_seconds,
             settings.keep_seconds,
+        )
+        return bool(row[0])
+
+    async def update_queue(self, settings: QueueSettings) -> bool:
+        """Set what may be changed of a queue; see `MessageStore.update_queue`."""
+        row = await self._database.row(
+            "update_queue",
+            settings.name,
+            settings.visibility_seconds,
+            settings.max_receives,
+            settings.dead_letters,
+            settings.dedup_seconds,
+            settings.keep_seconds,
+            settings.fifo,
+            settings.has_priorities,
+            settings.has_filters,
         )
         return bool(row[0])
 
@@ -134,6 +153,55 @@ class PostgresMessages(Part):
         """Delete waiting messages; see `MessageStore.purge_messages`."""
         row = await self._database.row("purge_messages", queue, limit)
         return int(row[0])
+
+    async def redrive_messages(
+        self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
+    ) -> tuple[int, list[Notice]]:
+        """Move dead letters back; see `MessageStore.redrive_messages`."""
+        row = await self._database.row("redrive_messages", queue, limit, message_ids)
+        return row[0], _notices([queue] if row[0] else ())
+
+    async def queue_metrics(
+        self, queue: str | None = None, *, limit: int = 10_000
+    ) -> list[QueueMetrics]:
+        """Count what is in queues; see `MessageStore.queue_metrics`."""
+        return [
+            QueueMetrics(*row) for row in await self._database.rows("queue_metrics", queue, limit)
+        ]
+
+    async def list_messages(self, queue: str, *, limit: int = 100) -> list[ListedMessage]:
+        """Return messages of a queue; see `MessageStore.list_messages`."""
+        return [
+            ListedMessage(
+                message_id=row["message_id"],
+                in_flight=row["in_flight"],
+                group=row["group_key"],
+                priority=row["priority"],
+                attempts=row["attempts"],
+                visible_at=row["visible_at"],
+                sent_at=row["sent_at"],
+                origin=row["origin"],
+                payload=row["payload"],
+                headers=read_headers(row["headers"]),
+                error=row["error"],
+            )
+            for row in await self._database.rows("list_messages", queue, limit)
+        ]
+
+    async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
+        """Return messages that are kept; see `MessageStore.list_kept`."""
+        return [
+            KeptMessage(
+                message_id=row["message_id"],
+                acked_at=row["acked_at"],
+                group=row["group_key"],
+                attempts=row["attempts"],
+                sent_at=row["sent_at"],
+                payload=row["payload"],
+                headers=read_headers(row["headers"]),
+            )
+            for row in await self._database.rows("list_kept", queue, limit)
+        ]
 
     async def sweep_queues(self, *, limit: int = 1000) -> int:
         """Delete what means nothing any more; return how many rows."""

@@ -84,13 +84,15 @@ begin
     return false;
 end $$;
 
--- Set what may be changed of a message queue, all of it: visibility, dead letters, times. Returns
+-- Set what may be changed of a message queue, all of it: visibility, dead letters, times. If its
+-- kind is given, it must be that: another is refused (HFQ02). Returns
 -- false if it was just so. Refuses an unknown queue (HFQ01), nulls (22004) and values that are not
 -- allowed (22023).
 -- Locks: the queue's row. Called by users and clients.
 create or replace function holdfast.update_queue(
     p_name text, p_visibility_seconds float8, p_max_receives int, p_dead_letters text,
-    p_dedup_seconds float8, p_keep_seconds float8
+    p_dedup_seconds float8, p_keep_seconds float8, p_fifo boolean default null,
+    p_priorities boolean default null, p_filters boolean default null
 ) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -100,6 +102,13 @@ declare
     v_dead_letters text := case when p_max_receives is not null
         then coalesce(p_dead_letters, p_name || '.dead') else p_dead_letters end;
 begin
+    if (v_queue.fifo, v_queue.has_priorities, v_queue.has_filters) <> (
+        coalesce(p_fifo, v_queue.fifo), coalesce(p_priorities, v_queue.has_priorities),
+        coalesce(p_filters, v_queue.has_filters))
+    then
+        raise exception using errcode = 'HFQ02', message = format(
+            'message queue %s is of another kind: delete it, and create it again', p_name);
+    end if;
     perform holdfast._check_queue_times(
         p_name, p_visibility_seconds, p_dedup_seconds, p_keep_seconds);
     perform holdfast._check_dead_letters(p_name, v_queue.fifo, p_max_receives, v_dead_letters);

@@ -22,7 +22,7 @@ declare
     v_now timestamptz := holdfast.now();
 begin
     if p_delays is not null and (select bool_and(holdfast._is_seconds(coalesce(u.delay, 0)))
-        from unnest(p_delays) as u (delay)) is not true
+        from unnest(p_delays) as u (delay)) is false
     then
         raise invalid_parameter_value using message =
             'a message is given back for 0 to 10,000,000,000 seconds';

@@ -1,0 +1,137 @@
+"""Write message queues and messages: as tables and lines for people, as JSON for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.cli.render.console import console, embed, plain, write_json
+from holdfast.insight.wording import length
+from holdfast.moments import to_datetime
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.client import Message
+    from holdfast.types import ListedMessage, QueueInfo, QueueMetrics
+
+_WIDEST: Final = 60  # characters of a payload
+
+
+def queue_table(found: Sequence[QueueInfo], counted: Sequence[QueueMetrics], now: int) -> Table:
+    """Return message queues as a table, a row each."""
+    from rich.table import Table
+
+    counts = {each.name: each for each in counted}
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("queue", overflow="fold")
+    for name in ("due", "oldest", "delayed", "in flight", "dead"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for info in found:
+        count = counts.get(info.settings.name)
+        cells = ["", "", "", "", ""]
+        if count is not None:
+            since = count.oldest_due_at
+            cells = [
+                str(count.due),
+                "" if since is None else length(now - since),
+                str(count.delayed),
+                str(count.in_flight),
+                str(count.dead),
+            ]
+        table.add_row(info.settings.name, *cells, ", ".join(_marks(info)))
+    return table
+
+
+def _marks(info: QueueInfo) -> list[str]:
+    settings = info.settings
+    marks = {
+        "FIFO": settings.fifo,
+        "priorities": settings.has_priorities,
+        "filters": settings.has_filters,
+        "paused": info.is_paused,
+    }
+    return [mark for mark, has in marks.items() if has]
+
+
+def queue_lines(info: QueueInfo, count: QueueMetrics, now: int) -> list[str]:
+    """Return the lines that describe a message queue."""
+    settings = info.settings
+    lines = [
+        " ".join([settings.name, *(f"[{mark}]" for mark in _marks(info))]),
+        f"  {count.due} due, {count.delayed} delayed, {count.in_flight} in flight, "
+        f"{count.dead} dead",
+        f"  in flight for {length(round(settings.visibility_seconds * 1_000_000))}",
+    ]
+    if count.oldest_due_at is not None:
+        lines.append(f"  the oldest is due since {length(now - count.oldest_due_at)}")
+    if settings.max_receives is not None:
+        lines.append(
+            f"  after {settings.max_receives} receives a message moves to {settings.dead_letters}"
+        )
+    if settings.keep_seconds is not None:
+        kept = length(round(settings.keep_seconds * 1_000_000))
+        lines.append(f"  acknowledged messages are kept for {kept}")
+    return lines
+
+
+def message_json(message: ListedMessage) -> dict[str, object]:
+    """Return a message for JSON, its payload as JSON."""
+    return plain(message) | {"payload": embed(message.payload)}
+
+
+def message_table(found: Sequence[ListedMessage], now: int) -> Table:
+    """Return messages as a table, a row each."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("message", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("attempts", justify="right", no_wrap=True)
+    table.add_column("payload", overflow="fold")
+    table.add_column("error", overflow="fold")
+    for each in found:
+        text = each.payload if len(each.payload) <= _WIDEST else f"{each.payload[:_WIDEST]}…"
+        named = text if each.group is None else f"{each.group}: {text}"
+        table.add_row(
+            str(each.message_id), _state(each, now), str(each.attempts), named, each.error or ""
+        )
+    return table
+
+
+def _state(message: ListedMessage, now: int) -> str:
+    left = message.visible_at - now
+    if message.in_flight:
+        return f"in flight, {length(left)} left" if left > 0 else "in flight, time is up"
+    return f"due in {length(left)}" if left > 0 else "due"
+
+
+def write_received(found: Sequence[Message], as_json: bool) -> None:
+    """Write messages that were received, each with its receipt."""
+    if as_json:
+        write_json(
+            [
+                {
+                    "message_id": each.id,
+                    "receipt": str(each.receipt),
+                    "group": each.group,
+                    "attempts": each.attempts,
+                    "sent_at": to_datetime(each.stored.sent_at),
+                    "payload": embed(each.stored.payload),
+                    "headers": each.headers,
+                    "error": each.error,
+                }
+                for each in found
+            ]
+        )
+        return
+    for each in found:
+        click.echo(each.stored.payload)
+        console().print(
+            f"message {each.id}, attempt {each.attempts}, receipt {each.receipt}",
+            style="dim",
+            soft_wrap=True,
+        )

@@ -1,0 +1,134 @@
+"""Look into message queues, and get dead letters out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holdfast.errors import InvalidInput, UnknownQueue
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.queue_rows import MessageRow, QueueRow
+from holdfast.store.memory.tables import Tables
+from holdfast.store.port import messages_topic
+from holdfast.types import KeptMessage, ListedMessage, NewMessage, Notice, QueueMetrics
+
+
+class MemoryQueueLooks(Part):
+    """Counts and lists messages, and moves dead letters back."""
+
+    async def redrive_messages(
+        self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
+    ) -> tuple[int, list[Notice]]:
+        """Move dead letters back; see `MessageStore.redrive_messages`."""
+        async with self._transaction() as (tables, now):
+            row = find_queue(tables, queue)
+            dead = tables.queues.rows.get(row.settings.dead_letters or "")
+            if dead is None:
+                raise InvalidInput(
+                    f"queue {queue} does not have dead letters: it was created without max_receives"
+                )
+            found = [
+                each
+                for each in _dead_letters(dead, row)
+                if message_ids is None or each.message_id in message_ids
+            ][:limit]
+            for message in found:
+                del dead.waiting[message.message_id]
+                row.put(_revived(row, message, now))
+            return len(found), [Notice(messages_topic(queue), queue)] if found else []
+
+    async def queue_metrics(
+        self, queue: str | None = None, *, limit: int = 10_000
+    ) -> list[QueueMetrics]:
+        """Count what is in queues; see `MessageStore.queue_metrics`."""
+        async with self._transaction() as (tables, now):
+            if queue is not None:
+                find_queue(tables, queue)
+            return [
+                _metrics(tables, row, now, limit)
+                for name, row in sorted(tables.queues.rows.items())
+                if queue in (None, name)
+            ]
+
+    async def list_messages(self, queue: str, *, limit: int = 100) -> list[ListedMessage]:
+        """Return messages of a queue; see `MessageStore.list_messages`."""
+        async with self._transaction() as (tables, _):
+            row = find_queue(tables, queue)
+            flying = sorted(
+                (
+                    replace(message, visible_at=delivery.visible_at)
+                    for delivery in row.deliveries.values()
+                    for message in delivery.messages.values()
+                ),
+                key=lambda each: (each.priority, each.visible_at, each.message_id),
+            )
+            return [
+                *(_listed(each, in_flight=False) for each in row.in_order()),
+                *(_listed(each, in_flight=True) for each in flying),
+            ][:limit]
+
+    async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
+        """Return messages that are kept; see `MessageStore.list_kept`."""
+        async with self._transaction() as (tables, _):
+            row = find_queue(tables, queue)
+            return [
+                KeptMessage(
+                    message_id=each.message_id,
+                    acked_at=acked_at,
+                    group=each.new.group,
+                    attempts=each.attempts,
+                    sent_at=each.sent_at,
+                    payload=each.new.payload,
+                    headers=each.new.headers or None,
+                )
+                for _, (each, acked_at, _) in sorted(row.kept.items(), reverse=True)
+            ][:limit]
+
+
+def find_queue(tables: Tables, name: str) -> QueueRow:
+    """Return a queue. Raises UnknownQueue."""
+    row = tables.queues.rows.get(name)
+    if row is None:
+        raise UnknownQueue(f"there is no message queue '{name}': create it first")
+    return row
+
+
+def _dead_letters(dead: QueueRow, row: QueueRow) -> list[MessageRow]:
+    return [each for each in dead.in_order() if each.origin == row.queue_id]
+
+
+def _revived(row: QueueRow, message: MessageRow, now: int) -> MessageRow:
+    new = message.new
+    if not row.settings.has_priorities and new.priority is not None:
+        new = NewMessage(new.payload, group=new.group, headers=new.headers)
+    return replace(message, new=new, visible_at=now, attempts=0, origin=None)
+
+
+def _metrics(tables: Tables, row: QueueRow, now: int, limit: int) -> QueueMetrics:
+    due = [each.visible_at for each in row.waiting.values() if each.visible_at <= now]
+    flying = sum(len(each.messages) for each in row.deliveries.values())
+    dead = tables.queues.rows.get(row.settings.dead_letters or "")
+    return QueueMetrics(
+        row.settings.name,
+        min(len(due), limit),
+        min(len(row.waiting) - len(due), limit),
+        flying,
+        0 if dead is None else min(len(_dead_letters(dead, row)), limit),
+        min(due, default=None),
+    )
+
+
+def _listed(message: MessageRow, *, in_flight: bool) -> ListedMessage:
+    return ListedMessage(
+        message_id=message.message_id,
+        in_flight=in_flight,
+        group=message.new.group,
+        priority=message.priority,
+        attempts=message.attempts,
+        visible_at=message.visible_at,
+        sent_at=message.sent_at,
+        origin=message.origin_name,
+        payload=message.new.payload,
+        headers=message.new.headers or None,
+        error=message.error,
+    )

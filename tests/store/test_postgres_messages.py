@@ -1,0 +1,330 @@
+"""Message queues on PostgreSQL: transactions that interleave, sessions that end, many messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from holdfast.database.migrate import migrate
+from holdfast.store.postgres import PostgresStore
+from holdfast.types import NewMessage, Receipt, Receive
+
+
+class Session:
+    """A session with a transaction of its own, which the test ends."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self.connection = connection
+
+    async def begin(self) -> None:
+        """Begin a transaction."""
+        await self.connection.execute("begin")
+
+    async def commit(self) -> None:
+        """Commit it."""
+        await self.connection.execute("commit")
+
+    async def rollback(self) -> None:
+        """Roll it back."""
+        await self.connection.execute("rollback")
+
+    async def value(self, text: str, *arguments: object) -> Any:
+        """Return the only value of a query."""
+        return await self.connection.fetchval(text, *arguments)
+
+    async def take(self, limit: int = 10) -> list[Any]:
+        """Receive from `mail`; return (payload, receipt)."""
+        rows = await self.connection.fetch(
+            "select payload, receipt from holdfast.receive('mail', $1)", limit
+        )
+        return [tuple(row) for row in rows]
+
+    async def payloads(self, limit: int = 10) -> list[str]:
+        """Receive from `mail`; return the payloads."""
+        return [payload for payload, _ in await self.take(limit)]
+
+
+@pytest.fixture
+async def sessions(database_url: str) -> AsyncIterator[list[Session]]:
+    """Provide four sessions of an empty database."""
+    opened = [Session(await asyncpg.connect(database_url)) for _ in range(4)]
+    yield opened
+    for each in opened:
+        each.connection.terminate()
+
+
+async def until_waits(watcher: Session, other: Session) -> None:
+    """Wait until the other session waits for a lock."""
+    pid = other.connection.get_server_pid()
+    async with asyncio.timeout(60):
+        while not await watcher.value(
+            "select exists (select from pg_stat_activity where pid = $1 "
+            "and wait_event_type = 'Lock')",
+            pid,
+        ):
+            await asyncio.sleep(0.01)
+
+
+def soon(call: Awaitable[Any]) -> asyncio.Future[Any]:
+    """Begin a call that may wait."""
+    return asyncio.ensure_future(call)
+
+
+async def create(session: Session, options: str = "") -> None:
+    """Create the queue `mail`."""
+    await session.value(f"select holdfast.create_queue('mail'{options})")
+
+
+async def send(session: Session, payload: str, group: str | None = None) -> int:
+    """Send a message; return its id."""
+    return int(await session.value("select holdfast.send('mail', $1, $2)", payload, group))
+
+
+async def test_a_group_that_an_open_receive_has_is_left_alone(sessions: list[Session]) -> None:
+    """Edge case 1."""
+    a, b, *_ = sessions
+    await create(a, ", p_fifo => true")
+    for payload in ("1", "2"):
+        await send(a, payload, "ann")
+    await a.begin()
+    assert await a.payloads() == ["1"]
+    async with asyncio.timeout(30):
+        assert await b.payloads() == []
+    await a.rollback()
+    assert await b.payloads() == ["1"]
+
+
+async def test_a_send_to_a_group_whose_last_message_is_being_acknowledged(
+    sessions: list[Session],
+) -> None:
+    """Edge case 2."""
+    a, b, c, _ = sessions
+    await create(a, ", p_fifo => true")
+    await send(a, "1", "ann")
+    [(_, receipt)] = await a.take()
+    await a.begin()
+    assert await a.value("select holdfast.ack($1)", receipt) == [True]
+    await send(b, "2", "ann")
+    assert await c.payloads() == []
+    await a.commit()
+    assert await c.payloads() == ["2"]
+
+
+async def test_an_acknowledgement_against_the_end_of_the_visibility(
+    sessions: list[Session],
+) -> None:
+    """Edge case 5, in both orders."""
+    a, b, c, _ = sessions
+    await create(a, ", p_visibility_seconds => 0.001")
+    await send(a, "1")
+    [(_, receipt)] = await a.take()
+    await a.begin()
+    assert await a.value("select holdfast.ack($1)", receipt) == [True]
+    assert await b.payloads() == []  # passes over what is being acknowledged
+    await a.commit()
+    assert await b.payloads() == []
+
+    await send(a, "2")
+    [(_, receipt)] = await a.take()
+    await b.begin()
+    assert await b.payloads() == ["2"]
+    late = soon(c.value("select holdfast.ack($1)", receipt))
+    await until_waits(a, c)
+    await b.commit()
+    assert await late == [False]
+
+
+async def test_one_deduplication_id_in_two_transactions(sessions: list[Session]) -> None:
+    """Edge case 6."""
+    a, b, *_ = sessions
+    await create(a)
+    text = "select holdfast.send('mail', '1', p_dedup_id => $1)"
+    for end, is_same in ((a.commit, True), (a.rollback, False)):
+        await a.begin()
+        first = await a.value(text, str(is_same))
+        second = soon(b.value(text, str(is_same)))
+        await until_waits(sessions[2], b)
+        await end()
+        assert (await second == first) is is_same
+    assert len(await a.payloads()) == 2
+
+
+async def test_a_deduplication_id_that_expires_while_it_is_swept(sessions: list[Session]) -> None:
+    """Edge case 6: the row that was in the way is gone when it is looked at."""
+    a, b, c, _ = sessions
+    await create(a, ", p_dedup_seconds => 0")
+    text = "select holdfast.send('mail', $2, p_dedup_id => $1)"
+    await a.value(text, "x", "1")
+    await a.begin()
+    await a.value("select holdfast.sweep_queues()")
+    second = soon(b.value(text, "x", "2"))
+    await asyncio.sleep(0.05)
+    await a.commit()
+    await second
+    assert sorted(await c.payloads()) == ["1", "2"]
+
+
+async def test_a_purge_against_a_receive(sessions: list[Session]) -> None:
+    """Edge case 7: what the purge leaves of a group is received, although its tokens were read."""
+    a, b, *_ = sessions
+    await create(a, ", p_fifo => true")
+    for payload in ("1", "2", "3"):
+        await send(a, payload, "ann")
+    await a.begin()
+    assert await a.value("select holdfast.purge_messages('mail', 2)") == 2
+    receive = soon(b.payloads())
+    await until_waits(a, b)
+    await a.commit()
+    assert await receive == []
+    assert await b.payloads() == ["3"]
+
+
+async def test_a_queue_that_is_deleted_while_it_is_used(sessions: list[Session]) -> None:
+    """Edge case 8: nothing of it comes up again, and nothing of it is left."""
+    a, b, *_ = sessions
+    await create(a)
+    await send(a, "1")
+    [(_, receipt)] = await a.take()
+    await a.begin()
+    await send(a, "2")
+    assert await b.value("select holdfast.delete_queue('mail')") is True
+    await a.commit()
+    assert await b.value("select holdfast.ack($1)", receipt) == [False]
+    await create(b)
+    assert await b.payloads() == []
+    await b.value("select holdfast.sweep_queues()")
+    for table in ("messages", "deliveries", "bodies"):
+        assert await b.value(f"select count(*) from holdfast.{table}") == 0
+
+
+async def test_two_redrives_move_each_dead_letter_once(sessions: list[Session]) -> None:
+    """Edge case 11."""
+    a, b, *_ = sessions
+    await create(a, ", p_max_receives => 1")
+    for payload in ("1", "2"):
+        await send(a, payload)
+    await a.value(
+        "select holdfast.nack((select array_agg(receipt) from holdfast.receive('mail', 10)))"
+    )
+    text = "select holdfast.redrive_messages('mail', 1)"
+    await a.begin()
+    assert await a.value(text) == 1
+    assert await b.value(text) == 1
+    await a.commit()
+    assert await b.value(text) == 0
+    assert sorted(await b.payloads()) == ["1", "2"]
+
+
+async def test_a_send_that_commits_late_is_found_behind_the_watermark(
+    sessions: list[Session], database_url: str
+) -> None:
+    """Edge case 14."""
+    a, b, *_ = sessions
+    await create(a)
+    await a.begin()
+    await send(a, "1")
+    await send(b, "2")
+    store = PostgresStore(database_url)
+    await store.open()
+    first = await store.receive_messages(Receive(queue="mail"))
+    await a.commit()
+    behind = await store.receive_messages(Receive(queue="mail", since=first.newest))
+    assert list(behind.deliveries) == []
+    [late] = (await store.receive_messages(Receive(queue="mail"))).deliveries
+    assert [message.payload for message in late.messages] == ["1"]
+    await store.close()
+
+
+async def test_a_batch_of_one_moment_is_not_hidden_by_the_watermark(
+    sessions: list[Session], database_url: str
+) -> None:
+    store = PostgresStore(database_url)
+    await store.open()
+    await create(sessions[0])
+    await store.send_messages("mail", [NewMessage(str(n)) for n in range(10)])
+    first = await store.receive_messages(Receive(queue="mail", limit=4))
+    second = await store.receive_messages(Receive(queue="mail", limit=4, since=first.newest))
+    third = await store.receive_messages(Receive(queue="mail", limit=4, since=second.newest))
+    found = [each for answer in (first, second, third) for each in answer.deliveries]
+    assert [len(each.messages) for each in found] == [4, 4, 2]
+    await store.close()
+
+
+async def test_a_session_that_dies_gives_back_what_it_had_not_committed(
+    sessions: list[Session],
+) -> None:
+    """Edge cases 15 and 16: acknowledgements that travelled with the receive are undone too."""
+    a, b, *_ = sessions
+    await create(a)
+    await send(a, "1")
+    await send(a, "2")
+    [(_, receipt)] = await a.take(1)
+    delivery_id = receipt.split(".")[1]
+    await b.begin()
+    acked = await b.value(
+        "select acked from holdfast.receive_messages('mail', 1, p_acks => $1)", [delivery_id]
+    )
+    assert acked == [True]
+    await a.value("select pg_terminate_backend($1)", b.connection.get_server_pid())
+    async with asyncio.timeout(60):
+        while await a.payloads() != ["2"]:
+            await asyncio.sleep(0.01)
+    assert await a.value("select holdfast.ack($1)", receipt) == [True]
+
+
+async def test_two_schemas_share_nothing(sessions: list[Session], database_url: str) -> None:
+    """Edge case 25: not even the locks of groups with the same names."""
+    a, b, *_ = sessions
+    await migrate(a.connection, schema="second")
+    for schema in ("holdfast", "second"):
+        await a.value(f"select {schema}.create_queue('mail', p_fifo => true)")
+        await a.value(f"select {schema}.send('mail', '1', 'ann')")
+    await a.begin()
+    assert await a.payloads() == ["1"]
+    assert await b.value("select payload from second.receive('mail')") == "1"
+    await a.rollback()
+
+
+async def test_attempts_may_be_many(sessions: list[Session]) -> None:
+    """Edge case 27."""
+    a, *_ = sessions
+    await create(a)
+    await send(a, "1")
+    await a.connection.execute("update holdfast.messages set attempts = 100000")
+    assert await a.value("select attempts from holdfast.receive('mail')") == 100_001
+
+
+async def test_values_that_are_refused_have_codes(sessions: list[Session]) -> None:
+    a, *_ = sessions
+    await create(a)
+    for text, code in (
+        ("select holdfast.send('mial', '1')", "HFQ01"),
+        ("select holdfast.send('mail', null)", "22004"),
+        ("select holdfast.send(null, '1')", "22004"),
+        ("select holdfast.send('mail', '\"\\u0000\"')", "22023"),
+        ("select holdfast.send('mail', '1', p_headers => '{\"a\":1}')", "22023"),
+        ("select holdfast.send_messages('mail', '{1,2}', '{0}')", "22023"),
+        ("select holdfast.ack('1.2.3')", "22023"),
+        ("select holdfast.nack(null)", "22004"),
+        ("select holdfast.create_queue('mail', true)", "HFQ02"),
+    ):
+        with pytest.raises(asyncpg.PostgresError) as caught:
+            await a.value(text)
+        assert caught.value.sqlstate == code, text
+
+
+async def test_receipts_are_texts_in_sql(sessions: list[Session]) -> None:
+    a, *_ = sessions
+    await create(a)
+    for payload in ("1", "2", "3"):
+        await send(a, payload)
+    (_, one), (_, two), (_, three) = await a.take()
+    assert await a.value("select holdfast.ack($1, $2)", one, one) == [True, False]
+    assert await a.value("select holdfast.extend(array[$1], 60)", two) == [True]
+    assert await a.value("select holdfast.nack(array[$1], 0, 'no')", three) == [True]
+    assert str(Receipt.parse(two)) == two
+    assert await a.payloads() == ["3"]
