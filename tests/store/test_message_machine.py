@@ -1,0 +1,273 @@
+"""Random sends, receives and acknowledgements on both stores, beside a small model.
+
+Nothing is lost, nothing is handed out twice within its visibility, and the order of a group is
+never broken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import hypothesis.strategies as st
+import pytest
+from agreement import Agreement, run_machine
+from hypothesis.stateful import initialize, rule
+
+from holdfast.store.port import Store
+from holdfast.types import MessageReturn, NewMessage, QueueSettings, Receipt, Receive
+
+SECOND = 1_000_000
+MOST = 3  # receives, before a message is a dead letter
+GROUPS = ("ann", "bob", "eve")
+ALL = 1000
+
+
+@dataclass
+class Known:
+    """What the model knows of a message."""
+
+    queue: str
+    group: str | None
+    due_at: int
+    state: str = "waiting"  # or: flight, done, dead
+    attempts: int = 0
+    delivery: int = -1
+    until: int = 0
+
+
+class MessagesAgree(Agreement):
+    """Does everything on both stores, and checks it against the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[Known] = []  # a payload is the place of its message
+        self.receipts: list[tuple[int, int]] = []  # (message, delivery) of all receives
+        self.stored: dict[tuple[int, int, int], Receipt] = {}  # with the id of the store
+        self.deliveries = 0
+        self.now = 0
+
+    @initialize()
+    def begin(self) -> None:
+        """Create the queues."""
+        for name in ("plain", "fifo"):
+            settings = QueueSettings(
+                name=name, fifo=name == "fifo", max_receives=MOST, visibility_seconds=10
+            )
+            assert self.both(lambda store, settings=settings: store.create_queue(settings))
+
+    @rule(
+        groups=st.lists(st.sampled_from(GROUPS), min_size=1, max_size=4),
+        delay=st.sampled_from([0, 0, 5]),
+    )
+    def send_to_groups(self, groups: list[str], delay: int) -> None:
+        """Send to the FIFO queue."""
+        self.send("fifo", list(groups), delay)
+
+    @rule(count=st.integers(1, 4), delay=st.sampled_from([0, 0, 5]))
+    def send_plain(self, count: int, delay: int) -> None:
+        """Send to the plain queue."""
+        self.send("plain", [None] * count, delay)
+
+    def send(self, queue: str, groups: list[str | None], delay: int) -> None:
+        """Send a message to each of the groups."""
+        first = len(self.messages)
+        new = [
+            NewMessage(str(first + n), delay_seconds=float(delay) or None, group=group)
+            for n, group in enumerate(groups)
+        ]
+
+        async def send(store: Store) -> int:
+            return len((await store.send_messages(queue, new))[0])
+
+        assert self.both(send) == len(groups)
+        self.messages += [Known(queue, group, self.now + delay) for group in groups]
+
+    @rule(
+        queue=st.sampled_from(["plain", "fifo"]),
+        limit=st.integers(1, 4),
+        per_group=st.integers(1, 3),
+        seconds=st.sampled_from([3, 10]),
+    )
+    def receive(self, queue: str, limit: int, per_group: int, seconds: int) -> None:
+        """Receive; of the FIFO queue from all groups: their order among each other is open."""
+        self.take(queue, ALL if queue == "fifo" else limit, per_group, seconds)
+
+    def take(self, queue: str, limit: int, per_group: int, seconds: int) -> int:
+        """Receive, and check what comes. Return how many messages."""
+        self.expire(queue)
+        expected = self.expected(queue, limit, per_group)
+        wanted = Receive(
+            queue=queue, limit=limit, per_group=per_group, visibility_seconds=float(seconds)
+        )
+
+        async def receive(store: Store) -> dict[str, list[tuple[int, int]]]:
+            found = (await store.receive_messages(wanted)).deliveries
+            for each in found:
+                for place, message in enumerate(each.messages, 1):
+                    receipt = Receipt(each.queue_id, each.delivery_id, place)
+                    self.stored[id(store), int(message.payload), self.deliveries] = receipt
+            return {
+                each.group or "": [(int(one.payload), one.attempts) for one in each.messages]
+                for each in found
+            }
+
+        found: dict[str, list[tuple[int, int]]] = self.both(receive)
+        assert {group: [n for n, _ in each] for group, each in found.items()} == expected
+        for group in sorted(found):
+            for number, attempts in found[group]:
+                message = self.messages[number]
+                message.state, message.delivery = "flight", self.deliveries
+                message.until, message.attempts = self.now + seconds, message.attempts + 1
+                assert attempts == message.attempts
+                self.receipts.append((number, self.deliveries))
+        self.deliveries += 1
+        return sum(map(len, found.values()))
+
+    def expire(self, queue: str) -> None:
+        """Give back what is beyond its visibility."""
+        for message in self.messages:
+            if message.queue == queue and message.state == "flight" and message.until <= self.now:
+                self.give_back(message, 0)
+
+    def give_back(self, message: Known, delay: int) -> None:
+        """Let a message wait again, or be a dead letter."""
+        message.state = "dead" if message.attempts >= MOST else "waiting"
+        message.due_at = self.now + delay
+
+    def expected(self, queue: str, limit: int, per_group: int) -> dict[str, list[int]]:
+        """Return what a receive must hand out, by group."""
+        waiting = [
+            (each.due_at, number)
+            for number, each in enumerate(self.messages)
+            if each.queue == queue and each.state == "waiting"
+        ]
+        if queue == "plain":
+            due = [number for due_at, number in sorted(waiting) if due_at <= self.now][:limit]
+            return {"": due} if due else {}
+        found: dict[str, list[int]] = {}
+        for group in GROUPS:
+            own = [each for each in self.messages if each.group == group]
+            if any(each.state == "flight" for each in own):
+                continue
+            firsts = [n for _, n in waiting if self.messages[n].group == group][:per_group]
+            due: list[int] = []
+            for number in firsts:
+                if self.messages[number].due_at > self.now:
+                    break
+                due.append(number)
+            if due:
+                found[group] = due
+        return found
+
+    @rule(chosen=st.lists(st.integers(0, 30), min_size=1, max_size=3, unique=True))
+    def acknowledge(self, chosen: list[int]) -> None:
+        """Acknowledge receipts, old ones too."""
+        picked = [self.receipts[-1 - each] for each in chosen if each < len(self.receipts)]
+
+        async def ack(store: Store) -> list[bool]:
+            return (await store.ack_messages([self.receipt(store, *each) for each in picked]))[0]
+
+        acked = self.both(ack)
+        assert acked == [self.is_in_flight(*each) for each in picked]
+        for (number, _), ok in zip(picked, acked, strict=True):
+            if ok:
+                self.messages[number].state = "done"
+
+    @rule(back=st.integers(0, 20), delay=st.sampled_from([0, 0, 4]), counted=st.booleans())
+    def give(self, back: int, delay: int, counted: bool) -> None:
+        """Give a message back, with a receipt that may be old."""
+        if back >= len(self.receipts):
+            return
+        number, delivery = self.receipts[-1 - back]
+
+        async def give(store: Store) -> list[bool]:
+            receipt = self.receipt(store, number, delivery)
+            given = MessageReturn(receipt, float(delay), "no", counted)
+            return (await store.return_messages([given]))[0]
+
+        returned = self.both(give)
+        assert returned == [self.is_in_flight(number, delivery)]
+        if returned[0]:
+            message = self.messages[number]
+            if counted:
+                self.give_back(message, delay)
+            else:
+                message.state, message.due_at = "waiting", self.now + delay
+                message.attempts -= 1
+
+    @rule(back=st.integers(0, 20), seconds=st.sampled_from([2, 8]))
+    def extend(self, back: int, seconds: int) -> None:
+        """Extend the delivery of a receipt that may be old."""
+        if back >= len(self.receipts):
+            return
+        number, delivery = self.receipts[-1 - back]
+        message = self.messages[number]
+
+        async def extend(store: Store) -> list[bool]:
+            receipt = self.receipt(store, number, delivery)
+            return await store.extend_deliveries([receipt], seconds=float(seconds))
+
+        together = [
+            each
+            for each in self.messages
+            if each.state == "flight"
+            and each.delivery == delivery
+            and (each.queue, each.group) == (message.queue, message.group)
+        ]
+        assert self.both(extend) == [bool(together)]
+        for each in together:
+            each.until = self.now + seconds
+
+    @rule(seconds=st.sampled_from([1, 4, 11]))
+    def pass_time(self, seconds: int) -> None:
+        """Move time on."""
+        self.now += seconds
+        self.model.advance(seconds)
+        self.wait(self.clock.advance(seconds))
+
+    @rule(queue=st.sampled_from(["plain", "fifo"]))
+    def redrive(self, queue: str) -> None:
+        """Move dead letters back."""
+
+        async def redrive(store: Store) -> int:
+            return (await store.redrive_messages(queue))[0]
+
+        dead = [each for each in self.messages if (each.queue, each.state) == (queue, "dead")]
+        assert self.both(redrive) == len(dead)
+        for message in dead:
+            message.state, message.attempts, message.due_at = "waiting", 0, self.now
+
+    def teardown(self) -> None:
+        """Receive all that is left: nothing is lost."""
+        if not self.messages:
+            return
+        self.pass_time(100)
+        for queue in ("plain", "fifo"):
+            self.expire(queue)
+            self.both(lambda store, queue=queue: _take_nothing(store, queue))
+            self.redrive(queue)
+            for _ in range(len(self.messages) + 1):
+                before = len(self.receipts)
+                if not self.take(queue, ALL, 3, 10):
+                    break
+                self.acknowledge(list(range(len(self.receipts) - before)))
+        assert {each.state for each in self.messages} == {"done"}
+
+    def receipt(self, store: Store, number: int, delivery: int) -> Receipt:
+        """Return the receipt that a store gave with a message."""
+        return self.stored[id(store), number, delivery]
+
+    def is_in_flight(self, number: int, delivery: int) -> bool:
+        """Return True if a receipt is not old."""
+        message = self.messages[number]
+        return message.state == "flight" and message.delivery == delivery
+
+
+async def _take_nothing(store: Store, queue: str) -> int:
+    """Give back what is beyond its visibility."""
+    return (await store.return_expired(limit=ALL))[0] * 0
+
+
+@pytest.mark.timeout(600)  # a failure is reduced to the fewest steps, which takes its time
+def test_both_stores_hand_out_messages_as_the_model_does(module_database_url: str) -> None:
+    run_machine(MessagesAgree, module_database_url, examples=25, steps=25)
