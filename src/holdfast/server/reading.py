@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl
 from uuid import UUID
@@ -13,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_reference
-from holdfast.server.operations import Operation
+from holdfast.server.operations import Operation, Query
 from holdfast.server.problems import Problem
 
 MAX_QUERY: Final = 8 * 1024  # bytes
@@ -41,7 +42,7 @@ def read_query(request: Request, operation: Operation) -> tuple[Any, dict[str, o
     except (ValueError, UnicodeDecodeError):
         raise Problem(400, "bad-query", "the query is not name=value pairs in UTF-8") from None
     inputs = [pair for pair in pairs if operation.inputs and pair[0].startswith(_INPUT)]
-    fields = {each.encode_name: each for each in msgspec.structs.fields(operation.query)}
+    fields = _fields(operation.query)
     given: dict[str, object] = {}
     for name, value in pairs:
         if operation.inputs and name.startswith(_INPUT):
@@ -51,7 +52,7 @@ def read_query(request: Request, operation: Operation) -> tuple[Any, dict[str, o
             raise bad_parameter(name, f"it is unknown; there are {known or 'none'}")
         if "\0" in value:
             raise bad_parameter(name, "it has a NUL character")
-        if "tuple" in str(fields[name].type):
+        if fields[name]:
             cast("list[str]", given.setdefault(name, [])).append(value)
         elif name in given:
             raise bad_parameter(name, "it is given twice")
@@ -62,6 +63,17 @@ def read_query(request: Request, operation: Operation) -> tuple[Any, dict[str, o
     except msgspec.ValidationError as error:
         raise _invalid(error, "bad-parameter") from None
     return query, read_inputs(inputs) if inputs else None
+
+
+@cache
+def _fields(query: type[Query]) -> dict[str, bool]:
+    """Return the names of parameters, and whether each may be repeated."""
+    return {each.encode_name: "tuple" in str(each.type) for each in msgspec.structs.fields(query)}
+
+
+@cache
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    return msgspec.json.Decoder(kind).decode
 
 
 def read_inputs(pairs: Iterable[tuple[str, str]]) -> dict[str, object]:
@@ -136,7 +148,7 @@ async def read_body(request: Request, operation: Operation, largest: int) -> Any
     if kind != "application/json":
         raise Problem(415, "content-type", "send the body as Content-Type: application/json")
     try:
-        return msgspec.json.decode(data, type=operation.body)
+        return _decoder(operation.body)(data)
     except msgspec.ValidationError as error:
         raise _invalid(error, "invalid-body", 422) from None
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -145,19 +157,22 @@ async def read_body(request: Request, operation: Operation, largest: int) -> Any
 
 async def _receive(request: Request, largest: int) -> bytes:
     """Receive a body of at most `largest` bytes. Raises Problem 413."""
-    too_large = Problem(413, "too-large", f"a body has {largest:,} bytes at most")
     length = request.headers.get("content-length", "0")
-    if not length.isdecimal() or int(length) > largest:
-        raise too_large
+    if not length.isdecimal() or len(length) > 15 or int(length) > largest:
+        raise _too_large(largest)
     data = bytearray()
     try:
         async for part in request.stream():
             data += part
             if len(data) > largest:
-                raise too_large
+                raise _too_large(largest)
     except ClientDisconnect:
         raise Problem(400, "incomplete", "the body is not complete") from None
     return bytes(data)
+
+
+def _too_large(largest: int) -> Problem:
+    return Problem(413, "too-large", f"a body has {largest:,} bytes at most")
 
 
 def _invalid(error: msgspec.ValidationError, slug: str, status: int = 400) -> Problem:

@@ -20,6 +20,7 @@ from holdfast.store.port import Store
 
 WRITERS: Final = 4  # connections
 READERS: Final = 8
+READ_SECONDS: Final = 5.0  # of one query
 
 
 class Site:
@@ -96,7 +97,9 @@ class Site:
                 stack.enter_context(database)
             self.database = database
             writes = await stack.enter_async_context(opened_store(database, self.schema, WRITERS))
-            reads = await stack.enter_async_context(opened_store(database, self.schema, READERS))
+            reads = await stack.enter_async_context(
+                opened_store(database, self.schema, READERS, query_seconds=READ_SECONDS)
+            )
         known = None if self.app is None else self.app.payloads
         readable = None if known else READABLE  # a client takes those of the app itself
         self.client = await stack.enter_async_context(

@@ -9,9 +9,16 @@ from contextlib import asynccontextmanager
 from holdfast.database.resolve import Connecting, Database, resolve_database
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.database import QUERY_SECONDS
 
 
-def make_store(database: Database, schema: str, connections: int = 4) -> Store:
+def make_store(
+    database: Database,
+    schema: str,
+    connections: int = 4,
+    *,
+    query_seconds: float = QUERY_SECONDS,
+) -> Store:
     """Return a store on a database. It is not connected yet: its method `open` connects."""
     connecting = database.connecting
     return PostgresStore(
@@ -21,18 +28,23 @@ def make_store(database: Database, schema: str, connections: int = 4) -> Store:
         prepare=connecting.prepare,
         listen_url=connecting.listen_url,
         tells=True,
+        query_seconds=query_seconds,
     )
 
 
 @asynccontextmanager
 async def opened_store(
-    database: Database, schema: str, connections: int = 4
+    database: Database,
+    schema: str,
+    connections: int = 4,
+    *,
+    query_seconds: float = QUERY_SECONDS,
 ) -> AsyncGenerator[Store]:
     """Connect a store to a database for the length of the block.
 
     Raises DatabaseError; its subclasses say what is wrong, and what to do about it.
     """
-    store = make_store(database, schema, connections)
+    store = make_store(database, schema, connections, query_seconds=query_seconds)
     try:
         await store.open()
         yield store

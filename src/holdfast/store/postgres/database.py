@@ -49,6 +49,7 @@ logger = logging.getLogger("holdfast.database")
 
 # No call takes this long: without an answer by then, its connection is dead or hangs.
 _CALL_SECONDS: Final = 20.0
+QUERY_SECONDS: Final = _CALL_SECONDS
 _SLOWEST: Final = 256 * 1024  # bytes a second; a call over a slower connection is cut off
 
 # By SQLSTATE, or by its class: the first two characters.
@@ -137,7 +138,7 @@ class Database:
 
     With `prepare` None, statements are prepared by name unless a pooler is in between: a pooler
     may give the name to another session. With `tells`, transactions may send the notices of their
-    changes.
+    changes. A call that returns rows may take `query_seconds`.
     """
 
     def __init__(
@@ -150,11 +151,13 @@ class Database:
         check: bool,
         listen_url: str | None = None,
         tells: bool = False,
+        query_seconds: float = QUERY_SECONDS,
     ) -> None:
         self.url, self.listen_url = url, listen_url
         self.schema = check_schema_name(schema)
         self.tell = self.schema if tells else None
         self._size, self._check = connections, check
+        self._query_seconds = query_seconds
         self._prepare = prepare
         self._pool: Pool | None = None
 
@@ -186,7 +189,7 @@ class Database:
     ) -> list[asyncpg.Record]:
         """Call a function and return its rows; `patience` multiplies the time that it may take."""
         text = call_text(self.schema, function, len(arguments))
-        seconds = patience * _CALL_SECONDS
+        seconds = patience * self._query_seconds
         try:  # not translated(), which is slower: every start comes through here
             return await self._call(
                 lambda connection: connection.fetch(text, *arguments, timeout=seconds)

@@ -10,7 +10,7 @@ from holdfast.store.postgres.archives import PostgresArchives
 from holdfast.store.postgres.claims import PostgresClaims
 from holdfast.store.postgres.commits import PostgresCommits
 from holdfast.store.postgres.control import PostgresControl
-from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.database import QUERY_SECONDS, Database
 from holdfast.store.postgres.deliveries import PostgresDeliveries
 from holdfast.store.postgres.external import PostgresExternal
 from holdfast.store.postgres.flows import PostgresFlows
@@ -61,7 +61,7 @@ class PostgresStore(
     needs a direct connection or a pooler in session mode: give its address as `listen_url`. With
     `tells`, starts, signals, commits and ends of activities send their notices themselves if they
     can, and return the others. `open` refuses a schema that this release cannot work with, unless
-    `check` is False.
+    `check` is False. A query may take `query_seconds`.
 
     It belongs to one event loop.
     """
@@ -76,6 +76,7 @@ class PostgresStore(
         check: bool = True,
         listen_url: str | None = None,
         tells: bool = False,
+        query_seconds: float = QUERY_SECONDS,
     ) -> None:
         database = Database(
             url,
@@ -85,6 +86,7 @@ class PostgresStore(
             check=check,
             listen_url=listen_url,
             tells=tells,
+            query_seconds=query_seconds,
         )
         super().__init__(database)
 

@@ -1,0 +1,88 @@
+"""A server whose database is slow, away, or not the one of this release; and a mounted server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from holdfast.client import Client
+from holdfast.server import Server, site
+from holdfast.server.access import KeyAccess
+from tests.server.shop import HOST, KEY, Api, app
+
+
+@asynccontextmanager
+async def on_database(url: str) -> AsyncIterator[Api]:
+    """Ask a server on a database; it connects at the first request."""
+    server = Server(url, auth=KeyAccess(KEY), app=app, hosts=[HOST])
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(server), base_url=f"http://{HOST}", headers=headers
+    ) as http:
+        yield Api(http)
+    await server.site.close()
+
+
+async def test_a_list_that_takes_too_long_is_narrowed(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not say that the database cannot be reached; starts do not wait for it."""
+    monkeypatch.setattr(site, "READ_SECONDS", 0.3)
+    connection = await asyncpg.connect(database_url)
+    async with on_database(database_url) as api:
+        assert (await api.ask("GET", "/v1/runs"))["runs"] == []
+        async with connection.transaction():
+            await connection.execute("lock table holdfast.runs in access exclusive mode")
+            problem = await api.ask("GET", "/v1/runs", status=503)
+        assert problem["type"] == "urn:holdfast:problem:query-too-slow"
+        assert "narrow it" in problem["detail"]
+        assert (await api.ask("GET", "/v1/runs"))["runs"] == []
+    await connection.close()
+
+
+async def test_a_database_that_is_away_is_said(empty_database_url: str) -> None:
+    async with on_database("postgresql://nobody:secret@127.0.0.1:1/none") as api:
+        assert await api.ask("GET", "/live") == {"live": True}
+        for path in ("/ready", "/v1/runs"):
+            problem = await api.ask("GET", path, status=503)
+            assert problem["type"] == "urn:holdfast:problem:database"
+            assert "127.0.0.1" not in str(problem)
+            assert "secret" not in str(problem)
+        answer = await api.http.get("/v1/runs")
+        assert answer.headers["retry-after"] == "1"
+    async with on_database(empty_database_url) as api:
+        problem = await api.ask("GET", "/ready", status=503)
+        assert "holdfast migrate" in problem["detail"]
+        await api.ask("GET", "/v1/runs", status=503)
+
+
+async def test_servers_are_mounted_in_another_program(database_url: str) -> None:
+    """Below two prefixes, with no lifespan; what each answers is below its own."""
+    servers = {
+        prefix: Server(database_url, auth=KeyAccess(KEY), app=app, hosts=[])
+        for prefix in ("/a/holdfast", "/b")
+    }
+    program = Starlette(routes=[Mount(prefix, each) for prefix, each in servers.items()])
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(program), base_url="http://any", headers=headers
+    ) as http:
+        for prefix in servers:
+            answer = await http.post(f"{prefix}/v1/workflows/checkout/runs", json={"input": 7})
+            assert answer.status_code == 201, answer.text
+            place = answer.headers["location"]
+            assert place.startswith(f"{prefix}/v1/runs/")
+            assert (await http.get(place)).status_code == 200
+            assert (await http.get(f"{prefix}/ready")).status_code == 200
+            description = (await http.get(f"{prefix}/v1/openapi.json")).json()
+            assert description["servers"] == [{"url": prefix}]
+    for each in servers.values():
+        await each.site.close()
+    async with Client(database_url) as client:
+        assert len((await client.runs.list()).runs) == 2
