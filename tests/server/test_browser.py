@@ -155,7 +155,13 @@ def test_each_page_is_readable_for_all(
     if (scheme, width) == ("light", 1280):
         desk(desk.client.schedules.create, "nightly", checkout, "0 3 * * *", input=HOSTILE)
     paths = ["/", "/runs", "/runs?state=failed", "/approvals", "/workflows", "/schedules"]
-    paths += ["/workflow?name=desk/ship", "/schedule?name=desk/nightly", "/queues", "/workers"]
+    paths += [
+        "/workflow?name=desk/ship",
+        "/schedule?name=desk/nightly",
+        "/queues",
+        "/workers",
+        "/messages",
+    ]
     paths += ["/doctor", f"/runs/{waiting}", f"/runs/{asking}", f"/runs/{failed}", f"/runs/{flow}"]
     paths += [f"/runs/{failed}?tab={tab}" for tab in ("log", "data")]
     paths += [f"/runs/{waiting}/fork", "/bulk?do=cancel&state=waiting", "/runs/x"]

@@ -12,8 +12,10 @@ import pytest
 
 from holdfast.server import Principal, Server
 from holdfast.server.access import KeyAccess
+from holdfast.server.pages.graph import layers_of
 from holdfast.server.pages.table import TABLE
 from holdfast.store.port import Store
+from holdfast.types import FlowShape, StepShape
 from holdfast.worker import Worker, WorkerOptions
 from tests.server.desk import Order, app, checkout, refund
 from tests.server.shop import HOST, KEY
@@ -354,3 +356,28 @@ async def test_an_approval_is_decided_in_the_inbox(
     assert "12.5" in await page(browser, f"/runs/{run_id}")
     workers = await page(browser, "/workflows")
     assert "desk/refund" in workers
+
+
+async def test_queues_and_topics_are_shown_and_dead_deliveries_delivered_again(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    client = server.site.client
+    assert "There is no message queue" in await page(browser, "/messages")
+    await client.queues.create("mail", fifo=True)
+    await client.topics.subscribe("orders.*", queue="mail")
+    html = await page(browser, "/messages")
+    assert "FIFO" in html
+    assert "goes to queue mail" in html
+    await send(browser, "/messages/redrive", id="all")
+    await send(browser, "/messages/discard", id="7")
+    await send(browser, "/messages/discard", 400, id="x")
+
+
+def test_a_line_over_several_layers_passes_beside_the_steps_between() -> None:
+    steps = [StepShape(slug="a"), StepShape(slug="b", deps=("a",))]
+    steps += [StepShape(slug="c", deps=("b",)), StepShape(slug="d", deps=("a", "c"))]
+    layers, chains = layers_of(FlowShape(name="desk/f", steps=tuple(steps)))
+    assert [len(layer) for layer in layers] == [1, 2, 2, 1]
+    long = next(chain for chain in chains if chain[0] == "a" and chain[-1] == "d")
+    assert len(long) == 4
+    assert not {"b", "c"} & set(long)

@@ -38,6 +38,7 @@ PLACES: Final = (
     ("/workflows", "Workflows"),
     ("/schedules", "Schedules"),
     ("/queues", "Queues"),
+    ("/messages", "Messages"),
     ("/workers", "Workers"),
     ("/doctor", "Doctor"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ from holdfast.flows.layers import steps_by_depth
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.wording import length, shorten
 from holdfast.store.port import Store
-from holdfast.types import RunRecord
+from holdfast.types import FlowShape, RunRecord
 
 MOST_DRAWN: Final = 300  # steps; more are a table
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 168, 50, 54, 16, 8
@@ -52,61 +53,78 @@ async def draw_flow(store: Store, run: RunRecord) -> Graph | None:
     ended = run.status != "running"
     tasks = () if ended else await store.open_step_tasks(run.run_id)
     steps = progress_of(states, tasks, ended=ended)
-    progress = {each.step: each for each in steps}
     if len(shape.steps) > MOST_DRAWN:
         return Graph(0, 0, (), (), tuple(steps))
-    layers = steps_by_depth(shape)
+    layers, chains = layers_of(shape)
     tallest = max((len(layer) for layer in layers), default=1)
     height = tallest * (_HEIGHT + _DOWN) - _DOWN
     places: dict[str, tuple[int, int]] = {}
-    nodes: list[Node] = []
-    for depth, layer in enumerate(
-        _ordered(
-            [[each.slug for each in layer] for layer in layers],
-            {each.slug: each.deps for each in shape.steps},
-        )
-    ):
+    for depth, layer in enumerate(layers):
         above = (height - (len(layer) * (_HEIGHT + _DOWN) - _DOWN)) // 2
-        for row, slug in enumerate(layer):
-            place = (
-                _EDGE + depth * (_WIDTH + _ACROSS),
-                _EDGE + above + row * (_HEIGHT + _DOWN),
-            )
-            places[slug] = place
-            step = progress.get(slug)
-            if step is not None:
-                nodes.append(Node(*place, shorten(slug, 18), step, _below(step), _part(step)))
-    edges = [
-        Edge(_line(places[dep], places[step.slug]))
-        for step in shape.steps
-        for dep in step.deps
-        if dep in places
+        for row, name in enumerate(layer):
+            x = _EDGE + depth * (_WIDTH + _ACROSS)
+            places[name] = x, _EDGE + above + row * (_HEIGHT + _DOWN)
+    nodes = [
+        Node(*places[each.step], shorten(each.step, 18), each, _below(each), _part(each))
+        for each in steps
+        if each.step in places
     ]
+    edges = [Edge(_line([places[name] for name in chain])) for chain in chains]
     width = len(layers) * (_WIDTH + _ACROSS) - _ACROSS
     return Graph(width + 2 * _EDGE, height + 2 * _EDGE, tuple(nodes), tuple(edges), tuple(steps))
 
 
-def _ordered(layers: list[list[str]], deps: dict[str, tuple[str, ...]]) -> list[list[str]]:
-    """Return layers in which steps stand near what they depend on, so that lines cross less."""
+def layers_of(shape: FlowShape) -> tuple[list[list[str]], list[list[str]]]:
+    """Return layers of names, and a chain of names for each dependency.
+
+    A dependency over several layers has a place of its own in each between, so that its line
+    passes beside the steps there.
+    """
+    by_depth = [[each.slug for each in layer] for layer in steps_by_depth(shape)]
+    depth = {slug: number for number, layer in enumerate(by_depth) for slug in layer}
+    before: dict[str, list[str]] = {slug: [] for slug in depth}
+    chains: list[list[str]] = []
+    for step in shape.steps:
+        for dep in step.deps:
+            chain = [dep]
+            for number in range(depth[dep] + 1, depth[step.slug]):
+                passing = f"{dep}@{number}"  # no step has such a name
+                if passing not in before:
+                    before[passing] = [chain[-1]]
+                    by_depth[number].append(passing)
+                chain.append(passing)
+            before[step.slug].append(chain[-1])
+            chains.append([*chain, step.slug])
+    return _ordered(by_depth, before), chains
+
+
+def _ordered(layers: list[list[str]], before: dict[str, list[str]]) -> list[list[str]]:
+    """Return layers in which names stand near those before them, so that lines cross less."""
     place: dict[str, float] = {}
 
-    def middle(slug: str) -> float:
-        above = [place[dep] for dep in deps[slug] if dep in place]
+    def middle(name: str) -> float:
+        above = [place[each] for each in before[name] if each in place]
         return sum(above) / len(above) if above else 0.5
 
     ordered: list[list[str]] = []
     for layer in layers:
         chosen = sorted(layer, key=middle) if ordered else layer
-        place.update({slug: (row + 0.5) / len(chosen) for row, slug in enumerate(chosen)})
+        place.update({name: (row + 0.5) / len(chosen) for row, name in enumerate(chosen)})
         ordered.append(chosen)
     return ordered
 
 
-def _line(start: tuple[int, int], end: tuple[int, int]) -> str:
-    x1, y1 = start[0] + _WIDTH, start[1] + _HEIGHT // 2
-    x2, y2 = end[0], end[1] + _HEIGHT // 2
-    bend = max(20, (x2 - x1) // 2)
-    return f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
+def _line(places: list[tuple[int, int]]) -> str:
+    """Return the path of a line from the first place to the last, straight through the others."""
+    middle = _HEIGHT // 2
+    path = f"M{places[0][0] + _WIDTH} {places[0][1] + middle}"
+    for (x, y), (to_x, to_y) in pairwise(places):
+        first, last = (x + _WIDTH, y + middle), (to_x, to_y + middle)
+        bend = max(20, (last[0] - first[0]) // 2)
+        path += f"C{first[0] + bend} {first[1]} {last[0] - bend} {last[1]} {last[0]} {last[1]}"
+        if (to_x, to_y) != places[-1]:
+            path += f"H{to_x + _WIDTH}"
+    return path
 
 
 def _below(step: StepProgress) -> str:

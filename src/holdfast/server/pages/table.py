@@ -9,6 +9,7 @@ from holdfast.server.pages import (
     approvals,
     bulk,
     doctor,
+    messages,
     overview,
     run,
     runs,
@@ -46,6 +47,9 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("GET", "/queues", "read", serving.queues_page),
     Row("POST", "/queues/pause", "admin", serving.pause_queue),
     Row("POST", "/queues/resume", "admin", serving.resume_queue),
+    Row("GET", "/messages", "read", messages.messages_page),
+    Row("POST", "/messages/redrive", "write", messages.redrive),
+    Row("POST", "/messages/discard", "write", messages.discard),
     Row("GET", "/workers", "read", serving.workers_page),
     Row("GET", "/doctor", "read", doctor.doctor),
 )

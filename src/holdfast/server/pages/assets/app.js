@@ -126,7 +126,7 @@
     all[at].scrollIntoView({ block: "nearest" });
     $("a", all[at])?.focus({ preventScroll: true });
   }
-  const PLACES = { o: "/", r: "/runs", w: "/workflows", a: "/approvals", q: "/queues", s: "/schedules", k: "/workers", d: "/doctor" };
+  const PLACES = { o: "/", r: "/runs", w: "/workflows", a: "/approvals", q: "/queues", m: "/messages", s: "/schedules", k: "/workers", d: "/doctor" };
   let went = 0;
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
