@@ -16,7 +16,7 @@ from holdfast.errors import ConfigurationError
 
 _MOST_BYTES: Final = 256  # of a path
 _LONGEST_KEY: Final = 512  # bytes; of a longer key the digest is used
-_PATH: Final = re.compile(r"input(\.[^.\s]+)*")
+_PATH: Final = re.compile(r"input(\.[^.|\s]+)*")
 _INDEX: Final = re.compile(r"-?\d{1,9}")
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -35,9 +35,18 @@ def check_key_path(path: str) -> str:
             f"{path!r} is not a path into the input: write input.FIELD, such as input.customer, "
             "or input for the whole"
         )
-    if len(path.encode()) > _MOST_BYTES:
+    if not is_key_path(path):
         raise ConfigurationError(f"a path takes at most {_MOST_BYTES} bytes: {path[:60]}…")
     return path
+
+
+def is_key_path(path: str) -> bool:
+    """Return True if this is a path into an input.
+
+    >>> is_key_path("input.lines.0.sku"), is_key_path("customer")
+    (True, False)
+    """
+    return _PATH.fullmatch(path) is not None and len(path.encode()) <= _MOST_BYTES
 
 
 def fields_of(path: str) -> list[str]:

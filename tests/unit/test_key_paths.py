@@ -7,6 +7,8 @@ import hashlib
 import asyncpg
 import pytest
 
+from holdfast import Limit, Singleton
+from holdfast.errors import ConfigurationError
 from holdfast.key_paths import key_of
 from holdfast.store.memory.keys import key_value
 
@@ -72,3 +74,12 @@ async def test_values_of_limits_keys_are_the_same_in_sql_and_in_memory(
             assert key_value(key, "1", f'{{"input": {text}}}') == value, (text, key)
     finally:
         await connection.close()
+
+
+@pytest.mark.parametrize("path", ["customer", "input.a|input.b", "input.a b", "input." + "n" * 256])
+def test_limits_and_rules_have_one_syntax_of_paths(path: str) -> None:
+    told = r"a path into the input|at most 256 bytes"
+    with pytest.raises(ConfigurationError, match=told):
+        Singleton(key=path)
+    with pytest.raises(ConfigurationError, match=told):
+        Limit(1, key=path)

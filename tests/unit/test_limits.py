@@ -60,11 +60,11 @@ def test_the_key_of_an_activity_is_one_of_its_parameters() -> None:
     [
         (lambda: Limit(0), "at least 1 must run"),
         (lambda: Limit(True), "at least 1 must run"),
-        (lambda: Limit(1, key="customer"), "not the path of a key"),
+        (lambda: Limit(1, key="customer"), "not a path into the input"),
         (lambda: Limit(1, holds="lease"), 'holds is "turn" or "run"'),  # type: ignore[arg-type]
         (lambda: Rate(1, per=0), "a period is from 0.001 s"),
         (lambda: Rate(1, per="soon"), "Rate: per"),
-        (lambda: Fairness(""), "is not the path of a key"),
+        (lambda: Fairness(""), "is not a path into the input"),
         (lambda: Ageing("0s"), "a period is from 0.001 s"),
         (lambda: App("a").workflow(concurrency="5")(buy), "expected a Limit"),  # type: ignore[arg-type]
         (lambda: App("a").workflow(rate=[5])(buy), "expected a Rate"),  # type: ignore[list-item]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
@@ -13,10 +12,9 @@ import msgspec
 from holdfast.definitions.options import option
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
+from holdfast.key_paths import check_key_path
 from holdfast.types import Holds, LimitRule, LimitScope
 
-_KEY: Final = re.compile(r"input(\.[^.|]+)*")
-_LONGEST_KEY: Final = 200
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 1e9
 
@@ -203,11 +201,9 @@ def _check_most(what: str, most: object) -> None:
 
 
 def _check_key(what: str, key: str | None) -> None:
-    if key is not None and not (len(key) <= _LONGEST_KEY and _KEY.fullmatch(key)):
-        raise ConfigurationError(
-            f"{what}: {key!r} is not the path of a key: write input, or input.customer for the "
-            "member customer of the input"
-        )
+    if key is not None:
+        with option(what, "key"):
+            check_key_path(key)
 
 
 def _length(what: str, per: Duration) -> float:

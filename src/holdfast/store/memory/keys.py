@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from typing import Final
 
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.key_paths import fields_of, value_at
+from holdfast.key_paths import fields_of, is_key_path, value_at
 from holdfast.names import check_queue_name, check_reference
 from holdfast.types import LimitRule
 
 _LONG: Final = 200
-_PATHS: Final = re.compile(r"input(\.[^.|]+)*(\|input(\.[^.|]+)*)*")
 
 
 def key_value(key: str, run_input: str, payload: str | None) -> str:
@@ -77,10 +75,10 @@ def _flaw_of_key(rule: LimitRule) -> str | None:
         return "fairness is between the values of a key: give its path"
     if rule.kind == "ageing" and rule.key:
         return "ageing does not have a key: it concerns all tasks"
-    if rule.key and (len(rule.key) > _LONG or not _PATHS.fullmatch(rule.key)):
+    if rule.key and not all(map(is_key_path, rule.key.split("|"))):
         return (
-            f"{rule.key!r} is not the path of a key: write input, or input.customer for the member "
-            "customer of the input"
+            f"{rule.key!r} is not a path into the input: write input.FIELD, such as "
+            "input.customer, or input for the whole"
         )
     if rule.holds is not None and rule.kind != "concurrency":
         return "only a limit of the kind concurrency says what it holds"

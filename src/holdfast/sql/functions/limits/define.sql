@@ -241,10 +241,11 @@ begin
             'fairness is between the values of a key: give its path'
         when p_kind = 'ageing' and coalesce(p_key, '') <> '' then
             'ageing does not have a key: it concerns all tasks'
-        when p_key <> '' and (octet_length(p_key) > 200
-            or p_key !~ '^input(\.[^.|]+)*(\|input(\.[^.|]+)*)*$') then format(
-            '%s is not the path of a key: write input, or input.customer for the member customer '
-            'of the input', quote_literal(left(p_key, 200)))
+        when p_key <> '' and not (
+            select bool_and(holdfast._is_key_path(k.path))
+            from unnest(string_to_array(p_key, '|')) as k (path)) then format(
+            '%s is not a path into the input: write input.FIELD, such as input.customer, or input '
+            'for the whole', quote_literal(left(p_key, 200)))
         when p_holds not in ('turn', 'run') then format(
             'a limit holds a turn or a run, not %s', quote_literal(left(p_holds, 200)))
         when p_holds is not null and p_kind <> 'concurrency' then

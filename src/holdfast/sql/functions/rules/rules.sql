@@ -126,7 +126,9 @@ declare
         when num_nulls(p_rules.throttle_limit, p_rules.throttle_period_seconds,
             p_rules.throttle_excess) not in (0, 3)
             then 'a throttle has a throttle_limit, throttle_period_seconds and throttle_excess'
-        when not (holdfast._is_key_path(coalesce(p_rules.singleton_key, 'input'))
+        when strpos(concat(p_rules.singleton_key, p_rules.debounce_key, p_rules.throttle_key),
+                '|') > 0
+            or not (holdfast._is_key_path(coalesce(p_rules.singleton_key, 'input'))
             and holdfast._is_key_path(coalesce(p_rules.debounce_key, 'input'))
             and holdfast._is_key_path(coalesce(p_rules.throttle_key, 'input')))
             then 'a key is a path into the input, such as input.customer'
