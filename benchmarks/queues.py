@@ -221,7 +221,7 @@ async def waiting_consumer(url: str, count: int) -> tuple[float, float]:
             await sender.queues.send("bench", 1)
             await consumer.queues.ack(await wait)
             took.append((time.perf_counter() - began) * 1e3)
-        store, calls = consumer.queues._session.store, 0
+        store, calls = consumer.queues._session.store, 0  # pyright: ignore[reportPrivateUsage]
         receive = store.receive_messages
 
         async def counted(*arguments: Any) -> Any:

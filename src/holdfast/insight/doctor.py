@@ -14,6 +14,7 @@ from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.findings import Finding
 from holdfast.insight.limits import check_limits
+from holdfast.insight.queues import check_queues
 from holdfast.insight.retention import check_sweeper
 from holdfast.insight.schedules import check_schedules
 from holdfast.insight.serving import live_workers
@@ -265,7 +266,11 @@ async def examine(
         findings += [await check_apps(store)]
         findings += [await check_workers(store), await check_unserved(store)]
         findings += [await check_pauses(store), await check_sweeper(store)]
-        findings += [await check_limits(store), await check_schedules(store)]
+        findings += [
+            await check_limits(store),
+            await check_schedules(store),
+            await check_queues(store),
+        ]
         findings += [await check_deliveries(store)]
         findings += [await check_notifications(store)]
         findings += [await check_transactions(connection)]

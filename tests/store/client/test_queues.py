@@ -10,7 +10,9 @@ import pytest
 
 from holdfast.client import Client, Message, Outgoing
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, UnknownQueue
+from holdfast.insight.queues import check_queues
 from holdfast.payloads import Zlib
+from holdfast.store.port import Store
 
 
 @dataclass(frozen=True)
@@ -122,3 +124,13 @@ async def test_unknown_queues_and_bad_values_are_refused(client: Client) -> None
         await client.queues.receive("parcels", 0)
     with pytest.raises(ConfigurationError, match="connection"):
         await client.queues.send("parcels", 1, notify=True)
+
+
+async def test_doctor_names_queues_with_dead_letters(client: Client, store: Store) -> None:
+    assert (await check_queues(store)).level == "ok"
+    await client.queues.create("parcels", max_receives=1)
+    await client.queues.send("parcels")
+    assert (await check_queues(store)).level == "ok"
+    await client.queues.nack(await client.queues.receive("parcels"))
+    found = await check_queues(store)
+    assert (found.level, found.message) == ("warn", "parcels: 1 dead letter")
