@@ -332,6 +332,31 @@ def test_a_killed_catalogue_reads_no_described_file_again(desk: Desk) -> None:
     assert sum(times > 1 for times in reads.values()) <= 80 - done
 
 
+def test_a_killed_statement_has_each_line_in_its_account_once_and_in_its_order(desk: Desk) -> None:
+    """B13, B14. Messages that were in flight come again; what was booked is not booked again."""
+    statement, folder = desk.directory / "statement.csv", desk.directory / "sorted"
+    rows = [(f"acc-{number % 3}", number) for number in range(90)]
+    lines = "".join(f"{account},{number}\n" for account, number in rows)
+    statement.write_text(f"account,cents\n{lines}", encoding="utf-8")
+    with desk.running("accounts.py", str(statement), str(folder), "--slow") as process:
+        first = read_until(process, "^booking", times=2) + kill(process)
+    [run] = [line.removeprefix("started ") for line in first if line.startswith("started ")]
+
+    second = desk.run("accounts.py", str(statement), str(folder), "--slow")
+    assert f"continuing {run}" in second.splitlines()
+    for account in ("acc-0", "acc-1", "acc-2"):
+        assert f"      30 lines  {account}.csv" in second
+        booked = (folder / f"{account}.csv").read_text(encoding="utf-8")
+        assert booked == "".join(f"{of},{number}\n" for of, number in rows if of == account)
+    repeated = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "accounts.py"), __file__, str(folder)],
+        capture_output=True,
+        text=True,
+        env=desk.environment,
+    )
+    assert "has no column `account`" in repeated.stderr
+
+
 def test_the_embedded_core_continues_from_a_log_in_sqlite(desk: Desk) -> None:
     """T2. Three processes, one log; the step runs once."""
     first = desk.run("embedded_core.py", "orders.db", "start", "7")
