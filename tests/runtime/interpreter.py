@@ -85,6 +85,16 @@ class Interpreter:
         except TimeoutError:
             self.log(at, "timeout")
 
+    async def do_event(self, at: str, pattern: str, timeout: int | None) -> None:
+        try:
+            event = await self.ctx.wait_for_event(pattern, timeout=timeout)
+            self.log(at, event.id, event.payload)
+        except TimeoutError:
+            self.log(at, "timeout")
+
+    async def do_subscribe(self, at: str, pattern: str) -> None:
+        self.ctx.subscribe(pattern)
+
     async def do_time(self, at: str) -> None:
         self.log(at, await STEPS["time"](asyncio.get_running_loop().time()))
 

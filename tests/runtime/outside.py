@@ -21,6 +21,7 @@ from holdfast.events import (
     CHILD_FAILED,
     CHILD_STARTED,
     COMMANDS,
+    EVENT_SUBSCRIBED,
 )
 from holdfast.types import Event, TurnCommit
 
@@ -38,6 +39,7 @@ class Outside:
         self.world = world
         self.open: dict[str, Event] = {}
         self.ordered: set[str] = set()
+        self.subscribed: list[str] = []  # names of the signals that tell of events
 
     def options(self) -> list[str]:
         """What may happen next."""
@@ -59,6 +61,9 @@ class Outside:
                 assert key not in self.ordered, f"{key} is ordered twice"
                 self.ordered.add(key)
                 self.open[key] = event
+            elif event.type == EVENT_SUBSCRIBED:
+                assert key not in self.subscribed, f"{key} is subscribed twice"
+                self.subscribed.append(key)
             elif event.type in _BACK:
                 assert key in self.ordered, f"{key} is taken back before it was ordered"
                 if event.type == APPROVAL_WITHDRAWN:

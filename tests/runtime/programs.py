@@ -62,7 +62,20 @@ def _grow(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-programs = st.lists(st.recursive(_leaf, _grow, max_leaves=20), min_size=2, max_size=7)
+_patterns = st.sampled_from(["p", "q.#"])
+_event = st.one_of(
+    st.tuples(st.just("event"), _patterns, st.none() | _delays),
+    st.tuples(st.just("subscribe"), _patterns),
+    st.tuples(st.just("step"), _names),
+)
+
+
+def _programs(leaf: st.SearchStrategy[Any]) -> st.SearchStrategy[Program]:
+    return st.lists(st.recursive(leaf, _grow, max_leaves=20), min_size=2, max_size=7)
+
+
+programs = _programs(_leaf)
+programs_with_events = _programs(st.one_of(_event, _leaf))
 
 
 def workflow(program: Program) -> Workflow[Any, Any]:

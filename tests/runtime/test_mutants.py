@@ -42,7 +42,7 @@ from holdfast.runtime.loop.tasks import Scope, WorkflowTask
 from holdfast.runtime.turn import replayer, turn
 from holdfast.runtime.turn.replayer import Replayer
 from holdfast.types import Event
-from tests.runtime.programs import Program, programs
+from tests.runtime.programs import Program, programs, programs_with_events
 from tests.runtime.test_random_programs import explore
 
 pytestmark = pytest.mark.filterwarnings(
@@ -206,7 +206,12 @@ def stale_workers_go_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(turn, "is_taken_away", lambda events, lease_no: False)
 
 
+def steps_do_not_wait_for_subscriptions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(VirtualLog, "bars_steps", False)
+
+
 MUTANTS: list[Mutant] = [
+    steps_do_not_wait_for_subscriptions,
     two_events_in_one_drain,
     starts_before_durable,
     cancels_before_durable,
@@ -242,7 +247,9 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     """Trap 29. Trap 30. A rule whose loss no program shows would not be tested."""
     mutant(monkeypatch)
 
-    @given(programs, st.randoms(use_true_random=False))
+    with_events = mutant is steps_do_not_wait_for_subscriptions
+
+    @given(programs_with_events if with_events else programs, st.randoms(use_true_random=False))
     @settings(
         max_examples=EXAMPLES,
         deadline=None,

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.runtime.checks import check
-from tests.runtime.programs import Program, programs, workflow
+from tests.runtime.programs import Program, programs, programs_with_events, workflow
 from tests.runtime.world import World
 
 pytestmark = pytest.mark.filterwarnings(
@@ -65,3 +65,26 @@ def test_every_way_to_read_a_log_agrees() -> None:
     assert seen["cancelled"] > 0
     assert seen["logs"] > 0
     assert seen["None"] < EXAMPLES // 10
+
+
+@pytest.mark.timeout(600)
+def test_programs_that_wait_for_events_agree() -> None:
+    """B14, edge case 22. As above, with subscriptions among the calls."""
+    seen: Counter[str] = Counter()
+
+    @given(programs_with_events, st.randoms(use_true_random=False))
+    @settings(
+        max_examples=EXAMPLES // 6,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def run(program: Program, chance: random.Random) -> None:
+        explore(program, chance, seen)
+
+    run()
+    gc.collect()
+    for danger in ("crashes", "tails", "handovers", "events"):
+        assert seen[danger] > EXAMPLES // 60, seen
+    assert seen["completed"] > EXAMPLES // 12, seen

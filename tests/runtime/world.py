@@ -16,6 +16,7 @@ from holdfast.codec import describe
 from holdfast.definitions.workflows import Workflow
 from holdfast.events import (
     CANCEL_REQUESTED,
+    EVENT_SUBSCRIBED,
     PAUSED,
     RESUMED,
     SIGNAL_RECEIVED,
@@ -132,6 +133,10 @@ class World:
         """Trap 30. A crash right now must come to the same call again."""
         durable = self.log[: turn.durable_length]
         assert not is_paused(durable), f"{call.key} starts while the run is paused"
+        log = turn._replayer.log
+        unsure = {event.type for event in (*log.flight, *log.fresh)}
+        early = call.attempt == 1 and EVENT_SUBSCRIBED in unsure
+        assert not early, f"{call.key} starts before a subscription is durable"
         certain = self.certain(turn)
         again = self.feed(certain, certain)
         pending = again.steps.pending
@@ -279,9 +284,17 @@ class World:
 
     def on_signal(self) -> None:
         payload = {"n": self.count, "kind": self.count % 3}
-        self.signal("xy"[self.pick(2)], payload)
+        names = self.names()
+        self.signal(names[self.pick(len(names))], payload)
+
+    def names(self) -> list[str]:
+        """The names of the signals that others send: those of events once they are subscribed."""
+        return ["x", "y", *self.outside.subscribed]
 
     def signal(self, name: str, payload: object) -> None:
+        if name in self.outside.subscribed:
+            self.seen["events"] += 1
+            payload = {"topic": "t", "id": str(self.count), "payload": payload}
         text = json.dumps({"signal_name": name, "input": payload})
         self.external(Event(SIGNAL_RECEIVED, None, text, self.now), wakes=name)
 
@@ -390,7 +403,9 @@ class World:
             self.act("end")
         elif self.claim_at == NEVER:
             self.count += 1
-            self.signal("xy"[self.count % 2], {"n": self.count, "kind": self.count // 2 % 3})
+            names = self.names()
+            name = names[self.count % len(names)]
+            self.signal(name, {"n": self.count, "kind": self.count // len(names) % 3})
         else:
             self.now = self.claim_at
 
