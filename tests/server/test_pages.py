@@ -6,11 +6,15 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from holdfast.server import Principal, Server
+from holdfast.errors import RunNotFound
+from holdfast.server import Level, Principal, Server
 from holdfast.server.access import KeyAccess
 from holdfast.server.pages.graph import layers_of
 from holdfast.server.pages.table import TABLE
@@ -381,3 +385,49 @@ def test_a_line_over_several_layers_passes_beside_the_steps_between() -> None:
     long = next(chain for chain in chains if chain[0] == "a" and chain[-1] == "d")
     assert len(long) == 4
     assert not {"b", "c"} & set(long)
+
+
+async def test_a_mounted_server_makes_its_urls_below_its_place(store: Store) -> None:
+    """Also behind a proxy that strips the prefix, and for one that may only read."""
+    level: list[Level] = ["read"]
+    served = Server(store=store, auth=lambda _: Principal("ann", level[0]), app=app, hosts=[])
+    async with served:
+        run = await start(served, key="order-7")
+        transport = httpx.ASGITransport(Starlette(routes=[Mount("/ops/holdfast", served)]))
+        async with httpx.AsyncClient(transport=transport, base_url="http://any.test") as client:
+            for path in ("/", "/runs", f"/runs/{run}", "/workflow?name=desk/ship"):
+                html = await page(client, f"/ops/holdfast{path}")
+                urls = re.findall(r'(?:href|src|action|connect)="(/[^"]*)"', html)
+                assert len(urls) > 10
+                assert [each for each in urls if not each.startswith("/ops/holdfast/")] == [], path
+                assert 'method="post"' not in html, path
+            style = re.search(r'href="([^"]+\.css)"', html)
+            assert style is not None
+            found = await client.get(style[1])
+            assert found.headers["cache-control"] == "public, max-age=31536000, immutable"
+            level[0] = "write"
+            html = await page(client, f"/ops/holdfast/runs/{run}")
+            assert "/do/cancel" in html
+            assert "/do/terminate" not in html
+            answer = await send(client, f"/ops/holdfast/runs/{run}/do/pause")
+            assert answer.headers["location"] == f"/ops/holdfast/runs/{run}?done=pause"
+            log = await served.site.client.runs.log(run)
+            assert "Paused" in log[-1].event.type
+
+
+async def test_the_stream_of_a_run_ends_when_the_run_is_gone(
+    server: Server, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await start(server)
+    server.site.stream_seconds = 60.0
+
+    async def gone(run: UUID, workflow: object = None) -> None:
+        raise RunNotFound(run)
+
+    async with asyncio.timeout(50):
+        following = asyncio.create_task(browser.get(f"/runs/{run}?live=1"))
+        while not server.site.streams.count:
+            await asyncio.sleep(0.02)
+        monkeypatch.setattr(server.site.reader.runs, "get", gone)
+        answer = await following
+    assert answer.text.endswith("event: bye\ndata: \n\n")

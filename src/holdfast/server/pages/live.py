@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from typing import Final
 
+from holdfast.errors import RunNotFound, UnknownSchedule
 from holdfast.server.access import Principal
 from holdfast.server.problems import Problem
 from holdfast.server.site import Site
@@ -39,7 +40,7 @@ class _Shared:
             try:
                 found = dict(await self._look())
                 self.failed = False
-            except Problem:  # what it is about has gone: its followers reload the page
+            except (Problem, RunNotFound, UnknownSchedule):  # what it is about has gone
                 self.failed = True
                 found = dict[str, str]()
             except Exception:  # the database is away: the next look may succeed
