@@ -86,10 +86,10 @@ async def test_a_heartbeat_that_is_not_answered_is_sent_again(
     assert store.asked["heartbeat"] >= 3
 
 
-async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch) -> None:
+async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch, *, farewell_seconds: float) -> None:
     """Stop a worker that holds a run."""
     monkeypatch.setattr(releases, "_TRY_SECONDS", 0.1)
-    monkeypatch.setattr(releases, "_FAREWELL_SECONDS", 1.0)
+    monkeypatch.setattr(releases, "_FAREWELL_SECONDS", farewell_seconds)
     monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.1)
     started.clear()
     ann = Worker(app, store)
@@ -106,7 +106,7 @@ async def test_calls_without_an_answer_at_a_stop_are_tried_over_another_connecti
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Mute("release_tasks", "remove_worker", times=1)
-    await stopped(store, monkeypatch)
+    await stopped(store, monkeypatch, farewell_seconds=30)
     assert await store.list_workers() == []
     async with Client(store=store) as client:
         assert [run.state for run in (await client.runs.list()).runs] == ["queued"]
@@ -117,7 +117,7 @@ async def test_a_database_that_never_answers_does_not_hold_up_a_stop(
 ) -> None:
     """Another worker continues when the leases have expired."""
     store = Mute("release_tasks", "remove_worker", "notify")
-    await stopped(store, monkeypatch)
+    await stopped(store, monkeypatch, farewell_seconds=0.3)
     assert store.asked["release_tasks"] >= 1
     assert len(await store.list_workers()) == 1
 

@@ -19,7 +19,13 @@ import psycopg
 import pytest
 from tests.clusters import Homes
 
-from holdfast.database.embedded import EmbeddedServer, binaries, default_home, processes
+from holdfast.database.embedded import (
+    EmbeddedServer,
+    binaries,
+    cluster,
+    default_home,
+    processes,
+)
 from holdfast.database.embedded.account import account_for
 from holdfast.database.embedded.probe import Answer, ask
 from holdfast.errors import EmbeddedServerError
@@ -309,7 +315,8 @@ def test_a_home_that_is_a_file_is_a_clear_error(home: Path) -> None:
         EmbeddedServer.acquire(home)
 
 
-def test_a_server_that_cannot_start_says_why(made: Path) -> None:
+def test_a_server_that_cannot_start_says_why(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_REFUSED_SECONDS", 0.5)
     with EmbeddedServer.acquire(made):
         pass
     (made / "postgres" / "PG_VERSION").write_text("9\n")
