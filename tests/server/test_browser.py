@@ -30,10 +30,13 @@ PATIENCE_MS = 60_000
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 HOSTILE = "<script>alert(1)</script>\"onload='x'"
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None and os.geteuid() != 0,
-    reason="there is no Chromium, and only root can install it: apt-get install chromium",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        CHROMIUM is None and os.geteuid() != 0,
+        reason="there is no Chromium, and only root can install it: apt-get install chromium",
+    ),
+    pytest.mark.timeout(600),  # a browser on a machine with other work to do
+]
 expect.set_options(timeout=PATIENCE_MS)
 
 
