@@ -16,7 +16,7 @@ demo: .venv/runtime
 	$(BIN)/holdfast demo
 
 test: lint .venv/browser
-	$(BIN)/pytest -n 3
+	$(BIN)/pytest -n 3 --dist worksteal
 
 lint: .venv/tools
 	$(BIN)/ruff format --check
