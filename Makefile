@@ -45,11 +45,10 @@ clean:
 
 # Pages are tested in the system's Chromium; root installs it where it is missing.
 .venv/browser: .venv/tools
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	DEBIAN_FRONTEND=noninteractive apt-get -qq update && DEBIAN_FRONTEND=noninteractive \
-	apt-get -qq install -y --no-install-recommends chromium >/dev/null; \
-	else echo "no Chromium: tests of pages in a browser are skipped" >&2; fi
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && export DEBIAN_FRONTEND=noninteractive && \
+	apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || \
+	echo "no Chromium: tests of pages in a browser are skipped" >&2
 	touch $@
 
 .venv/tools: .venv/runtime

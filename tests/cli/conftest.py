@@ -23,7 +23,8 @@ class CommandLine:
 
     def __call__(self, *arguments: str, code: int = 0, stdin: str | None = None) -> Result:
         """Run a command and check its exit code."""
-        environment = {"HOLDFAST_DATABASE_URL": self.url}
+        # Without a seed a worker would start this process again.
+        environment = {"HOLDFAST_DATABASE_URL": self.url, "PYTHONHASHSEED": "0"}
         result = CliRunner(env=environment).invoke(
             holdfast, arguments, input=stdin, catch_exceptions=False
         )

@@ -86,7 +86,7 @@ async def test_the_blocks_of_a_page_do_what_they_say(
 ) -> None:
     reader = Reader(page, tmp_path, database_url)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    before = set(sys.modules)
+    before = dict(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", database_url)
@@ -98,9 +98,12 @@ async def test_the_blocks_of_a_page_do_what_they_say(
             for block in read_blocks(page):
                 await reader.do(block)
         finally:
-            for name in sys.modules.keys() - before:
-                if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-                    del sys.modules[name]
+            for name in sys.modules.keys() - before.keys():
+                module = sys.modules[name]
+                file = str(getattr(module, "__file__", None) or "")
+                if str(tmp_path) in file or getattr(module, "__spec__", None) is None:
+                    del sys.modules[name]  # it is the page's, or was made by it
+            sys.modules.update(before)  # what a page has put in the place of others
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -95,7 +95,7 @@ async def test_exception_in_place_of_a_result_fails_its_call_alone() -> None:
 async def test_error_that_is_raised_fails_all_and_all_are_tried_again() -> None:
     app, attempts = App("post"), list[list[int]]()
 
-    @app.activity(batch=LONG, retry=Retry(attempts=2, base=0.01))
+    @app.activity(batch=LONG, retry=Retry(attempts=2, base=0.01, jitter=0))
     async def flaky(numbers: list[int]) -> list[int]:
         attempts.append([each.attempt for each in current_batch().elements])
         if len(attempts) == 1:
@@ -250,7 +250,7 @@ async def test_time_limit_counts_from_the_call_and_ends_single_elements() -> Non
 async def test_heartbeats_of_a_batch_are_those_of_its_elements() -> None:
     app, seen = App("post"), list[object]()
 
-    @app.activity(batch=Batch(2, within="30s"), retry=Retry(attempts=2, base=0.01))
+    @app.activity(batch=Batch(2, within="30s"), retry=Retry(attempts=2, base=0.01, jitter=0))
     async def import_all(numbers: list[int]) -> list[int]:
         batch = current_batch()
         seen.extend(each.last_heartbeat for each in batch.elements)

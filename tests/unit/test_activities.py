@@ -128,7 +128,7 @@ def test_an_app_serves_the_queues_of_its_workflows_and_activities() -> None:
 def test_a_worker_can_run_an_app_with_activities_only() -> None:
     """S7."""
     media = App("media")
-    with pytest.raises(ConfigurationError, match="no workflow and no activity to run"):
+    with pytest.raises(ConfigurationError, match="no workflow, no activity and no consumer to run"):
         Worker(media, MemoryStore())
     media.activity(queue="gpu")(half.fn)
     info = Worker(media, MemoryStore()).info
