@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,10 @@ from holdfast import App, Context, Retry, current_message
 from holdfast.client import Client, Outgoing
 from holdfast.definitions.consumers import MessageContext
 from holdfast.definitions.middleware import CallNext, Middleware
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
+from holdfast.types import Notice, Receipt
 from holdfast.worker import Worker, WorkerOptions
 from tests.runtime.desk import eventually
 
@@ -252,3 +254,72 @@ def test_what_cannot_be_a_consumer_is_refused() -> None:
         app.consumer("orders", name="other")(one)
     with pytest.raises(LookupError, match="no consumer of a worker"):
         current_message()
+
+
+class Flaky(MemoryStore):
+    """A store whose first acknowledgement of single messages gets no answer."""
+
+    def __init__(self) -> None:
+        super().__init__(wall_clock)
+        self.acked: list[Receipt] = []
+        self.refuses = False
+
+    async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
+        """Acknowledge messages, or fail once."""
+        if self.refuses:
+            self.refuses = False
+            raise DatabaseUnavailable("the line is down")
+        self.acked += receipts
+        return await super().ack_messages(receipts)
+
+
+async def test_message_that_has_ended_is_acknowledged_while_others_of_its_receive_run() -> None:
+    """Also if no call has room, so that nothing more is received."""
+    app, go_on, begun = App("shop"), asyncio.Event(), list[int]()
+
+    @app.consumer("orders", concurrency=2)
+    async def book(number: int) -> None:
+        begun.append(number)
+        if number > 0:
+            await go_on.wait()
+
+    store = Flaky()
+    worker = Worker(app, store, WorkerOptions())
+    async with Client(store=store) as client:
+        await client.queues.create("orders")
+        await client.queues.send_many("orders", [Outgoing(n) for n in (1, 0, 2)])
+        await worker.start()
+        await eventually(lambda: len(begun) == 3)
+        await eventually(lambda: len(store.acked) == 1)
+        go_on.set()
+        await eventually(lambda: not worker.busy)
+        await worker.stop()
+        assert await counts(client, "orders") == 0
+
+
+async def test_failed_acknowledgement_of_one_message_does_not_take_its_siblings_with_it() -> None:
+    """It is repeated for that message alone: one that fails later comes again."""
+    app, go_on, seen = App("shop"), asyncio.Event(), list[tuple[int, int]]()
+
+    @app.consumer("orders", concurrency=3, retry=Retry(backoff="fixed", base=0.01))
+    async def book(number: int) -> None:
+        attempt = current_message().attempt
+        seen.append((number, attempt))
+        if number == 1 and attempt == 1:
+            await go_on.wait()
+            raise ValueError("not yet")
+
+    store = Flaky()
+    store.refuses = True
+    worker = Worker(app, store, WorkerOptions())
+    async with Client(store=store) as client:
+        await client.queues.create("orders")
+        await client.queues.send_many("orders", [Outgoing(n) for n in (0, 1)])
+        await worker.start()
+        await eventually(lambda: len(seen) == 2 and not store.refuses)
+        await client.queues.send("orders", 2)
+        await eventually(lambda: bool(store.acked))
+        go_on.set()
+        await eventually(lambda: (1, 2) in seen)
+        await worker.stop()
+    assert (0, 2) not in seen

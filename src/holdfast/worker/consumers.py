@@ -145,6 +145,7 @@ class ConsumerLoop:
         self._held: dict[UUID, HeldDelivery] = {}
         self._running: set[MessageCall] = set()
         self._whole: list[Receipt] = []  # deliveries that have ended well
+        self._single: list[Receipt] = []  # messages of other deliveries that have ended well
         self._returns: list[MessageReturn] = []
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -171,8 +172,8 @@ class ConsumerLoop:
     @property
     def busy(self) -> bool:
         """True if a call runs, or its end is not recorded, or messages are being received."""
-        unsettled = self._held or self._whole or self._returns
-        return bool(unsettled) or self._looking or self._woken.is_set()
+        unrecorded = self._held or self._whole or self._single or self._returns
+        return bool(unrecorded) or self._looking or self._woken.is_set()
 
     # Receiving
 
@@ -215,7 +216,7 @@ class ConsumerLoop:
         await self._flush()
         room = self.consumer.concurrency - len(self._running)
         if room <= 0:
-            return math.inf
+            return self._siblings_pause(math.inf)
         acks, self._whole = self._whole, []
         try:
             answer = await self._receiver.receive(self._receive(room, acks))
@@ -227,7 +228,8 @@ class ConsumerLoop:
         for delivery in answer.deliveries:
             self._accept(HeldDelivery.of(delivery))
         if answer.deliveries:
-            return 0.0 if len(self._running) < self.consumer.concurrency else math.inf
+            is_full = len(self._running) >= self.consumer.concurrency
+            return self._siblings_pause(math.inf) if is_full else 0.0
         pause = _POLL_SECONDS * random.uniform(0.8, 1.2)
         if answer.next_due_at is not None:
             pause = min(pause, max(0.001, (answer.next_due_at - answer.now) / 1e6))
@@ -355,7 +357,7 @@ class ConsumerLoop:
     async def _flush(self, *, at_once: bool = False) -> None:
         """Record the ends of messages that are not those of a whole delivery."""
         limit = math.inf if at_once else time.monotonic() - _SIBLINGS_SECONDS
-        done: list[Receipt] = []
+        done, self._single = self._single, []
         for delivery in list(self._held.values()):
             if delivery.done and (not delivery.open or delivery.done_since <= limit):
                 done += [delivery.receipt(place) for place in delivery.done]
@@ -377,7 +379,7 @@ class ConsumerLoop:
                 returns = []
                 self._notify(notices)
         finally:  # after an error they are recorded by a later turn: a second time changes nothing
-            self._whole, self._returns = [*done, *self._whole], returns + self._returns
+            self._single, self._returns = done + self._single, returns + self._returns
 
     def _check(self, receipts: Sequence[Receipt], acked: Sequence[bool]) -> None:
         late = sum(1 for _, ok in zip(receipts, acked, strict=False) if not ok)
