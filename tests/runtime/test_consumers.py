@@ -167,7 +167,7 @@ async def test_no_more_calls_than_the_concurrency_run_at_once_also_in_threads() 
 async def test_consumer_waits_for_a_queue_that_does_not_exist_and_says_so(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.consumers._ABSENT_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.worker.consumer_loop._ABSENT_SECONDS", 0.01)
     app, seen = App("shop"), list[int]()
 
     @app.consumer("orders")

@@ -1,0 +1,390 @@
+"""The loop of one consumer: receive messages, call its function, acknowledge or give them back.
+
+It receives as many messages as calls have room, and acknowledges in the same transaction the
+deliveries that have ended since. The heartbeat keeps what is in flight here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from holdfast.codec import check_open
+from holdfast.definitions.consumers import Consumer
+from holdfast.definitions.middleware import Layer
+from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
+from holdfast.store.port import Store, messages_topic
+from holdfast.store.receiver import Receiver
+from holdfast.types import MessageReturn, Notice, Receipt, Receive, WorkerInfo
+from holdfast.worker.attempts import Launcher
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.clock import Clock
+from holdfast.worker.message_calls import HeldDelivery, MessageCall
+
+logger = logging.getLogger("holdfast.consumers")
+
+_POLL_SECONDS: Final = 5.0  # notifications may get lost
+_ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exist
+_SIBLINGS_SECONDS: Final = 0.02  # a message that has ended waits so long for the others
+
+
+class ConsumerLoop:
+    """The loop of one consumer."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        store: Store,
+        info: WorkerInfo,
+        clock: Clock,
+        launcher: Launcher,
+        layers: list[Layer],
+        notify: Callable[[list[Notice]], None],
+        lease_seconds: float | None,
+    ) -> None:
+        """`lease_seconds` is the visibility of a worker without a heartbeat, None with one."""
+        self.consumer = consumer
+        self._store, self._worker_id, self._clock = store, info.worker_id, clock
+        self._launcher, self._layers, self._notify = launcher, layers, notify
+        self._receiver = Receiver(store, consumer.queue)
+        self._held: dict[UUID, HeldDelivery] = {}
+        self._running: set[MessageCall] = set()
+        self._whole: list[Receipt] = []  # deliveries that have ended well
+        self._single: list[Receipt] = []  # messages of other deliveries that have ended well
+        self._returns: list[MessageReturn] = []
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stop_listening: Callable[[], Awaitable[None]] | None = None
+        self._looking = self._draining = False
+        self._is_fifo: bool | None = None  # None while the queue is not known
+        self._lease_seconds, self.visibility = lease_seconds, 0.0
+        self._warned_at = -math.inf
+
+    async def start(self) -> None:
+        """Receive from now on."""
+        self._stop_listening = await self._store.listen(
+            messages_topic(self.consumer.queue), lambda _: self._woken.set()
+        )
+        self._task = asyncio.create_task(
+            self._run(), name=f"holdfast consumer of {self.consumer.queue}"
+        )
+
+    @property
+    def executing(self) -> bool:
+        """True if a call runs."""
+        return bool(self._running)
+
+    @property
+    def busy(self) -> bool:
+        """True if a call runs, or its end is not recorded, or messages are being received."""
+        unrecorded = self._held or self._whole or self._single or self._returns
+        return bool(unrecorded) or self._looking or self._woken.is_set()
+
+    # Receiving
+
+    async def _run(self) -> None:
+        backoff = Backoff(limit=_POLL_SECONDS)
+        while True:
+            self._woken.clear()
+            self._looking = True
+            try:
+                pause = await self._turn()
+            except UnknownQueue:
+                pause = self._absent()
+            except DatabaseError as error:
+                pause = backoff.take()
+                logger.warning("%s: %s; it is tried again", self.consumer, error)
+            except Exception:
+                pause = _POLL_SECONDS
+                logger.exception("%s failed to receive; it is tried again", self.consumer)
+            else:
+                backoff.reset()
+            self._looking = False
+            await self._sleep(pause)
+
+    async def _sleep(self, pause: float) -> None:
+        if pause <= 0:
+            await asyncio.sleep(0)
+            return
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(pause, self._woken.set) if pause < math.inf else None
+        try:
+            await self._woken.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _turn(self) -> float:
+        """Record ends, receive what there is room for; return how long to sleep, in seconds."""
+        if self._is_fifo is None:
+            await self._read_queue()
+        await self._flush()
+        room = self.consumer.concurrency - len(self._running)
+        if room <= 0:
+            return self._siblings_pause(math.inf)
+        acks, self._whole = self._whole, []
+        try:
+            answer = await self._receiver.receive(self._receive(room, acks))
+        except BaseException:  # they may be acknowledged, or not: a second time changes nothing
+            self._whole = acks + self._whole
+            raise
+        self._notify(list(answer.notices))
+        self._check(acks, answer.acked)
+        for delivery in answer.deliveries:
+            self._accept(HeldDelivery.of(delivery))
+        if answer.deliveries:
+            is_full = len(self._running) >= self.consumer.concurrency
+            return self._siblings_pause(math.inf) if is_full else 0.0
+        pause = _POLL_SECONDS * random.uniform(0.8, 1.2)
+        if answer.next_due_at is not None:
+            pause = min(pause, max(0.001, (answer.next_due_at - answer.now) / 1e6))
+        return self._siblings_pause(pause)
+
+    def _receive(self, room: int, acks: Sequence[Receipt]) -> Receive:
+        batch = self.consumer.batch
+        return Receive(
+            queue=self.consumer.queue,
+            limit=room if self._is_fifo or batch is None else batch,
+            visibility_seconds=self.visibility,
+            consumer=self._worker_id,
+            per_group=batch or 1,
+            acks=[ack.delivery_id for ack in acks],
+        )
+
+    async def _read_queue(self) -> None:
+        """Learn what the queue is. Raises UnknownQueue."""
+        name = self.consumer.queue
+        for found in await self._store.list_queues(name):
+            settings = found.settings
+            asked = self.consumer.visibility_seconds or settings.visibility_seconds
+            self.visibility = asked if self._lease_seconds is None else self._lease_seconds
+            self._is_fifo = settings.fifo
+            return
+        raise UnknownQueue(name)
+
+    def _absent(self) -> float:
+        self._is_fifo = None
+        now = time.monotonic()
+        if now - self._warned_at > 60:
+            self._warned_at = now
+            logger.warning(
+                "%s waits: there is no message queue %s; create it with `holdfast queue create "
+                "%s` or client.queues.create(…)",
+                self.consumer,
+                self.consumer.queue,
+                self.consumer.queue,
+            )
+        return _ABSENT_SECONDS
+
+    # Calls
+
+    def _accept(self, delivery: HeldDelivery) -> None:
+        """Call the function with what was received."""
+        self._held[delivery.delivery_id] = delivery
+        places = sorted(delivery.messages)
+        calls = [places] if self.consumer.batch is not None else [[place] for place in places]
+        for each in calls:
+            self._call(delivery, each)
+
+    def _call(self, delivery: HeldDelivery, places: Sequence[int]) -> None:
+        readable: list[int] = []
+        payloads: list[object] = []
+        for place in places:
+            try:
+                check_open((delivery.messages[place].payload,))
+                payloads.append(self.consumer.decode(delivery.messages[place].payload))
+                readable.append(place)
+            except HoldfastError as error:  # it would spoil the call for the others
+                self._give_back(delivery, place, error)
+        if not readable:
+            self._release(delivery)
+            return
+        call = MessageCall(self.consumer, delivery, readable, self._clock.now(), self._ended)
+        delivery.calls.append(call)
+        self._running.add(call)
+        argument = payloads if self.consumer.batch is not None else payloads[0]
+        self._launcher.launch_given(call, ((argument,), {}), self._layers)
+
+    def _ended(self, call: MessageCall) -> None:
+        """Take the end of a call."""
+        self._running.discard(call)
+        delivery = call.delivery
+        if delivery.delivery_id in self._held:
+            failed = dict(call.failed())
+            for place, error in failed.items():
+                self._give_back(delivery, place, error)
+            done = [place for place in call.places if place not in failed]
+            delivery.open.difference_update(done)
+            delivery.done += done
+            delivery.done_since = min(delivery.done_since, time.monotonic())
+            self._release(delivery)
+        self._woken.set()
+
+    def _give_back(self, delivery: HeldDelivery, place: int, error: BaseException) -> None:
+        message = delivery.messages[place]
+        retry = self.consumer.retry
+        text = f"{type(error).__name__}: {error}"[:1000]
+        try:
+            pause = retry.asked_seconds(error)
+        except Exception:
+            logger.exception("delay of %s failed; the usual pause", self.consumer)
+            pause = None
+        if pause is None:
+            pause = retry.delay_seconds(message.attempts, random.random)
+        logger.warning(
+            "%s: message %d failed (attempt %d), and is given back for %.1f s: %s",
+            self.consumer,
+            message.message_id,
+            message.attempts,
+            pause,
+            text,
+        )
+        self._returns.append(MessageReturn(delivery.receipt(place), pause, text))
+        delivery.open.discard(place)
+        delivery.is_whole = False
+        self._woken.set()
+
+    def _release(self, delivery: HeldDelivery) -> None:
+        """If all its messages have ended, let the delivery go; acknowledge it as a whole."""
+        if delivery.open:
+            return
+        if delivery.is_whole:
+            del self._held[delivery.delivery_id]
+            self._whole.append(delivery.receipt())
+
+    # Ends
+
+    def _siblings_pause(self, pause: float) -> float:
+        """Return when to look again for messages whose delivery still runs."""
+        since = min((each.done_since for each in self._held.values()), default=math.inf)
+        return min(pause, max(0.001, since + _SIBLINGS_SECONDS - time.monotonic()))
+
+    async def _flush(self, *, at_once: bool = False) -> None:
+        """Record the ends of messages that are not those of a whole delivery."""
+        limit = math.inf if at_once else time.monotonic() - _SIBLINGS_SECONDS
+        done, self._single = self._single, []
+        for delivery in list(self._held.values()):
+            if delivery.done and (not delivery.open or delivery.done_since <= limit):
+                done += [delivery.receipt(place) for place in delivery.done]
+                delivery.done, delivery.done_since = [], math.inf
+                delivery.is_whole = False
+            if not delivery.open and not delivery.done:
+                del self._held[delivery.delivery_id]
+        if at_once:
+            done, self._whole = [*done, *self._whole], []
+        returns, self._returns = self._returns, []
+        try:
+            if done:
+                acked, notices = await self._store.ack_messages(done)
+                self._check(done, acked)
+                done = []
+                self._notify(notices)
+            if returns:
+                _, notices = await self._store.return_messages(returns)
+                returns = []
+                self._notify(notices)
+        finally:  # after an error they are recorded by a later turn: a second time changes nothing
+            self._single, self._returns = done + self._single, returns + self._returns
+
+    def _check(self, receipts: Sequence[Receipt], acked: Sequence[bool]) -> None:
+        late = sum(1 for _, ok in zip(receipts, acked, strict=False) if not ok)
+        if late:
+            logger.warning(
+                "%s ended %d delivery(s) too late: they were not in flight any more, and others "
+                "may have the messages",
+                self.consumer,
+                late,
+            )
+
+    # Keeping what is in flight
+
+    async def extend(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        """Keep the deliveries that are in flight for a while. Called from the heartbeat's thread.
+
+        What is lost is told to its calls.
+        """
+        due = time.monotonic() - self.visibility / 3
+        held = [each for each in list(self._held.values()) if each.extended_at <= due and each.open]
+        if not held:
+            return
+        now = time.monotonic()
+        receipts = [each.receipt() for each in held]
+        kept = await store.extend_deliveries(receipts, seconds=self.visibility)
+        for delivery, is_kept in zip(held, kept, strict=True):
+            delivery.extended_at = now
+            if not is_kept:
+                loop.call_soon_threadsafe(self._lose, delivery)
+
+    def _lose(self, delivery: HeldDelivery) -> None:
+        """Stop the calls of a delivery that is not in flight here any more."""
+        if self._held.pop(delivery.delivery_id, None) is not delivery or not delivery.open:
+            return
+        logger.warning(
+            "%s has lost a delivery of %d message(s): it was not kept in time, and others may "
+            "have the messages",
+            self.consumer,
+            len(delivery.open),
+        )
+        self._stop_calls(delivery)
+
+    def _stop_calls(self, delivery: HeldDelivery) -> None:
+        for call in delivery.calls:
+            if not call.ended:
+                call.cancel()
+                self._running.discard(call)
+        self._woken.set()
+
+    # Draining
+
+    async def drain(self, grace: asyncio.Event, grace_seconds: float) -> None:
+        """Receive no more; let calls end until `grace` is set or the time is over; give back."""
+        if self._task is None:
+            return
+        task, self._task = self._task, None
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        end = asyncio.get_running_loop().time() + grace_seconds
+        try:
+            while self._running and not grace.is_set():
+                self._woken.clear()
+                left = end - asyncio.get_running_loop().time()
+                if left <= 0:
+                    break
+                await _first_of(self._woken, grace, left)
+                await self._flush(at_once=True)
+            self._give_up()
+            await self._flush(at_once=True)
+            if self._stop_listening is not None:
+                await self._stop_listening()
+        except DatabaseError as error:
+            logger.warning(
+                "%s could not record the ends of messages; they are due again when their "
+                "visibility ends: %s",
+                self.consumer,
+                error,
+            )
+        await self._receiver.close()
+
+    def _give_up(self) -> None:
+        """Stop what still runs; its messages are given back, and this receive does not count."""
+        for delivery in list(self._held.values()):
+            self._stop_calls(delivery)
+            self._returns += [
+                MessageReturn(delivery.receipt(place), counted=False) for place in delivery.open
+            ]
+            delivery.open.clear()
+            delivery.is_whole = False
+
+
+async def _first_of(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
+    """Wait for one of two events, for so long at most."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
+    await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

@@ -1,0 +1,94 @@
+"""Deliveries that a worker holds, and the calls of consumers with their messages."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from holdfast.definitions.consumers import Consumer, MessageContext
+from holdfast.types import MessageDelivery, Receipt, StoredMessage
+from holdfast.worker.attempts import Execution
+
+
+class MessageCall(Execution[MessageContext]):
+    """One call of a consumer. After the report `failures` has an error or None for each message."""
+
+    __slots__ = ("consumer", "delivery", "failures", "places")
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        delivery: HeldDelivery,
+        places: Sequence[int],
+        started_at: int,
+        report: Callable[[MessageCall], None],
+    ) -> None:
+        context = MessageContext(
+            consumer.queue, delivery.group, [delivery.messages[place] for place in places]
+        )
+        super().__init__(consumer, context, started_at, consumer.timeout_seconds, report)
+        self.consumer, self.delivery, self.places = consumer, delivery, places
+        self.failures: Sequence[BaseException | None] = ()
+
+    def finished(self, future: asyncio.Future[object]) -> None:
+        """Report which messages have failed."""
+        if self.ended:
+            super().finished(future)
+            return
+        try:
+            self.failures = self.consumer.failures(future.result(), len(self.places))
+        except asyncio.CancelledError:
+            self.fail(asyncio.CancelledError("the consumer cancelled itself"))
+        except BaseException as error:  # of any kind: otherwise the messages would stay in flight
+            self.fail(error)
+        else:
+            self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """Report that all messages of the call have failed."""
+        if not self.ended:
+            self.failures = [error] * len(self.places)
+            self._end()
+
+    def failed(self) -> Iterable[tuple[int, BaseException]]:
+        """Return the places of the messages that have failed, each with its error."""
+        for place, error in zip(self.places, self.failures, strict=True):
+            if error is not None:
+                yield place, error
+
+
+@dataclass(slots=True)
+class HeldDelivery:
+    """A delivery in flight here: `open` are the places of messages that no call has ended."""
+
+    queue_id: int
+    delivery_id: UUID
+    group: str | None
+    messages: dict[int, StoredMessage]
+    extended_at: float  # by the monotonic clock: when it was received, or kept last
+    open: set[int] = field(default_factory=set[int])
+    done: list[int] = field(default_factory=list[int])  # to be acknowledged
+    calls: list[MessageCall] = field(default_factory=list[MessageCall])
+    done_since: float = math.inf
+    is_whole: bool = True  # none of its messages was acknowledged or given back alone
+
+    @classmethod
+    def of(cls, delivery: MessageDelivery) -> HeldDelivery:
+        """Return a delivery that was received now."""
+        messages = dict(enumerate(delivery.messages, 1))
+        return cls(
+            delivery.queue_id,
+            delivery.delivery_id,
+            delivery.group,
+            messages,
+            time.monotonic(),
+            set(messages),
+        )
+
+    def receipt(self, place: int | None = None) -> Receipt:
+        """Return the receipt of a message, or of all of them."""
+        return Receipt(self.queue_id, self.delivery_id, place)
