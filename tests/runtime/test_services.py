@@ -15,10 +15,11 @@ from holdfast import App, Context, Retry, StepFailed
 from holdfast.client import Client
 from holdfast.errors import DatabaseError, DatabaseUnavailable, RunTimedOut
 from holdfast.moments import to_micros
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
-from holdfast.types import ClaimedTask, Claims, Event, Heartbeat, Notice
+from holdfast.types import ClaimedTask, Claims, Event, Heartbeat, Notice, Taker
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker import claimer as claimer_module
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.heartbeat import HeartbeatService
@@ -224,6 +225,40 @@ async def test_a_due_time_that_is_reported_during_a_claim_is_kept() -> None:
         async with asyncio.timeout(30):  # a poll would come later
             await store.leased.wait()
         await claimer.stop()
+
+
+async def test_with_a_backlog_steps_are_handed_over_only_for_a_moment_after_a_claim(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a flow of short steps needs no claim for each of them, and what waits gets its turn."""
+    store = MemoryStore(wall_clock)
+    async with Client(store=store, app=app) as client:
+        for _ in range(3):
+            await client.start(waiting)
+        claimer = Claimer(
+            store,
+            "ann",
+            ["default"],
+            app.handlers(),
+            EngineClock(),
+            lambda notices: None,
+            lambda deadline: None,
+            concurrency=2,
+            lease_seconds=LEASE,
+            poll_seconds=60,
+        )
+        basket = Basket()
+        claimer.room.count(basket.tasks)
+        await claimer.run_once({"workflow": basket.accept})
+        assert len(basket.tasks) == 2
+        monkeypatch.setattr(claimer_module, "_HAND_OVER_SECONDS", 3600)
+        assert claimer.taker(2) == Taker(2, ("default",), tuple(app.handlers()), LEASE)
+        monkeypatch.setattr(claimer_module, "_HAND_OVER_SECONDS", 0)
+        assert claimer.taker(2) is None
+        basket.tasks.clear()
+        await claimer.run_once({"workflow": basket.accept})
+        assert len(basket.tasks) == 1
+        assert claimer.taker(2) is not None  # nothing waits any more
 
 
 class BrokenReads(MemoryStore):

@@ -21,6 +21,7 @@ _FIRST_POLL_SECONDS: Final = 0.25
 _GATHER_SECONDS: Final = 0.002  # with little room, wait this long for more
 _BUSY_TASKS: Final = 50  # so many short tasks keep a worker busy for longer than that
 _LAST_CLAIM_SECONDS: Final = 5.0  # a stop waits this long for a claim under way
+_HAND_OVER_SECONDS: Final = 0.25  # with a backlog, flows keep their places so long after a claim
 
 
 # Receives claimed tasks of one kind; called from anywhere on the event loop.
@@ -100,6 +101,7 @@ class Claimer:
         self._short = False  # the last claim was limited by the worker's room
         self._limited = False  # tasks wait for limits, which an end here may free
         self._next_due: float | None = None  # on the event loop's clock
+        self._claimed = 0.0  # when the last claim was sent, on the same clock
         self._task: asyncio.Task[None] | None = None
 
     # Messages from other parts
@@ -127,15 +129,21 @@ class Claimer:
     def taker(self, count: int) -> Taker | None:
         """Return what to say to a call that could lease this worker what becomes ready by it.
 
-        With a backlog that is None: older and more urgent tasks go first. It is None as well if
-        nothing could begin here.
+        With a backlog that is None as soon as the last claim is a moment ago: then older and more
+        urgent tasks go first. Until then a flow of short steps continues here, without a claim for
+        each of them. It is None as well if nothing could begin here.
         """
-        if self._short or self._stopping:
+        if self._stopping or (self._short and self._is_turn_over):
             return None
         handlers: Sequence[str] = self._handlers
         if self._claimable is not None:
             count, handlers = self._claimable(count, self.wake)
         return Taker(count, self._queues, handlers, self._lease_seconds) if count > 0 else None
+
+    @property
+    def _is_turn_over(self) -> bool:
+        """True if what waits in the database has waited for long enough since the last claim."""
+        return asyncio.get_running_loop().time() >= self._claimed + _HAND_OVER_SECONDS
 
     @property
     def idle(self) -> bool:
@@ -193,7 +201,7 @@ class Claimer:
         self, takers: Mapping[str, Accept], limit: int, handlers: Sequence[str]
     ) -> bool:
         loop = asyncio.get_running_loop()
-        sent = loop.time()
+        sent = self._claimed = loop.time()
         # Calls of `due_at` during the claim count: the claim may not see the task.
         self._next_due = None
         claims = await self._store.claim_tasks(
