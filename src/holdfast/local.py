@@ -15,6 +15,7 @@ from holdfast.database.resolve import Connecting, Database, Source, resolve_data
 from holdfast.definitions.app import App
 from holdfast.durations import Duration
 from holdfast.store.opening import make_store, opened_store
+from holdfast.tracing import worker_tracer
 from holdfast.worker import Worker, WorkerOptions
 
 
@@ -79,6 +80,7 @@ async def _working(
         store,
         options,
         heartbeat_store=lambda: make_store(database, schema, connections=1),
+        tracer=worker_tracer(app.name),
     )
     try:
         await worker.start()

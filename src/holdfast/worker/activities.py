@@ -96,6 +96,7 @@ class ActivityExecution(Execution[ActivityContext]):
         context = ActivityContext(task, is_async=activity.is_async)
         super().__init__(activity, context, started_at, call.start_to_close, report)
         self.task, self.call, self.silence_seconds = task, call, call.heartbeat_timeout
+        self.lease_no = task.lease_no
         self._cancel_requested = self._deferred = False
         self._stopped: BaseException | None = (
             None  # the error to report if its cancellation ends it
@@ -274,6 +275,7 @@ class Activities:
         if isinstance(activity, BatchActivity):
             element, fill = self._batching(activity, task, call, now, self._ended)
             self._open.begin(element)
+            self._launcher.trace(element)
             fill()
             return
         execution = ActivityExecution(activity, task, call, now, self._ended)

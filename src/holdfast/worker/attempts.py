@@ -27,6 +27,7 @@ from holdfast.runtime.code.steps import Call
 from holdfast.types import ErrorInfo
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.threads import ThreadBook
+from holdfast.worker.tracer import OpenSpan, Tracer
 
 logger = logging.getLogger("holdfast.run")
 
@@ -53,9 +54,11 @@ class Execution(Generic[C]):
         "error",
         "function",
         "future",
+        "lease_no",
         "limit_seconds",
         "result",
         "retryable",
+        "span",
         "started_at",
         "timed_out",
         "timer",
@@ -79,6 +82,8 @@ class Execution(Generic[C]):
         self.begun = False  # True once its thread has begun
         self.future: asyncio.Future[object] | None = None
         self.timer: Cancellable | None = None
+        self.lease_no = 0  # of the task that it belongs to
+        self.span: OpenSpan | None = None
         self._report: Callable[[Any], None] | None = report
 
     @property
@@ -141,6 +146,8 @@ class Execution(Generic[C]):
         self.context.cancel()
         if self.timer is not None:
             self.timer.cancel()
+        if self.span is not None:
+            self._end_span(stopped=True)
         future = self.future
         if future is None or future.done():
             return None
@@ -150,9 +157,16 @@ class Execution(Generic[C]):
     def _end(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
+        if self.span is not None:
+            self._end_span()
         report, self._report = self._report, None
         if report is not None:
             report(self)
+
+    def _end_span(self, *, stopped: bool = False) -> None:
+        span, self.span = self.span, None
+        assert span is not None, "asked before"
+        span.end(self.error, stopped=stopped)
 
     def _may_be_retried(self, error: BaseException) -> bool:
         if isinstance(error, PayloadError):  # the same code gives the same value
@@ -188,8 +202,9 @@ class Launcher:
         threads: Executor,
         lifespans: Mapping[Lifespan[Any], object],
         book: ThreadBook | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
-        self._threads, self._lifespans = threads, lifespans
+        self._threads, self._lifespans, self._tracer = threads, lifespans, tracer
         self.book = book or ThreadBook()
         self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
@@ -215,6 +230,8 @@ class Launcher:
         variables.run(execution.context.variable.set, execution.context)
         if self._lifespans:
             variables.run(bind_lifespans, self._lifespans)
+        if self._tracer is not None:
+            self.trace(execution, variables)
         future: asyncio.Future[object]
         if function.is_async:
             call: AsyncFunction = function.fn
@@ -239,6 +256,16 @@ class Launcher:
         if self._lifespans:
             self._users.add(future)
             future.add_done_callback(self._users.discard)
+
+    def trace(
+        self, execution: Execution[Any], variables: contextvars.Context | None = None
+    ) -> None:
+        """Begin the span of an attempt, which becomes the current one among these variables."""
+        if self._tracer is not None:
+            begin, variables = self._tracer.begin, variables or contextvars.copy_context()
+            execution.span = variables.run(
+                begin, execution.context, execution.lease_no, execution.started_at
+            )
 
     async def wait_for_cleanup(self, seconds: float) -> None:
         """Wait until cancelled attempts that may use lifespans have ended, at most `seconds`.
@@ -274,11 +301,12 @@ class StepRunner:
         self._launcher, self._clock, self._layers = launcher, clock, layers
 
     def start(
-        self, call: Call, info: RunInfo, report: Callable[[StepExecution], None]
+        self, call: Call, info: RunInfo, report: Callable[[StepExecution], None], lease_no: int
     ) -> StepExecution:
         """Start an attempt. `report` is called when it has ended, never before this returns."""
         step, context = call.step, StepContext(info, call)
         execution = Execution(step, context, self._clock.now(), step.timeout_seconds, report)
+        execution.lease_no = lease_no
         self._launcher.launch(execution, call.arguments, self._layers)
         return execution
 

@@ -59,6 +59,9 @@ class Host(Protocol):
     def suspended(self, driver: RunDriver, visible_at: int | None) -> None:
         """Take back a driver whose run waits without a lease, until then or for an event."""
 
+    def end_recorded(self, driver: RunDriver) -> None:
+        """Hear that the end of a run, which its code has reached, is durable."""
+
     def ended(self, driver: RunDriver) -> None:
         """Take back a driver whose run has ended or belongs to another worker."""
 
@@ -218,6 +221,7 @@ class RunDriver:
                 end = effects.end
                 if end is not None and end.status == "failed" and end.error is not None:
                     log_failed_run(self.run_id, self.turn.info.name, end.error)
+                self._host.end_recorded(self)
                 self._host.ended(self)
             case State.LOST:
                 self._host.ended(self)
@@ -255,7 +259,7 @@ class RunDriver:
         start, info = self._host.runner.start, self.turn.info
         try:
             for call in calls:
-                self.running[call.key] = start(call, info, self._reported)
+                self.running[call.key] = start(call, info, self._reported, self.lease_no)
         finally:
             self._starting = False
 

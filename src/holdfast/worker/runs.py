@@ -32,6 +32,7 @@ from holdfast.worker.driver import DriverState, RunDriver
 from holdfast.worker.giving_back import GivenUp
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.recording import Committer
+from holdfast.worker.tracer import Tracer
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -89,12 +90,14 @@ class Runs:
         room: Room,
         due_at: Callable[[int], None],
         check: Check = "no",
+        tracer: Tracer | None = None,
     ) -> None:
         self.clock, self.committer, self.runner = clock, committer, runner
         self.notify, self.draining = notify, False
         self._replaying: Lease | None = None  # of a run that has no driver yet
         self._check: Check = check
         self._app, self._reader, self._cache = app, reader, cache
+        self._tracer = tracer
         self._release, self._room, self._due_at = release, room, due_at
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
@@ -192,7 +195,9 @@ class Runs:
             task.started_at,
             task.parent_run_id,
             task.run_key,
-            task.headers,
+            task.headers
+            if self._tracer is None
+            else self._tracer.headers_of(task.run_id, task.headers),
         )
         replaying = self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
         try:
@@ -267,6 +272,11 @@ class Runs:
         self._stuck.pop(driver.run_id, None)
         self._cache.put(driver.run_id, driver.turn)
         self._leave(driver)
+
+    def end_recorded(self, driver: RunDriver) -> None:
+        """Hear that the end of a run, which its code has reached, is durable."""
+        if self._tracer is not None:
+            self._tracer.run_ended(driver.run_id, driver.turn.info.headers)
 
     def ended(self, driver: RunDriver) -> None:
         """Forget a run that has ended or belongs to another worker."""

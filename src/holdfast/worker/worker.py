@@ -62,6 +62,7 @@ from holdfast.worker.threads import (
     claimable_by_threads,
     handlers_in_threads,
 )
+from holdfast.worker.tracer import Tracer
 from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
 
@@ -92,9 +93,11 @@ class Worker:
         clock: Clock | None = None,
         origin: str | None = None,
         process: Process | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`heartbeat_store` makes the stores for the threads of the heartbeat and the watchdog;
         with None it has neither thread. `process` lets the watchdog end the process.
+        `tracer` makes spans.
 
         `origin` says where the app's code is. With it, `start` refuses an app if the database has
         another app of the same name from another origin.
@@ -115,7 +118,8 @@ class Worker:
         self._resources = Resources(app.registry.lifespans)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         book = ThreadBook(options.threads)
-        self._launcher = Launcher(self._threads, self._resources.values, book)
+        self._tracer = tracer
+        self._launcher = Launcher(self._threads, self._resources.values, book, tracer)
         context = ServiceContext(
             stored, info.worker_id, self._clock, notify, options.maintenance_seconds
         )
@@ -169,6 +173,7 @@ class Worker:
             room=self._claimer.room,
             due_at=self._claimer.due_at,
             check=self.options.check,
+            tracer=self._tracer,
         )
 
     def _activities(self, app: App) -> Activities:
@@ -246,6 +251,8 @@ class Worker:
         if self._listening:
             return
         await self._store.open()
+        if self._tracer is not None:
+            await self._tracer.start(self._store, self._clock.now)
         await self._resources.start()
         try:
             await self._sign_on()
@@ -310,6 +317,8 @@ class Worker:
         await self._steps.stop()
         await self._launcher.wait_for_cleanup(self._clean_up_seconds)
         await self._resources.stop()
+        if self._tracer is not None:
+            await self._tracer.stop()
         for unlisten in listening:
             await self._last_calls.make(unlisten)
         await self._last_calls.make(lambda: self._store.remove_worker(self.worker_id))

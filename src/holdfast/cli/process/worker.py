@@ -17,6 +17,7 @@ from holdfast.database.keeping import kept_running
 from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
 from holdfast.store.opening import make_store
+from holdfast.tracing import worker_tracer
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.threads import STEP_THREADS
 from holdfast.worker.watchdog import Process
@@ -67,6 +68,7 @@ async def _serve(
         process=(process := WorkerProcess()),
         heartbeat_store=lambda: make_store(database, schema, connections=1),
         origin=origin,
+        tracer=worker_tracer(app.name),
     )
     stop = asyncio.Event()
     signals = process.signals = _on_signals(worker, stop, options.grace_seconds)

@@ -1,0 +1,77 @@
+"""The spans of a run that has ended: its own, and those of what it waited for, from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+from uuid import UUID
+
+from holdfast.insight.spans import Span
+from holdfast.insight.timeline import read_spans
+from holdfast.store.port import Store
+from holdfast.tracing.ids import call_span_id, own_trace_id, parent_of, run_span_id
+from holdfast.tracing.writer import EndedSpan
+from holdfast.types import RunRecord
+
+_WAITS: Final[Mapping[str, str]] = {"timer": "sleep", "approval": "approval", "child": "child"}
+_FAILED: Final = ("failed", "timed_out", "terminated")
+
+
+async def read_ended(store: Store, run_id: UUID) -> list[EndedSpan]:
+    """Return the spans of a run that has ended; none if it has been deleted, or runs again."""
+    run = (await store.get_runs([run_id])).get(run_id)
+    if run is None or run.completed_at is None:
+        return []
+    log = (await store.read_events([(run_id, 0)])).get(run_id, [])
+    spans = read_spans(log, run.completed_at)
+    return [_run_span(run, spans), *_waits(run, spans)]
+
+
+def _run_span(run: RunRecord, spans: list[Span]) -> EndedSpan:
+    parent, span_id = parent_of(run.headers), run_span_id(run.run_id)
+    trace_id = own_trace_id(run.run_id) if parent is None else parent.trace_id
+    parent_id = None if parent is None or parent.span_id == span_id else parent.span_id
+    if parent is not None and run.parent_run_id is not None:
+        parent_id = run_span_id(run.parent_run_id)
+    assert run.completed_at is not None, "the run has ended"
+    return EndedSpan(
+        "workflow.run",
+        trace_id,
+        span_id,
+        parent_id,
+        run.created_at,
+        run.completed_at,
+        {**_of_run(run), "workflow.version": run.version, "workflow.status": run.status},
+        error=run.status if run.status in _FAILED else None,
+    )
+
+
+def _of_run(run: RunRecord) -> dict[str, str | int]:
+    return {"workflow.name": run.name, "run_id": str(run.run_id)}
+
+
+def _waits(run: RunRecord, spans: list[Span]) -> Iterator[EndedSpan]:
+    """Return the spans of sleeps, approvals and children, which have no attempts."""
+    parent = parent_of(run.headers)
+    trace_id = own_trace_id(run.run_id) if parent is None else parent.trace_id
+    for span in spans:
+        if span.kind not in _WAITS or span.ended_at is None:
+            continue
+        child, key = span.child_run_id, span.key or span.label
+        yield EndedSpan(
+            "workflow.step",
+            trace_id,
+            call_span_id(run.run_id, key),
+            run_span_id(run.run_id),
+            span.began_at,
+            span.ended_at,
+            {
+                **_of_run(run),
+                "step.name": span.label,
+                "step.kind": _WAITS[span.kind],
+                "step.attempt": 1,
+                "holdfast.key": key,
+            },
+            error="failed" if span.outcome == "failed" else None,
+            links=((trace_id, run_span_id(UUID(child))),) if child else (),
+        )
