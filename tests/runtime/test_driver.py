@@ -47,7 +47,7 @@ class Scene:
         self.parts.append((part, answer))
 
     def start(
-        self, call: Call, info: RunInfo, report: Callable[[StepExecution], None]
+        self, call: Call, info: RunInfo, report: Callable[[StepExecution], None], lease_no: int
     ) -> StepExecution:
         execution = Execution(call.step, StepContext(info, call), START, None, report)
         self.started.append(call.key)
@@ -59,6 +59,9 @@ class Scene:
 
     def suspended(self, driver: RunDriver, visible_at: int | None) -> None:
         driver.close(keep_turn=True)
+
+    def end_recorded(self, driver: RunDriver) -> None:
+        pass
 
     def ended(self, driver: RunDriver) -> None:
         driver.close()
