@@ -16,6 +16,7 @@ from holdfast.types import Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import Execution, StepExecution, StepRunner
 from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.driver import RunDriver
+from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
 from tests.runtime.bench import RUN_ID, START
 
@@ -28,7 +29,7 @@ def work(item: int) -> int:
 class Scene:
     """The driver's host, its committer and its runner: they keep what they are given."""
 
-    draining = False
+    draining, observing = False, Observing()
 
     def __init__(self) -> None:
         self.clock: Clock = EngineClock()

@@ -26,6 +26,7 @@ from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call
 from holdfast.types import ErrorInfo
 from holdfast.worker.clock import Cancellable, Clock
+from holdfast.worker.observing import Attempt, Observing
 from holdfast.worker.threads import ThreadBook
 from holdfast.worker.tracer import OpenSpan, Tracer
 
@@ -56,6 +57,7 @@ class Execution(Generic[C]):
         "future",
         "lease_no",
         "limit_seconds",
+        "observed",
         "result",
         "retryable",
         "span",
@@ -84,6 +86,7 @@ class Execution(Generic[C]):
         self.timer: Cancellable | None = None
         self.lease_no = 0  # of the task that it belongs to
         self.span: OpenSpan | None = None
+        self.observed: Callable[[Attempt], None] | None = None
         self._report: Callable[[Any], None] | None = report
 
     @property
@@ -95,6 +98,12 @@ class Execution(Generic[C]):
     def name(self) -> str:
         """The name of the step or activity."""
         return self.function.name
+
+    def observe(self, observing: Observing) -> None:
+        """Say who is told of this attempt."""
+        self.observed = observing.attempt_ended
+        if self.context.attempt > 1:
+            observing.attempt_repeated(self)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the clock of a thread that begins now: the time in the queue does not count."""
@@ -161,6 +170,8 @@ class Execution(Generic[C]):
             self._end_span()
         report, self._report = self._report, None
         if report is not None:
+            if self.observed is not None:
+                self.observed(self)
             report(self)
 
     def _end_span(self, *, stopped: bool = False) -> None:
@@ -203,8 +214,10 @@ class Launcher:
         lifespans: Mapping[Lifespan[Any], object],
         book: ThreadBook | None = None,
         tracer: Tracer | None = None,
+        observing: Observing | None = None,
     ) -> None:
-        self._threads, self._lifespans, self._tracer = threads, lifespans, tracer
+        self._threads, self._lifespans = threads, lifespans
+        self._tracer, self._observing = tracer, observing
         self.book = book or ThreadBook()
         self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
@@ -226,6 +239,8 @@ class Launcher:
         """Start an attempt with decoded arguments; see `launch`."""
         loop = asyncio.get_running_loop()
         function = execution.function
+        if self._observing is not None:
+            execution.observe(self._observing)
         variables = contextvars.copy_context()
         variables.run(execution.context.variable.set, execution.context)
         if self._lifespans:

@@ -21,6 +21,7 @@ from holdfast.types import ClaimedTask
 from holdfast.worker.activities import ActivityExecution, ScheduledCall
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.clock import Clock
+from holdfast.worker.observing import Observing
 
 AnyBatch: TypeAlias = BatchActivity[..., Any]
 
@@ -88,6 +89,11 @@ class BatchCall(Execution[BatchContext]):
         self._elements = elements
         for each in elements:
             each.shared, each.started_at = self, now
+
+    def observe(self, observing: Observing) -> None:
+        """Say who is told of the elements: each is an attempt."""
+        for each in self._elements:
+            each.observe(observing)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the clocks of the elements. Safe in a thread."""

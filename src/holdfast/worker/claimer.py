@@ -12,6 +12,7 @@ from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Notice, Taker
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
+from holdfast.worker.observing import Observing
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -77,6 +78,7 @@ class Claimer:
         notify: Callable[[list[Notice]], None],
         deadline_at: Callable[[int], None],
         claimable: Claimable | None = None,
+        observing: Observing | None = None,
         *,
         concurrency: int,
         lease_seconds: float,
@@ -86,6 +88,7 @@ class Claimer:
         self._queues, self._handlers = tuple(queues), tuple(handlers)
         self._clock, self._notify = clock, notify
         self._deadline_at, self._claimable = deadline_at, claimable
+        self._observing = observing or Observing()
         self.room = Room(concurrency)
         self.room.freed = self._room_freed
         self._enough = _enough(concurrency)
@@ -213,6 +216,7 @@ class Claimer:
             ahead_seconds=AHEAD_SECONDS,
             sticky_seconds=STICKY_SECONDS,
         )
+        self._observing.claimed(claims)
         tasks, full = claims.tasks, len(claims.tasks) >= limit
         self._short = full or len(handlers) < len(self._handlers)
         self._limited = claims.limited

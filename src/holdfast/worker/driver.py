@@ -21,10 +21,11 @@ from holdfast.codec import check_open
 from holdfast.errors import PayloadLocked
 from holdfast.runtime.turn.replayer import make_part
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
-from holdfast.types import Ahead, ErrorInfo, Event, Notice, Refusal, TurnCommit
+from holdfast.types import Ahead, ErrorInfo, Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import StepExecution, StepRunner
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_run, log_failed_step
+from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
 
 logger = logging.getLogger("holdfast.run")
@@ -54,6 +55,7 @@ class Host(Protocol):
     committer: Committer
     runner: StepRunner
     draining: bool
+    observing: Observing
     notify: Callable[[Sequence[Notice]], None]
 
     def suspended(self, driver: RunDriver, visible_at: int | None) -> None:
@@ -218,9 +220,8 @@ class RunDriver:
             case State.SUSPENDED:
                 self._host.suspended(self, effects.visible_at)
             case State.ENDED:
-                end = effects.end
-                if end is not None and end.status == "failed" and end.error is not None:
-                    log_failed_run(self.run_id, self.turn.info.name, end.error)
+                if effects.end is not None:
+                    self._tell_end(effects.end)
                 self._host.end_recorded(self)
                 self._host.ended(self)
             case State.LOST:
@@ -229,6 +230,12 @@ class RunDriver:
                 self._host.stuck(self, str(effects.error))
             case State.NEEDS_LOG:
                 self._need_log()
+
+    def _tell_end(self, end: Finish) -> None:
+        info = self.turn.info
+        self._host.observing.run_ended(info.name, end.status, info.started_at)
+        if end.status == "failed" and end.error is not None:
+            log_failed_run(self.run_id, info.name, end.error)
 
     def _need_log(self) -> None:
         """Ask for the log once: a second one would undo what was done after the first."""

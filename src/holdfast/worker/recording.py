@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
@@ -34,6 +35,7 @@ from holdfast.types import (
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_undelivered_signal
+from holdfast.worker.observing import Observing
 
 logger = logging.getLogger("holdfast.committer")
 
@@ -171,8 +173,10 @@ class Committer:
         worker_id: str,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
+        observing: Observing | None = None,
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
+        self._observing = observing or Observing()
         self._batcher = Batcher[_Part](
             lambda entries: self._commit(entries, uuid4()),
             weight=lambda entry: weigh_part(entry[0]),
@@ -211,7 +215,7 @@ class Committer:
 
     async def _commit(self, entries: list[_Part], token: UUID) -> None:
         entries = _newest(entries)
-        parts = [part for part, _ in entries]
+        parts, began = [part for part, _ in entries], time.monotonic()
         try:
             committed = await self._persist(parts, token)
         except Exception:
@@ -219,6 +223,7 @@ class Committer:
             logger.exception("a commit of %d run(s) failed; their leases run out", len(entries))
             lost = {part.run_id: Refusal("lost", []) for part in parts}
             committed = Committed(self._clock.now(), lost, [])
+        self._observing.committed(parts, committed, time.monotonic() - began)
         for signal in committed.undelivered:
             log_undelivered_signal(signal)
         if committed.notices:

@@ -31,6 +31,7 @@ from holdfast.worker.clock import Clock
 from holdfast.worker.driver import DriverState, RunDriver
 from holdfast.worker.giving_back import GivenUp
 from holdfast.worker.log_reader import LogReader
+from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
 from holdfast.worker.tracer import Tracer
 
@@ -91,7 +92,9 @@ class Runs:
         due_at: Callable[[int], None],
         check: Check = "no",
         tracer: Tracer | None = None,
+        observing: Observing | None = None,
     ) -> None:
+        self.observing = observing or Observing()
         self.clock, self.committer, self.runner = clock, committer, runner
         self.notify, self.draining = notify, False
         self._replaying: Lease | None = None  # of a run that has no driver yet
@@ -119,6 +122,11 @@ class Runs:
     def busy(self) -> bool:
         """True if a log is being read, a step runs or is about to, or a commit is in flight."""
         return bool(self._opening) or any(driver.busy for driver in self._drivers.values())
+
+    @property
+    def cached(self) -> int:
+        """The number of suspended runs that are kept in memory."""
+        return len(self._cache)
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
         """Begin claimed turns. May be called from anywhere on the event loop."""
@@ -187,6 +195,8 @@ class Runs:
         if not self._take_over(task):
             return
         _, name = split_name(task.name)
+        if len(log) > 1:
+            self.observing.replayed(name)
         info = RunInfo(
             task.run_id,
             name,

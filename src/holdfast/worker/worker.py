@@ -24,7 +24,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -48,6 +48,7 @@ from holdfast.worker.duties import Duties
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.log_reader import LogReader
+from holdfast.worker.observing import Observer, Observing, WorkerLoad
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.recording import Committer, Reporter
 from holdfast.worker.releases import LastCalls, Releases
@@ -94,13 +95,14 @@ class Worker:
         origin: str | None = None,
         process: Process | None = None,
         tracer: Tracer | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         """`heartbeat_store` makes the stores for the threads of the heartbeat and the watchdog;
         with None it has neither thread. `process` lets the watchdog end the process.
         `tracer` makes spans.
 
         `origin` says where the app's code is. With it, `start` refuses an app if the database has
-        another app of the same name from another origin.
+        another app of the same name from another origin. `observers` are told what the worker does.
         """
         self.options = options = options or WorkerOptions()
         stored, store = store, with_payloads(store, app.payloads)
@@ -108,20 +110,21 @@ class Worker:
         self.info = info = _introduce(app, options)
         self.worker_id = info.worker_id
         self._store, self._clock = store, clock or EngineClock()
+        self._observing = observing = Observing(self._clock.now, *observers)
         self._notifier = Notifier(store.notify)
         self._last_calls = LastCalls()
         notify = self._notifier.submit
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
-        self._committer = Committer(store, info.worker_id, self._clock, notify)
+        self._committer = Committer(store, info.worker_id, self._clock, notify, observing)
         self._reporter = Reporter(store, info.worker_id, self._clock, notify)
         self._reader = LogReader(store)
         self._resources = Resources(app.registry.lifespans)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         book = ThreadBook(options.threads)
         self._tracer = tracer
-        self._launcher = Launcher(self._threads, self._resources.values, book, tracer)
+        self._launcher = Launcher(self._threads, self._resources.values, book, tracer, observing)
         context = ServiceContext(
-            stored, info.worker_id, self._clock, notify, options.maintenance_seconds
+            stored, info.worker_id, self._clock, notify, options.maintenance_seconds, observing
         )
         self._duties = Duties(context, app, info, options, origin)
         self._claimer = Claimer(
@@ -133,6 +136,7 @@ class Worker:
             notify,
             self._duties.deadlines.due_at,
             self._limit_claims(claimable_by_threads(book, info.handlers, handlers_in_threads(app))),
+            observing,
             concurrency=options.concurrency,
             lease_seconds=options.lease_seconds,
             poll_seconds=options.poll_seconds,
@@ -174,6 +178,7 @@ class Worker:
             due_at=self._claimer.due_at,
             check=self.options.check,
             tracer=self._tracer,
+            observing=self._observing,
         )
 
     def _activities(self, app: App) -> Activities:
@@ -331,6 +336,11 @@ class Worker:
     def active(self) -> int:
         """The number of runs and activities that are leased to this worker."""
         return self._claimer.room.taken
+
+    @property
+    def load(self) -> WorkerLoad:
+        """How full it is. Safe from any thread."""
+        return WorkerLoad(self.active, self._workload.cached, self._launcher.book.use())
 
     @property
     def executing(self) -> bool:

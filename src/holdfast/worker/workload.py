@@ -42,6 +42,11 @@ class Workload:
         return self._runs.executing or self._activities.executing or self._steps.executing
 
     @property
+    def cached(self) -> int:
+        """The number of suspended runs that are kept in memory."""
+        return self._runs.cached
+
+    @property
     def busy(self) -> bool:
         """True if something is under way that continues without input and without waiting."""
         return self._runs.busy or self._activities.busy or self._steps.busy or self._late_flows.busy

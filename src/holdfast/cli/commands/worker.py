@@ -90,6 +90,12 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     help="With --once: work on this many different runs at most.",
 )
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Show metrics for Prometheus at this address; of several processes each at its own port, "
+    "from PORT on.",
+)
 @replace_flows_option
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @log_level_option
@@ -106,6 +112,7 @@ def worker(
     once: bool,
     max_duration: float,
     max_runs: int | None,
+    metrics: str | None,
     replace_flows: bool,
     log_json: bool,
     log_level: str,
@@ -124,7 +131,7 @@ def worker(
     """
     from holdfast.cli.process.hash_seed import fix_hash_seed
 
-    _check_once(context, once=once, processes=processes)
+    _check_once(context, once=once, processes=processes, metrics=metrics)
     if processes == 1:
         fix_hash_seed()
     from holdfast.cli.process.logs import configure
@@ -139,7 +146,7 @@ def worker(
         arguments += ["--check"] if check else []
         arguments += ["--replace-flows"] if replace_flows else []
         arguments += ["--log-level", log_level, *(["--log-json"] if log_json else [])]
-        context.exit(_supervise(settings, arguments, processes, grace))
+        context.exit(_supervise(settings, arguments, processes, grace, metrics))
     options = WorkerOptions(
         queues=queues,
         concurrency=concurrency,
@@ -152,11 +159,15 @@ def worker(
     if once:
         chosen = context.get_parameter_source("grace") is ParameterSource.DEFAULT
         limits = SweepLimits.read(max_runs, max_duration, None if chosen else grace)
-    context.exit(_work(settings, app_reference, options, limits))
+    context.exit(_work(settings, app_reference, options, limits, metrics))
 
 
-def _check_once(context: click.Context, *, once: bool, processes: int) -> None:
+def _check_once(context: click.Context, *, once: bool, processes: int, metrics: str | None) -> None:
     """Refuse options that do not go together."""
+    if once and metrics is not None:
+        raise click.UsageError(
+            "--metrics is for a worker that stays: a sweep ends before it is asked"
+        )
     if once and processes > 1:
         raise click.UsageError("--once is for one process: leave --processes out")
     for name in ("max_duration", "max_runs"):
@@ -167,7 +178,11 @@ def _check_once(context: click.Context, *, once: bool, processes: int) -> None:
 
 
 def _work(
-    settings: Settings, app_reference: str, options: WorkerOptions, limits: SweepLimits | None
+    settings: Settings,
+    app_reference: str,
+    options: WorkerOptions,
+    limits: SweepLimits | None,
+    metrics: str | None,
 ) -> int:
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.process.loading import AppReference
@@ -181,25 +196,34 @@ def _work(
         # the processes of one app run in many places.
         origin = None if database.server is None else reference.origin
         if limits is None:
-            code = serve(app, database, settings.schema, options, origin)
+            code = serve(app, database, settings.schema, options, origin, metrics)
         else:
             code = work_once(app, database, settings, limits, options, origin)
     leave_threads_behind(code)
     return code
 
 
-def _supervise(settings: Settings, arguments: list[str], processes: int, grace: float) -> int:
+def _supervise(
+    settings: Settings, arguments: list[str], processes: int, grace: float, metrics: str | None
+) -> int:
     import asyncio
 
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.process.supervising import StartWorker, Supervisor, TellOfCrash, oversee
+    from holdfast.telemetry.listener import address_of
+
+    if metrics is not None:
+        address_of(metrics, processes - 1)  # a wrong one is refused before a process starts
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Supervisor:
         click.echo(f"supervisor {os.getpid()} keeps {processes} worker processes", err=True)
         return Supervisor(start, crashed, processes, grace)
 
+    def numbered(number: int) -> list[str]:
+        return [] if metrics is None else ["--metrics", address_of(metrics, number)]
+
     with checked_database(settings) as database:
-        return asyncio.run(oversee(settings, database, arguments, make))
+        return asyncio.run(oversee(settings, database, arguments, make, numbered=numbered))
 
 
 @click.group(

@@ -58,7 +58,7 @@ class Reloader:
     async def _once(self) -> int | None:
         """Start a worker and wait for its end; return its exit code if it ended by itself."""
         self._changed.clear()
-        child = self._child = await self._start()
+        child = self._child = await self._start(0)
         if self._stopping.is_set():
             child.terminate(self._grace_seconds)
         code = await self._until_ended_or_changed(child)

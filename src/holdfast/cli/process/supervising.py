@@ -158,7 +158,9 @@ def describe_exit(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-StartWorker: TypeAlias = Callable[[], Awaitable[Child]]
+StartWorker: TypeAlias = Callable[[int], Awaitable[Child]]
+"""Starts one worker process; is given the number of its place, from 0 on."""
+
 TellOfCrash: TypeAlias = Callable[[int], Awaitable[None]]
 
 
@@ -190,15 +192,15 @@ class Supervisor:
 
     async def run(self) -> int:
         """Keep the children running until stopped; return the exit code."""
-        await asyncio.gather(*(self._keep_alive() for _ in range(self._count)))
+        await asyncio.gather(*(self._keep_alive(place) for place in range(self._count)))
         return self._exit_code
 
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, place: int) -> None:
         loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
         while not self._stopping.is_set():
             began = loop.time()
-            child = await self._start()
+            child = await self._start(place)
             self._children.add(child)
             if self._stopping.is_set():
                 child.terminate(self._grace_seconds)
@@ -284,15 +286,17 @@ async def oversee(
     make: Callable[[StartWorker, TellOfCrash], Overseer],
     *,
     reads: bool = False,
+    numbered: Callable[[int], Sequence[str]] = lambda _: (),
 ) -> int:
     """Run the overseer that `make` returns; return the exit code.
 
     `make` gets a function that starts a worker with these arguments, and one to call when a
-    worker has died. If `reads` is set, workers share this process's stdin.
+    worker has died. If `reads` is set, workers share this process's stdin. `numbered` returns the
+    arguments that only the worker of a place has.
     """
 
-    async def start() -> Child:
-        everything = [*settings.arguments(), *arguments]
+    async def start(place: int) -> Child:
+        everything = [*settings.arguments(), *arguments, *numbered(place)]
         return await Child.start(everything, settings.environment(), reads=reads)
 
     async with opened_store(database, settings.schema, connections=1) as store:

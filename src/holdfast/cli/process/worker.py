@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from holdfast.cli import exits
 from holdfast.cli.process.supervising import Starter, StopSignals, find_starter
@@ -22,16 +23,37 @@ from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.threads import STEP_THREADS
 from holdfast.worker.watchdog import Process
 
+if TYPE_CHECKING:
+    from holdfast.telemetry.listener import MetricsListener
+    from holdfast.telemetry.worker import WorkerMetrics
+
 logger = logging.getLogger("holdfast.worker")
 
 
 def serve(
-    app: App, database: Database, schema: str, options: WorkerOptions, origin: str | None = None
+    app: App,
+    database: Database,
+    schema: str,
+    options: WorkerOptions,
+    origin: str | None = None,
+    metrics: str | None = None,
 ) -> int:
-    """Run a worker until it has drained; return the exit code."""
+    """Run a worker until it has drained; return the exit code. `metrics` is an address."""
+    shown = None if metrics is None else _metrics_at(metrics)
     _calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(app, database, schema, options, origin))
+        return runner.run(_serve(app, database, schema, options, origin, shown))
+
+
+def _metrics_at(address: str) -> tuple[WorkerMetrics, MetricsListener]:
+    """Listen for scrapes. Raises ConfigurationError."""
+    from holdfast.telemetry.listener import MetricsListener, parse_address
+    from holdfast.telemetry.worker import WorkerMetrics
+
+    metrics = WorkerMetrics()
+    listener = MetricsListener(*parse_address(address), metrics.families)
+    listener.start()
+    return metrics, listener
 
 
 def leave_threads_behind(code: int) -> None:
@@ -58,7 +80,12 @@ def _calm_collector() -> None:
 
 
 async def _serve(
-    app: App, database: Database, schema: str, options: WorkerOptions, origin: str | None
+    app: App,
+    database: Database,
+    schema: str,
+    options: WorkerOptions,
+    origin: str | None,
+    shown: tuple[WorkerMetrics, MetricsListener] | None,
 ) -> int:
     store = make_store(database, schema)
     worker = Worker(
@@ -69,13 +96,18 @@ async def _serve(
         heartbeat_store=lambda: make_store(database, schema, connections=1),
         origin=origin,
         tracer=worker_tracer(app.name),
+        observers=() if shown is None else (shown[0],),
     )
+    if shown is not None:
+        shown[0].watch(worker)
     stop = asyncio.Event()
     signals = process.signals = _on_signals(worker, stop, options.grace_seconds)
     try:
         async with kept_running(database):
             await worker.start()
             _say_ready(worker, app, database)
+            if shown is not None:
+                logger.info("metrics of worker %s: %s", worker.worker_id, shown[1].url)
             async with _parent_watched(process.supervisor, stop):
                 await stop.wait()
             logger.info(
@@ -91,6 +123,8 @@ async def _serve(
             logger.info("worker %s has stopped", worker.worker_id)
             return signals.exit_code()
     finally:
+        if shown is not None:
+            shown[1].stop()
         await store.close()
         signals.restore()
 

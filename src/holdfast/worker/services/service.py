@@ -17,6 +17,7 @@ from holdfast.errors import DatabaseError
 from holdfast.store.port import Store
 from holdfast.types import Notice
 from holdfast.worker.clock import Clock
+from holdfast.worker.observing import Observing
 
 logger = logging.getLogger("holdfast.maintenance")
 
@@ -33,6 +34,7 @@ class ServiceContext(NamedTuple):
     clock: Clock
     notify: Callable[[list[Notice]], None]
     interval_seconds: float
+    observing: Observing = Observing()
 
 
 class Service(ABC):

@@ -29,7 +29,7 @@ class Sweeper(Service):
     ) -> None:
         """With an `archive`, runs are written there before they are deleted."""
         super().__init__(context, interval_seconds=interval_seconds)
-        self._archive = archive
+        self._archive, self._observing = archive, context.observing
         self._warned = False
 
     async def run_once(self) -> None:
@@ -53,6 +53,7 @@ class Sweeper(Service):
             batches, began = 0, _local_time()
             async for swept in sweep_batches(self._store, self._archive):
                 batches, deleted, has_more = batches + 1, deleted + swept.deleted, swept.has_more
+                self._observing.swept(swept.deleted)
                 if batches == _BATCHES:
                     break
                 await asyncio.sleep(_REST * (_local_time() - began) if has_more else 0)

@@ -1,0 +1,133 @@
+"""What a worker tells of what it does, to those that count it.
+
+The worker knows no metric. It calls an `Observing`, which passes on to each `Observer`. Attempts
+are many, so they are told only to observers that want them; all else is at most once a turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from holdfast.definitions.recorded import AttemptContext
+from holdfast.types import Claims, Committed, ThreadUse, TurnCommit
+
+
+class WorkerLoad(NamedTuple):
+    """How full a worker is: tasks that it holds, runs that it keeps in memory, its threads."""
+
+    held: int
+    cached: int
+    threads: ThreadUse | None
+
+
+class Attempt(Protocol):
+    """One attempt of a step, an activity or a consumer."""
+
+    @property
+    def name(self) -> str:
+        """The name of the step, the activity or the consumer."""
+        ...
+
+    @property
+    def context(self) -> AttemptContext:
+        """The attempt as its own code sees it."""
+        ...
+
+    @property
+    def started_at(self) -> int:
+        """When it was started, in engine time."""
+        ...
+
+
+AttemptEnded: TypeAlias = Callable[[Attempt, int], None]
+"""Is called with an attempt that has ended, and how many microseconds it took."""
+
+
+class Observer(Protocol):
+    """Is told what a worker does, on its event loop. It must return at once, and never raise.
+
+    Lengths of time are microseconds, unless their names say otherwise.
+    """
+
+    @property
+    def attempt_ended(self) -> AttemptEnded | None:
+        """What is called at the end of each attempt that is not dropped; None for nothing."""
+        ...
+
+    def attempt_repeated(self, attempt: Attempt) -> None:
+        """Take note of an attempt that is not the first, as it starts."""
+        ...
+
+    def claimed(self, claims: Claims) -> None:
+        """Take note of the answer to a claim."""
+        ...
+
+    def committed(
+        self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float
+    ) -> None:
+        """Take note of the answer to a commit."""
+        ...
+
+    def replayed(self, workflow: str) -> None:
+        """Take note of a run whose log is read and replayed."""
+        ...
+
+    def run_ended(self, workflow: str, status: str, took: int) -> None:
+        """Take note of a run whose end is durable; `took` is the time from its first claim."""
+        ...
+
+    def swept(self, deleted: int) -> None:
+        """Take note of ended runs that were deleted."""
+        ...
+
+
+class Observing:
+    """Tells each observer. Without any it does nothing."""
+
+    def __init__(self, now: Callable[[], int] = lambda: 0, *observers: Observer) -> None:
+        """`now` returns engine time."""
+        self._now, self._observers = now, observers
+        wanted = (each.attempt_ended for each in observers)
+        self._wanted = tuple(each for each in wanted if each is not None)
+        self.attempt_ended: Callable[[Attempt], None] | None = (
+            self._attempt_ended if self._wanted else None
+        )
+
+    def _attempt_ended(self, attempt: Attempt) -> None:
+        took = self._now() - attempt.started_at
+        for tell in self._wanted:
+            tell(attempt, took)
+
+    def attempt_repeated(self, attempt: Attempt) -> None:
+        """Tell of an attempt that is not the first."""
+        for each in self._observers:
+            each.attempt_repeated(attempt)
+
+    def claimed(self, claims: Claims) -> None:
+        """Tell of a claim."""
+        for each in self._observers:
+            each.claimed(claims)
+
+    def committed(
+        self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float
+    ) -> None:
+        """Tell of a commit."""
+        for each in self._observers:
+            each.committed(parts, committed, took_seconds)
+
+    def replayed(self, workflow: str) -> None:
+        """Tell of a replay."""
+        for each in self._observers:
+            each.replayed(workflow)
+
+    def run_ended(self, workflow: str, status: str, started_at: int) -> None:
+        """Tell of the durable end of a run that was first claimed at `started_at`."""
+        took = max(self._now() - started_at, 0)
+        for each in self._observers:
+            each.run_ended(workflow, status, took)
+
+    def swept(self, deleted: int) -> None:
+        """Tell of runs that were deleted."""
+        for each in self._observers:
+            each.swept(deleted)
