@@ -18,6 +18,7 @@ ANSWERS = {
     "/ok": b"HTTP/1.1 204 No Content\r\n\r\n",
     "/interim": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
     "/fails": b"HTTP/1.1 500 No\r\ncontent-length: 9\r\n\r\nnot today",
+    "/binary": b"HTTP/1.1 500 No\r\ncontent-length: 4\r\n\r\na\0b\xff",
     "/redirects": b"HTTP/1.1 302 Found\r\nlocation: /ok\r\ncontent-length: 0\r\n\r\n",
     "/garbage": b"SSH-2.0-OpenSSH\r\n\r\n",
     "/closes": b"",

@@ -16,12 +16,15 @@ import secrets
 import time
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 from holdfast.errors import ConfigurationError, InvalidInput
 
 PREFIX: Final = "whsec_"  # of a secret that is base64
 _TOLERANCE_SECONDS: Final = 300.0
 _MOST_URL: Final = 2_048
+_MOST_PORT: Final = 65_535
+_IN_HEADERS: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 _url = re.compile(
     r"https?://(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+)(:[0-9]{1,5})?([/?][!-\"$-~]*)?", re.ASCII
 )
@@ -34,7 +37,8 @@ def new_secret() -> str:
 
 def check_url(url: str) -> str:
     """Return a URL to which events can be sent. Raises ConfigurationError."""
-    if isinstance(url, str) and len(url) <= _MOST_URL and _url.fullmatch(url):  # pyright: ignore[reportUnnecessaryIsInstance]
+    fits = _url.fullmatch(url) if isinstance(url, str) and len(url) <= _MOST_URL else None  # pyright: ignore[reportUnnecessaryIsInstance]
+    if fits is not None and int((fits[2] or ":80")[1:]) <= _MOST_PORT:
         return url
     raise ConfigurationError(
         f"{str(url)[:200]!r} is not a URL for events: it is http or https, a host, and if wanted a "
@@ -48,6 +52,15 @@ def check_secret(secret: str | None) -> str:
     if secret is None or not 16 <= length <= 1024:
         raise ConfigurationError(f"a secret takes 16 to 1,024 bytes, not {length}")
     return secret
+
+
+def webhook_id_of(event_id: str, subscription_id: int) -> str:
+    """Return the id of a delivery. What a header cannot hold of an event's id is percent-encoded.
+
+    >>> webhook_id_of("order 7/paid", 3)
+    'order%207/paid/3'
+    """
+    return f"{quote(event_id, safe=_IN_HEADERS)}/{subscription_id}"
 
 
 def sign(secret: str, webhook_id: str, timestamp: int, body: bytes) -> str:

@@ -141,6 +141,56 @@ async def test_groups_of_a_fifo_queue_are_consumed_in_their_order() -> None:
         assert [number for of, number in seen if of == group] == [0, 1, 2, 3, 4]
 
 
+async def test_group_waits_for_a_message_of_a_batch_that_does_not_fit() -> None:
+    """What is older of the batch is consumed; what is newer comes after it, and is not counted."""
+    app, calls = App("shop"), list[tuple[list[int], int]]()
+
+    @app.consumer("moves", batch=10, retry=SOON)
+    async def move(numbers: list[int]) -> None:
+        calls.append((numbers, current_message().attempt))
+
+    async with Environment(app) as env:
+        await env.client.queues.create("moves", fifo=True, max_receives=2)
+        moves = [Outgoing(each, group="a") for each in (1, "two", 3, 4)]
+        await env.client.queues.send_many("moves", moves)
+        await eventually(lambda: calls == [([1], 1)])
+        await env.advance("9s")
+        assert calls == [([1], 1)]
+        await env.advance("1s")
+        await eventually(lambda: calls == [([1], 1), ([3, 4], 1)])
+        [dead] = await env.client.queues.receive("moves.dead", 10)
+        assert dead.payload == "two"
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_queue_that_comes_back_as_another_kind_keeps_the_limits_of_its_consumer(
+    fifo: bool,
+) -> None:
+    app, seen, running, most = App("shop"), list[int](), 0, 0
+
+    @app.consumer("moves", batch=3, concurrency=2)
+    async def move(numbers: list[int]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        assert len(numbers) <= 3
+        seen.extend(numbers)
+        running -= 1
+
+    async with Environment(app) as env:
+        for number, is_fifo in enumerate((fifo, not fifo)):
+            await env.client.queues.delete("moves")
+            await env.client.queues.create("moves", fifo=is_fifo)
+            first = 10 * number
+            groups = [f"g{n}" if is_fifo else None for n in range(10)]
+            moves = [Outgoing(first + n, group=group) for n, group in enumerate(groups)]
+            await env.client.queues.send_many("moves", moves)
+            await eventually(lambda: len(seen) >= first + 10)  # noqa: B023
+    assert sorted(seen) == list(range(20))
+    assert most <= 2
+
+
 async def test_no_more_calls_than_the_concurrency_run_at_once_also_in_threads() -> None:
     app, lock, running, most = App("shop"), threading.Lock(), 0, 0
     ended: list[int] = []

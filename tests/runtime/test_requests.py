@@ -40,6 +40,7 @@ async def send(server: Target, path: str, seconds: float = 30.0) -> Answer:
         ("/ok", 204, None),
         ("/interim", 200, None),
         ("/fails", 500, "the answer is 500: not today"),
+        ("/binary", 500, "the answer is 500: ab\N{REPLACEMENT CHARACTER}"),
         ("/redirects", 302, "the answer is a redirect (302), which is not followed"),
         ("/garbage", None, "the answer is not HTTP/1.1"),
         ("/closes", None, "the connection was closed without an answer"),
@@ -179,6 +180,29 @@ async def test_deliveries_are_signed_and_the_receiver_can_tell(server: Target) -
                 verify(**{**given, **bad})
         [refused] = await client.topics.deliveries()
         assert "an inner address" in (refused.error or "")
+
+
+async def test_an_event_id_of_any_characters_is_one_header(server: Target) -> None:
+    """B14. It adds no header, and the signature is that of the id that arrives."""
+    ids = [" \r\nx-other: 1", "ü", "50%", "a b"]
+    store = MemoryStore()
+    async with Client(store=store) as client:
+        one = await client.topics.subscribe(
+            "a", url=server.url("/ok"), secret=SECRET, allow_inner=True
+        )
+        for event_id in ids:
+            await client.topics.publish("a", event_id=event_id)
+        context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)
+        await Deliverer(context).run_once()
+        requests = [await server.next() for _ in ids]
+        now = store.time() / 1e6
+        for request in requests:
+            assert "x-other" not in request["headers"]
+        assert {
+            verify(SECRET, request["headers"], request["body"].encode(), now=now)
+            for request in requests
+        } == {f"%20%0D%0Ax-other:%201/{one}", f"%C3%BC/{one}", f"50%25/{one}", f"a%20b/{one}"}
+        assert await client.topics.deliveries() == []
 
 
 async def test_a_target_that_hangs_does_not_hold_up_the_others(

@@ -1,4 +1,4 @@
-"""What the heartbeat does for messages in flight, on PostgreSQL."""
+"""Consumers on PostgreSQL: what the heartbeat keeps, and what failures leave in the database."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import asyncpg
@@ -14,6 +15,7 @@ from tests.runtime.desk import eventually
 
 from holdfast import App, current_message
 from holdfast.client import Client
+from holdfast.errors import PayloadError
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Receipt
 from holdfast.worker import Worker, WorkerOptions
@@ -23,10 +25,10 @@ IN_FLIGHT = "select queue_id, delivery_id, visible_at from holdfast.deliveries"
 
 
 @asynccontextmanager
-async def working(app: App, url: str) -> AsyncIterator[Worker]:
+async def working(app: App, url: str, options: WorkerOptions = OPTIONS) -> AsyncIterator[Worker]:
     """Run a worker with a heartbeat."""
     store = PostgresStore(url)
-    worker = Worker(app, store, OPTIONS, heartbeat_store=partial(PostgresStore, url))
+    worker = Worker(app, store, options, heartbeat_store=partial(PostgresStore, url))
     await worker.start()
     try:
         yield worker
@@ -98,3 +100,107 @@ async def test_call_whose_messages_are_lost_is_cancelled(
         await client.queues.nack(Receipt(held["queue_id"], held["delivery_id"]))
         await eventually(lambda: cancelled == [1])
         await eventually(lambda: attempts == [1, 2])
+
+
+class Mute(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@dataclass
+class Order:
+    """A message whose code refuses some values with an error of its own."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number == 13:
+            raise KeyError("13")
+
+
+async def test_failure_that_cannot_be_stored_as_it_is_does_not_stop_the_consumer(
+    database_url: str,
+) -> None:
+    """B13. Such messages become dead letters, those that come after them are consumed."""
+    errors = {1: ValueError("a NUL \0"), 2: ValueError("a surrogate \ud800"), 3: Mute()}
+    app, seen = App("shop"), list[int]()
+
+    @app.consumer("orders")
+    async def book(order: Order) -> None:
+        if order.number in errors:
+            raise errors[order.number]
+        seen.append(order.number)
+
+    async with Client(database_url) as client, working(app, database_url):
+        await client.queues.create("orders", max_receives=1)
+        await client.queues.create("others")
+        for number in (1, 2, 3, 13):
+            await client.queues.send("orders", {"number": number})
+
+        async def are_dead() -> bool:
+            return len(await client.queues.messages("orders.dead")) == 4
+
+        await eventually(are_dead)
+        await client.queues.send("orders", Order(4))
+        await eventually(lambda: seen == [4])
+        assert {each.error for each in await client.queues.messages("orders.dead")} == {
+            "ValueError: a NUL ",
+            "ValueError: a surrogate \\ud800",
+            "Mute: (no message: str() raised RuntimeError)",
+            "KeyError: '13'",
+        }
+        await client.queues.send("others", 1)
+        [message] = await client.queues.receive("others", visibility="1h")
+        assert await client.queues.nack(message, error="a NUL \0 and a surrogate \ud800") == [True]
+        [message] = await client.queues.receive("others")
+        assert message.error == "a NUL  and a surrogate \\ud800"
+
+
+async def test_message_stays_in_flight_for_three_heartbeats_however_short_its_visibility(
+    database_url: str, connection: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    """B13. Otherwise others would have it before the heartbeat can keep it."""
+    app, begun, go_on = App("shop"), asyncio.Event(), asyncio.Event()
+
+    @app.consumer("orders", visibility="10ms")
+    async def book(number: int) -> None:
+        begun.set()
+        await go_on.wait()
+
+    async with Client(database_url) as client:
+        await client.queues.create("orders", fifo=True)
+        await client.queues.send("orders", 1, group="a")
+        async with working(app, database_url, WorkerOptions(heartbeat_seconds=2.0)):
+            async with asyncio.timeout(60):
+                await begun.wait()
+            [held] = await connection.fetch(
+                "select visible_at - received_at from holdfast.deliveries"
+            )
+            go_on.set()
+    assert held[0].total_seconds() >= 6
+
+
+async def test_worker_stops_whatever_the_ends_of_its_messages_meet(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B13. An error of the last calls of a consumer leaves the rest of the farewell whole."""
+    app, begun = App("shop"), asyncio.Event()
+
+    @app.consumer("orders")
+    async def book(number: int) -> None:
+        begun.set()
+        await asyncio.sleep(3600)
+
+    async def refuse(*_: object) -> object:
+        raise PayloadError("no")
+
+    async with Client(database_url) as client:
+        await client.queues.create("orders")
+        await client.queues.send("orders", 1)
+        async with working(app, database_url):
+            async with asyncio.timeout(60):
+                await begun.wait()
+            monkeypatch.setattr(PostgresStore, "return_messages", refuse)
+        assert await client.workers.list() == []

@@ -21,7 +21,7 @@ from holdfast.client.messages import (
 from holdfast.client.sending import send_messages
 from holdfast.client.session import Session, persist
 from holdfast.client.transactions import ack_within
-from holdfast.codec import encode
+from holdfast.codec import encode, storable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import UnknownQueue
 from holdfast.names import check_queue_name
@@ -272,7 +272,8 @@ class Queues:
         await client.queues.nack(message, delay="10s", error="the warehouse does not answer")
         ```
         """
-        returns = [MessageReturn(each, seconds(delay), error) for each in receipts_of(messages)]
+        why = None if error is None else storable(error)
+        returns = [MessageReturn(each, seconds(delay), why) for each in receipts_of(messages)]
         returned, notices = await persist(partial(self._session.store.return_messages, returns))
         self._session.tell(notices)
         return returned

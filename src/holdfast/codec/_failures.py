@@ -38,6 +38,16 @@ def describe(exc: BaseException) -> ErrorInfo:
     return _describe(exc, MAX_CAUSES)
 
 
+def summarize(exc: BaseException, limit: int = 1000) -> str:
+    """Return class and message of an exception in one text that can be stored."""
+    return storable(f"{type(exc).__name__}: {_message(exc)}")[:limit]
+
+
+def storable(text: str) -> str:
+    """Drop NUL characters and escape lone surrogates: neither can be stored as text."""
+    return text.replace("\0", "").encode(errors="backslashreplace").decode()
+
+
 def encode_error(info: ErrorInfo) -> str:
     """Encode a described exception as JSON text."""
     return _encode(info).decode()
@@ -96,7 +106,7 @@ def _message(exc: BaseException) -> str:
         text = str(exc)
     except Exception as error:
         text = f"(no message: str() raised {type(error).__name__})"
-    return _storable(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …")
+    return storable(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …")
 
 
 def _traceback(exc: BaseException) -> str:
@@ -113,15 +123,10 @@ def _traceback(exc: BaseException) -> str:
         return f"(no traceback: formatting raised {type(error).__name__})"
     if len(text) > MAX_TEXT:
         text = f"{text[: MAX_TEXT // 4]}\n  …\n{text[-MAX_TEXT * 3 // 4 :]}"
-    return _storable(text)
+    return storable(text)
 
 
 def _members(found: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
     yield found
     for member in found.exceptions or ():
         yield from _members(member)
-
-
-def _storable(text: str) -> str:
-    """Drop NUL characters and escape lone surrogates: neither can be stored as text."""
-    return text.replace("\0", "").encode(errors="backslashreplace").decode()

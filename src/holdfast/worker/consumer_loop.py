@@ -11,21 +11,22 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
-from holdfast.codec import check_open
+from holdfast.codec import check_open, summarize
 from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.middleware import Layer
-from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
+from holdfast.errors import DatabaseError, UnknownQueue
 from holdfast.store.port import Store, messages_topic
 from holdfast.store.receiver import Receiver
 from holdfast.types import MessageReturn, Notice, Receipt, Receive, WorkerInfo
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
-from holdfast.worker.message_calls import HeldDelivery, MessageCall
+from holdfast.worker.message_calls import HeldDelivery, MessageCall, pause_seconds
 
 logger = logging.getLogger("holdfast.consumers")
 
@@ -46,9 +47,8 @@ class ConsumerLoop:
         launcher: Launcher,
         layers: list[Layer],
         notify: Callable[[list[Notice]], None],
-        lease_seconds: float | None,
+        least_visibility: float,
     ) -> None:
-        """`lease_seconds` is the visibility of a worker without a heartbeat, None with one."""
         self.consumer = consumer
         self._store, self._worker_id, self._clock = store, info.worker_id, clock
         self._launcher, self._layers, self._notify = launcher, layers, notify
@@ -63,7 +63,7 @@ class ConsumerLoop:
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
         self._looking = self._draining = False
         self._is_fifo: bool | None = None  # None while the queue is not known
-        self._lease_seconds, self.visibility = lease_seconds, 0.0
+        self._least_visibility, self.visibility = least_visibility, 0.0
         self._warned_at = -math.inf
 
     async def start(self) -> None:
@@ -136,9 +136,15 @@ class ConsumerLoop:
             raise
         self._notify(list(answer.notices))
         self._check(acks, answer.acked)
-        for delivery in answer.deliveries:
-            self._accept(HeldDelivery.of(delivery))
-        if answer.deliveries:
+        deliveries = [HeldDelivery.of(each) for each in answer.deliveries]
+        if any((each.group is not None) is not self._is_fifo for each in deliveries):
+            self._is_fifo = None  # it was deleted, and is of another kind now
+            for delivery in deliveries:
+                self._return_uncounted(delivery, delivery.messages)
+            return 0.0
+        for delivery in deliveries:
+            self._accept(delivery)
+        if deliveries:
             is_full = len(self._running) >= self.consumer.concurrency
             return self._siblings_pause(math.inf) if is_full else 0.0
         pause = _POLL_SECONDS * random.uniform(0.8, 1.2)
@@ -163,7 +169,7 @@ class ConsumerLoop:
         for found in await self._store.list_queues(name):
             settings = found.settings
             asked = self.consumer.visibility_seconds or settings.visibility_seconds
-            self.visibility = asked if self._lease_seconds is None else self._lease_seconds
+            self.visibility = max(asked, self._least_visibility)
             self._is_fifo = settings.fifo
             return
         raise UnknownQueue(name)
@@ -195,13 +201,16 @@ class ConsumerLoop:
     def _call(self, delivery: HeldDelivery, places: Sequence[int]) -> None:
         readable: list[int] = []
         payloads: list[object] = []
-        for place in places:
+        for at, place in enumerate(places, 1):
             try:
                 check_open((delivery.messages[place].payload,))
                 payloads.append(self.consumer.decode(delivery.messages[place].payload))
                 readable.append(place)
-            except HoldfastError as error:  # it would spoil the call for the others
+            except Exception as error:  # also of the type's own code; it would spoil the others
                 self._give_back(delivery, place, error)
+                if delivery.group is not None:  # what comes after it waits for it
+                    self._return_uncounted(delivery, places[at:])
+                    break
         if not readable:
             self._release(delivery)
             return
@@ -228,15 +237,7 @@ class ConsumerLoop:
 
     def _give_back(self, delivery: HeldDelivery, place: int, error: BaseException) -> None:
         message = delivery.messages[place]
-        retry = self.consumer.retry
-        text = f"{type(error).__name__}: {error}"[:1000]
-        try:
-            pause = retry.asked_seconds(error)
-        except Exception:
-            logger.exception("delay of %s failed; the usual pause", self.consumer)
-            pause = None
-        if pause is None:
-            pause = retry.delay_seconds(message.attempts, random.random)
+        pause, text = pause_seconds(self.consumer, error, message.attempts), summarize(error)
         logger.warning(
             "%s: message %d failed (attempt %d), and is given back for %.1f s: %s",
             self.consumer,
@@ -249,6 +250,14 @@ class ConsumerLoop:
         delivery.open.discard(place)
         delivery.is_whole = False
         self._woken.set()
+
+    def _return_uncounted(self, delivery: HeldDelivery, places: Iterable[int]) -> None:
+        """Give messages back at once; this receive of them does not count."""
+        given = list(places)
+        receipts = map(delivery.receipt, given)
+        self._returns += [MessageReturn(receipt, counted=False) for receipt in receipts]
+        delivery.open.difference_update(given)
+        delivery.is_whole = False
 
     def _release(self, delivery: HeldDelivery) -> None:
         """If all its messages have ended, let the delivery go; acknowledge it as a whole."""
@@ -350,36 +359,37 @@ class ConsumerLoop:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         end = asyncio.get_running_loop().time() + grace_seconds
-        try:
-            while self._running and not grace.is_set():
-                self._woken.clear()
-                left = end - asyncio.get_running_loop().time()
-                if left <= 0:
-                    break
-                await _first_of(self._woken, grace, left)
-                await self._flush(at_once=True)
-            self._give_up()
-            await self._flush(at_once=True)
-            if self._stop_listening is not None:
+        while self._running and not grace.is_set():
+            self._woken.clear()
+            left = end - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            await _first_of(self._woken, grace, left)
+            await self._record()
+        self._give_up()
+        await self._record()
+        if self._stop_listening is not None:
+            with suppress(DatabaseError):
                 await self._stop_listening()
-        except DatabaseError as error:
+        await self._receiver.close()
+
+    async def _record(self) -> None:
+        """Record all ends of a worker that stops, or log why it cannot be done now."""
+        try:
+            await self._flush(at_once=True)
+        except Exception as error:
             logger.warning(
                 "%s could not record the ends of messages; they are due again when their "
                 "visibility ends: %s",
                 self.consumer,
                 error,
             )
-        await self._receiver.close()
 
     def _give_up(self) -> None:
         """Stop what still runs; its messages are given back, and this receive does not count."""
         for delivery in list(self._held.values()):
             self._stop_calls(delivery)
-            self._returns += [
-                MessageReturn(delivery.receipt(place), counted=False) for place in delivery.open
-            ]
-            delivery.open.clear()
-            delivery.is_whole = False
+            self._return_uncounted(delivery, delivery.open)
 
 
 async def _first_of(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:

@@ -31,9 +31,10 @@ class Consumers:
         *,
         has_heartbeat: bool,
     ) -> None:
-        lease_seconds = None if has_heartbeat else options.lease_seconds
+        # Three heartbeats, as for leases: what is in flight here must not come to others as well.
+        least = 3 * options.heartbeat_seconds if has_heartbeat else options.lease_seconds
         self._loops = [
-            ConsumerLoop(each, store, info, clock, launcher, layers, notify, lease_seconds)
+            ConsumerLoop(each, store, info, clock, launcher, layers, notify, least)
             for each in consumers
         ]
         self._grace_over = asyncio.Event()

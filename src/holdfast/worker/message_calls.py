@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from holdfast.definitions.consumers import Consumer, MessageContext
+from holdfast.durations import LONGEST_SECONDS
 from holdfast.types import MessageDelivery, Receipt, StoredMessage
 from holdfast.worker.attempts import Execution
+
+logger = logging.getLogger("holdfast.consumers")
 
 
 class MessageCall(Execution[MessageContext]):
@@ -59,6 +64,18 @@ class MessageCall(Execution[MessageContext]):
         for place, error in zip(self.places, self.failures, strict=True):
             if error is not None:
                 yield place, error
+
+
+def pause_seconds(consumer: Consumer, error: BaseException, attempt: int) -> float:
+    """Return how long a message waits after a failed attempt: what the error asks for, or usual."""
+    pause = None
+    try:
+        pause = consumer.retry.asked_seconds(error)
+    except Exception:
+        logger.exception("delay of %s failed; the usual pause", consumer)
+    if pause is None:
+        pause = consumer.retry.delay_seconds(attempt, random.random)
+    return min(pause, LONGEST_SECONDS)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from holdfast.codec import storable
+
 SECONDS: Final = 10.0  # for all of a request
 MOST_ANSWER: Final = 65_536  # bytes of an answer that are read
 _EXCERPT: Final = 200  # characters of an answer that an error shows
@@ -39,7 +41,14 @@ async def post(
     allow_inner: bool = False,
     seconds: float = SECONDS,
 ) -> Answer:
-    """Send a request; a status of 200 to 299 is success."""
+    """Send a request; a status of 200 to 299 is success. The error is a text that can be stored."""
+    answer = await _answer(url, headers, body, allow_inner, seconds)
+    return Answer(answer.status, None if answer.error is None else storable(answer.error))
+
+
+async def _answer(
+    url: str, headers: Mapping[str, str], body: bytes, allow_inner: bool, seconds: float
+) -> Answer:
     try:
         async with asyncio.timeout(seconds):
             status, text = await _post(url, headers, body, allow_inner)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from holdfast.types import ClaimedDelivery, EndedDelivery
-from holdfast.webhooks import sign
+from holdfast.webhooks import sign, webhook_id_of
 from holdfast.worker.requests import SECONDS, post
 from holdfast.worker.services.service import Service, ServiceContext
 
@@ -81,7 +81,7 @@ class Deliverer(Service):
 
     async def _deliver(self, delivery: ClaimedDelivery) -> None:
         now = self._clock.now() // 1_000_000
-        webhook_id = f"{delivery.event_id}/{delivery.subscription_id}"
+        webhook_id = webhook_id_of(delivery.event_id, delivery.subscription_id)
         body = delivery.body()
         headers = {
             "content-type": "application/json",
