@@ -25,6 +25,39 @@ def test_the_policies_of_overlap_are_those_that_there_are() -> None:
     assert get_args(Overlap) == OVERLAPS
 
 
+def test_schedules_send_to_topics_and_queues(cli: CommandLine) -> None:
+    """T6. Each tick publishes or sends; nothing runs that could overlap."""
+    create = ("schedules", "create")
+    unknown = cli(*create, "sample/poll", "--message-queue", "polls", "--every", "15m", code=4)
+    assert "no message queue 'polls'" in unknown.stderr
+    cli("queue", "create", "polls", "--fifo")
+    polls = ("--message-queue", "polls", "--group", "eu")
+    cli(*create, "sample/poll", '{"n": 2}', *polls, "--every", "15m")
+    made = cli(*create, "sample/clock", '{"n": 1}', "--topic", "clock.hour", "--cron", "@hourly")
+    assert 'publishes to topic clock.hour: {"n":1}' in made.stdout
+    listed = cli("schedules", "list").stdout
+    assert "topic clock.hour" in listed
+    assert "message queue polls" in listed
+    assert "published, and reached 0 targets" in cli("schedules", "trigger", "clock").stderr
+    message_id = cli("schedules", "trigger", "poll").stdout.strip()
+    shown = cli("schedules", "show", "poll").stdout
+    assert 'sends to message queue polls: {"n":2}' in shown
+    assert "group eu" in shown
+    assert f"sent message {message_id} (trigger)" in shown
+    cli("schedules", "update", "poll", "--input", "7", "--group", "us")
+    target = cli.json("schedules", "show", "poll")["target"]
+    assert (target["kind"], target["input"], target["group"]) == ("queue", 7, "us")
+    skip = ("--topic", "a", "--cron", "@daily", "--overlap", "skip")
+    refused = cli(*create, "sample/other", *skip, code=2)
+    assert "starts no run that could overlap" in refused.stderr
+    both = cli(*create, "sample/other", "double", "21", "--topic", "a", "--every", "1m", code=2)
+    assert "there is no WORKFLOW" in both.stderr
+    neither = cli(*create, "sample/other", "--every", "1m", code=2)
+    assert "give a WORKFLOW, --topic or --message-queue" in neither.stderr
+    alone = cli(*create, "other", "--topic", "a", "--every", "1m", code=2)
+    assert "write APP/other" in alone.stderr
+
+
 def test_a_schedule_is_created_listed_and_shown(cli: CommandLine) -> None:
     assert "no schedules in" in cli("schedules", "list").stderr
     make(cli, "--overlap", "buffer_one", "--jitter", "30s", "--tag", "a", "--note", "for finance")
@@ -40,7 +73,7 @@ def test_a_schedule_is_created_listed_and_shown(cli: CommandLine) -> None:
         "2099-01-01",
     )
     listed = cli("schedules", "list").stdout.splitlines()
-    assert listed[0].split() == ["schedule", "fires", "starts", "last", "next"]
+    assert listed[0].split() == ["schedule", "fires", "target", "last", "next"]
     assert listed[1].startswith("sample/nightly  0 3 * * * Europe/Berlin  sample/double")
     assert listed[2].startswith("sample/often    every 15 m")
     shown = cli("schedules", "show", "nightly").stdout

@@ -21,7 +21,7 @@ from holdfast.client.forking import ForkOptions
 from holdfast.client.starting import StartOptions
 from holdfast.definitions.flow_runs import RunStepOptions
 from holdfast.definitions.flow_steps import FlowStepOptions
-from holdfast.definitions.schedules import AppScheduleOptions
+from holdfast.definitions.schedules import AppScheduleOptions, MessageScheduleOptions
 from holdfast.definitions.start_rules import RuleOptions
 from holdfast.events import TYPES
 from holdfast.runtime.code.children import ChildOptions
@@ -133,7 +133,11 @@ def test_each_error_has_its_row() -> None:
         ("`@app.activity", options_of(App.activity, "fn")),
         ("`app.flow(", options_of(App.flow, "name")),
         ("`app.queue(", options_of(App.queue, "name")),
-        ("`@app.schedule(", {*AppScheduleOptions.__annotations__, "name", "input"}),
+        (
+            "`@app.schedule(",
+            {*AppScheduleOptions.__annotations__, *MessageScheduleOptions.__annotations__}
+            | {"name", "input", "topic", "message_queue"},
+        ),
         ("`@flow.step", {*FlowStepOptions.__annotations__}),
         ("`flow.run_step(", {*RunStepOptions.__annotations__, "of", "over"}),
         ("`ctx.activity(", options_of(Context.activity, "name", "args")),

@@ -7,9 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import App, Context, current_flow_step, current_step
+from holdfast import App, Context, current_flow_step, current_message, current_step
+from holdfast.moments import to_micros
 from holdfast.testing import Environment
-from holdfast.types import NewSchedule, Overlap, RunFilter, RunTarget, TickPolicy, When
+from holdfast.types import NewSchedule, Overlap, RunFilter, RunTarget, TickPolicy, When, tick_text
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -103,6 +104,32 @@ async def test_schedules_of_the_code_fire() -> None:
     async with Environment(app) as env:
         await env.advance("5m")
     assert seen == {START + 2 * MINUTE, START + 4 * MINUTE}
+
+
+async def test_schedules_of_the_code_publish_and_send() -> None:
+    """T6. What is subscribed starts, and consumers get the messages: once a tick, at once."""
+    app = App("shop")
+    events: set[str] = set()
+    messages: list[tuple[object, str]] = []
+
+    @app.workflow
+    async def react(ctx: Context, kind: str) -> None:
+        events.add(f"{kind} {ctx.headers['holdfast-event']}")
+
+    @app.consumer("polls")
+    async def poll(kind: str) -> None:
+        messages.append((kind, current_message().headers["holdfast-scheduled-at"]))
+
+    app.subscribe("clock.*", react)
+    app.schedule("*/2 * * * *", topic="clock.two", input="full")
+    app.schedule("*/2 * * * *", message_queue="polls", input="short")
+    async with Environment(app) as env:
+        await env.client.queues.create("polls")
+        await env.advance("5m")
+        ticks = [tick_text(to_micros(START + minutes * MINUTE)) for minutes in (2, 4)]
+        assert events == {f"full shop/clock.two@{tick}" for tick in ticks}
+        assert messages == [("short", tick) for tick in ticks]
+        assert {each.outcome for each in await env.client.schedules.ticks("polls")} == {"sent"}
 
 
 async def test_a_buffered_tick_starts_when_the_run_has_ended() -> None:

@@ -229,6 +229,29 @@ async def test_schedules_are_kept(api: Api) -> None:
         await api.ask(method, f"{path}{rest}", status=404)
 
 
+async def test_schedules_send_to_topics_and_queues(api: Api) -> None:
+    """T6. Each tick publishes or sends."""
+    new = {"name": "clock", "topic": "clock.hour", "cron": "@hourly", "input": {"n": 1}}
+    made = await api.ask("POST", "/v1/schedules", new, status=201)
+    assert (made["name"], made["policy"]["overlap"]) == ("shop/clock", "allow")
+    target = made["target"]
+    assert (target["kind"], target["name"], target["input"]) == ("topic", "clock.hour", {"n": 1})
+    tick = await api.ask("POST", "/v1/schedules/clock/trigger")
+    assert (tick["outcome"], tick["reached"], tick["message_id"]) == ("sent", 0, None)
+    polls = {"name": "poll", "message_queue": "polls", "every": "15m", "priority": 1}
+    await api.ask("POST", "/v1/schedules", polls, status=404)
+    await api.ask("POST", "/v1/message-queues", {"name": "polls", "priorities": True}, status=201)
+    made = await api.ask("POST", "/v1/schedules", {**polls, "headers": {"a": "b"}}, status=201)
+    assert (made["target"]["priority"], made["target"]["headers"]) == (1, {"a": "b"})
+    tick = await api.ask("POST", "/v1/schedules/poll/trigger")
+    [message] = (await api.ask("POST", "/v1/message-queues/polls/receive"))["messages"]
+    assert tick["message_id"] == message["message_id"]
+    for wrong in ({"overlap": "skip"}, {"jitter": "1m"}, {"workflow": "checkout"}, {"queue": "x"}):
+        refused = await api.ask("POST", "/v1/schedules", {**new, "name": "b", **wrong}, status=422)
+        assert "b: " in refused["detail"]
+    await api.ask("POST", "/v1/schedules/clock/trigger", {"overlap": "skip"}, status=422)
+
+
 async def test_limits_are_set_and_removed(api: Api) -> None:
     limit = {"scope": "queue", "name": "mail", "kind": "rate", "most": 10, "per": "1m"}
     assert await api.ask("PUT", "/v1/limits", limit) == {"changed": True}

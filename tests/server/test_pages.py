@@ -309,6 +309,19 @@ async def test_a_schedule_is_fired_paused_and_backfilled(
     await page(browser, "/schedule?name=desk/nobody", 404)
 
 
+async def test_schedules_that_send_show_where_to(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    client = server.site.client
+    await client.schedules.create("clock", topic="clock.hour", cron="@hourly")
+    assert "topic clock.hour" in await page(browser, "/schedules")
+    await send(browser, "/schedules/do/trigger", name="desk/clock", at="2026-01-01T00:00")
+    html = await page(browser, "/schedule?name=desk/clock")
+    assert "publishes to topic clock.hour" in html
+    assert "reached 0 targets" in html
+    assert "Overlap" not in html
+
+
 async def test_many_runs_are_counted_then_changed(
     server: Server, browser: httpx.AsyncClient
 ) -> None:

@@ -234,6 +234,18 @@ REFUSED = [
     ("create_schedule('shop/s', 'shop/order', '* * * * *', p_input => BAD)", WRONG),
     ("create_schedule('shop/s', 'shop/order', '* * * * *', p_kind => 'cat')", WRONG),
     ("create_schedule('shop/s', 'shop/order', '* * * * *', p_overlap => 'cat')", WRONG),
+    ("create_schedule('shop/s', 'a b', '* * * * *', p_kind => 'topic')", WRONG),
+    ("create_schedule('s', 'a.b', '* * * * *', p_kind => 'topic')", WRONG),
+    ("create_schedule('shop/s', 'a', '* * * * *', p_kind => 'topic', p_overlap => 'skip')", WRONG),
+    ("create_schedule('shop/s', 'a', '* * * * *', p_kind => 'topic', p_queue => 'x')", WRONG),
+    ("create_schedule('shop/s', 'a', '* * * * *', p_kind => 'topic', p_priority => 1)", WRONG),
+    ("create_schedule('shop/s', 'a', '* * * * *', p_kind => 'topic', p_input => BAD)", WRONG),
+    (
+        "create_schedule('shop/s', 'a', '* * * * *', p_kind => 'topic', p_jitter_seconds => 1)",
+        WRONG,
+    ),
+    ("create_schedule('shop/s', 'nobodys', '* * * * *', p_kind => 'queue')", "HFQ01"),
+    ("create_schedule('shop/s', 'shop/order', '* * * * *', p_message_group => 'x')", WRONG),
     ("create_schedule('shop/s', 'shop/order', '* * * * *', p_max_missed => -1)", WRONG),
     ("create_schedule('shop/s', 'shop/order', '* * * * *', p_jitter_seconds => -1)", WRONG),
     (

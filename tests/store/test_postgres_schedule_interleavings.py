@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from contract.actors import ManualWorker
@@ -18,7 +19,17 @@ from contract.schedule_actors import (
 from scene import Scene, finished
 
 from holdfast.errors import TransientDatabaseError
-from holdfast.types import DueSchedule, Firing, RunTarget, schedules_digest
+from holdfast.types import (
+    DueSchedule,
+    Firing,
+    NewSubscription,
+    QueueSettings,
+    QueueTarget,
+    RunTarget,
+    SendTarget,
+    schedules_digest,
+    tick_event,
+)
 
 
 @pytest.fixture
@@ -75,6 +86,49 @@ async def test_of_two_sweepers_one_fires(scene: Scene, sally: ManualScheduler) -
         assert await fire(sally, due) == frozenset()
     assert await fire(sally, due) == frozenset()
     assert await scene.value("select count(*) from holdfast.runs") == 1
+
+
+@pytest.mark.parametrize("kind", ["topic", "queue"])
+async def test_of_two_sweepers_one_sends(scene: Scene, sally: ManualScheduler, kind: Any) -> None:
+    """Nothing is sent before the commit of the one that fires, and nothing after a roll-back."""
+    await scene.store.create_queue(QueueSettings(name="polls"))
+    everything = NewSubscription(pattern="#", target=QueueTarget(queue="polls"))
+    await scene.store.subscribe(everything)
+    target = SendTarget(kind=kind, name="polls")
+    due = await due_now(scene, sally, target=target, overlap="allow")
+    session = await scene.session()
+    firing = session.transaction()
+    await firing.start()
+    await session.call("fire_schedules", *arguments(due))
+    assert await fire(sally, due) == frozenset()
+    await firing.rollback()
+    assert await scene.value("select count(*) from holdfast.messages") == 0
+    async with session.transaction():
+        [row] = await session.call("fire_schedules", *arguments(due))
+        assert row["moved"] == [NAME]
+        assert await fire(sally, due) == frozenset()
+    assert await fire(sally, due) == frozenset()
+    assert due.expected is not None
+    await scene.store.trigger_schedule(NAME, at=due.expected)
+    assert await scene.value("select count(*) from holdfast.messages") == 1
+
+
+async def test_a_sender_that_meets_a_lock_is_fired_later(
+    scene: Scene, sally: ManualScheduler
+) -> None:
+    """Another publish of the tick's event id is open: the call gives up, and nothing is lost."""
+    target = SendTarget(kind="topic", name="clock")
+    due = await due_now(scene, sally, target=target, overlap="allow")
+    assert due.expected is not None
+    session = await scene.session()
+    publishing = session.transaction()
+    await publishing.start()
+    await session.call("publish", "other", "1", tick_event(NAME, due.expected))
+    with pytest.raises(TransientDatabaseError):
+        await fire(sally, due)
+    await publishing.rollback()
+    assert await fire(sally, due) == {NAME}
+    assert (await sally.bucket(due.expected)).outcome == "sent"
 
 
 async def test_a_sweeper_that_rolls_back_leaves_the_tick(

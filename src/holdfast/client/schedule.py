@@ -14,9 +14,9 @@ from holdfast.types import (
     JSON,
     Bucket,
     PausedBy,
-    RunTarget,
     ScheduleRecord,
     SkipCause,
+    Target,
     TickOrigin,
     TickOutcome,
     TickPolicy,
@@ -52,8 +52,8 @@ class ScheduleInfo:
         return self.record.when
 
     @property
-    def target(self) -> RunTarget:
-        """What each tick starts."""
+    def target(self) -> Target:
+        """What each tick starts, publishes or sends."""
         return self.record.target
 
     @property
@@ -63,7 +63,7 @@ class ScheduleInfo:
 
     @property
     def input(self) -> JSON:
-        """The input of each run, as plain JSON values."""
+        """The input of each run, or the payload, as plain JSON values."""
         return cast("JSON", _plain(self.record.target.input))
 
     @property
@@ -144,7 +144,8 @@ class ScheduleInfo:
 class Tick:
     """What a tick of a schedule did.
 
-    `outcome` is "started" (the run is `run_id`), "buffered" (it waits for the end of the run before
+    `outcome` is "started" (the run is `run_id`), "sent" (the message is `message_id`, or the event
+    has `reached` so many targets), "buffered" (it waits for the end of the run before
     it), "skipped" (`cause` says why) or "failed" (`error` says why). `cause` is "overlap" (a run
     had not ended), "replaced" (a later tick took its place), "too_late" (it was missed, and older
     than the catch-up window), "too_many" (it was missed, and later ones were enough) or
@@ -164,6 +165,8 @@ class Tick:
     stopped_run_id: UUID | None
     cause: SkipCause | None
     error: str | None
+    message_id: int | None
+    reached: int | None
     handled_at: datetime
     bucket: Bucket
 
@@ -181,6 +184,8 @@ def read_bucket(bucket: Bucket) -> Tick:
         stopped_run_id=bucket.stopped_run_id,
         cause=bucket.cause,
         error=bucket.error,
+        message_id=bucket.message_id,
+        reached=bucket.reached,
         handled_at=to_datetime(bucket.handled_at),
         bucket=bucket,
     )

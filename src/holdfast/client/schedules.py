@@ -11,24 +11,42 @@ from uuid import UUID, uuid4
 from holdfast.client.schedule import ScheduleInfo, Tick, read_bucket
 from holdfast.client.scheduling import (
     RUN_OPTIONS,
+    AnyScheduleOptions,
     CreateScheduleOptions,
     UpdateScheduleOptions,
     changed_schedule,
+    changed_sender,
     changed_target,
     find_schedule,
     full_schedule_name,
     new_target,
     read_tick,
+    refuse_group,
 )
 from holdfast.client.session import Session, persist
 from holdfast.client.starting import RunOptions
 from holdfast.client.submitting import prepare_start
-from holdfast.definitions.schedules import check_schedule_options, in_schedule, make_schedule
+from holdfast.definitions.schedules import (
+    MessageScheduleOptions,
+    ScheduleOptions,
+    check_schedule_options,
+    in_schedule,
+    make_schedule,
+)
+from holdfast.definitions.senders import check_overlap_of, send_target
 from holdfast.definitions.startable import AnyStartable, Startable
-from holdfast.errors import ScheduleChanged, ScheduleExists, UnknownSchedule
+from holdfast.errors import ConfigurationError, ScheduleChanged, ScheduleExists, UnknownSchedule
 from holdfast.schedules import Moment
 from holdfast.texts import check_text
-from holdfast.types import CancelledBackfills, NewSchedule, Overlap, RunTarget, ScheduleRecord
+from holdfast.types import (
+    CancelledBackfills,
+    NewSchedule,
+    Overlap,
+    RunTarget,
+    ScheduleRecord,
+    SendTarget,
+    Target,
+)
 
 In = TypeVar("In")
 
@@ -98,33 +116,69 @@ class Schedules:
         input: object = None,
         **options: Unpack[CreateScheduleOptions],
     ) -> ScheduleInfo: ...
+    @overload
     async def create(
         self,
         name: str,
-        workflow: AnyStartable | str,
+        *,
+        topic: str,
+        cron: str | None = None,
+        input: object = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    async def create(
+        self,
+        name: str,
+        *,
+        message_queue: str,
+        cron: str | None = None,
+        input: object = None,
+        **options: Unpack[MessageScheduleOptions],
+    ) -> ScheduleInfo: ...
+    async def create(
+        self,
+        name: str,
+        workflow: AnyStartable | str | None = None,
         cron: str | None = None,
         *,
+        topic: str | None = None,
+        message_queue: str | None = None,
         input: object = None,
-        **options: Unpack[CreateScheduleOptions],
+        **options: Any,
     ) -> ScheduleInfo:
         """Create a schedule that starts a workflow or a flow: by a cron expression, or `every`.
 
-        A name without an app is that of the client's app, else of the workflow's. `options` are
-        those of `CreateScheduleOptions`; those of the runs are by default the workflow's. Its first
-        tick is after now. Raises ScheduleExists, ConfigurationError for an expression or an option
-        that cannot work, InvalidInput, and what `start` raises for a workflow.
+        With a `topic`, each tick publishes an event there; with a `message_queue`, it sends a
+        message. `input` is the payload then, stored as it is. A name without an app is that of the
+        client's app, else of the workflow's. `options` are those of `CreateScheduleOptions`, of a
+        message those of `MessageScheduleOptions`; those of the runs are by default the workflow's.
+        Its first tick is after now. Raises ScheduleExists, ConfigurationError for an expression or
+        an option that cannot work, InvalidInput, UnknownQueue, and what `start` raises for a
+        workflow.
 
         ```python
         await client.schedules.create(
             "weekdays", checkout, "0 9 * * 1-5", timezone="Europe/Berlin", input=Order(7)
         )
+        await client.schedules.create("hourly", topic="clock.hour", cron="@hourly")
         ```
         """
-        check_schedule_options(options, CreateScheduleOptions, name)
+        sends = topic is not None or message_queue is not None
+        check_schedule_options(options, AnyScheduleOptions, name)
         with in_schedule(name):
-            target = await self._target(workflow, input, options)
+            if (workflow is not None and sends) or (workflow is None and not sends):
+                raise ConfigurationError("give one of: a workflow, a topic, a message_queue")
+            if not sends:
+                refuse_group(options)
+            wishes = cast("CreateScheduleOptions", options)
+            target: Target
+            if workflow is None:
+                target = send_target(topic, message_queue, input, options)
+            else:
+                target = await self._target(workflow, input, wishes)
         full = full_schedule_name(name, self._session.app, target)
-        new = make_schedule(full, target, cron, options)
+        new = make_schedule(full, target, cron, wishes)
         created, notices = await persist(lambda: self._session.store.create_schedule(new))
         self._session.tell(notices)
         if not created:
@@ -219,6 +273,7 @@ class Schedules:
         ```
         """
         record = await self._record(name)
+        check_overlap_of(record.target, overlap)
         moment = None if at is None else read_tick("at", at, record.when)
         bucket, notices = await persist(
             lambda: self._session.store.trigger_schedule(record.name, at=moment, overlap=overlap)
@@ -249,6 +304,7 @@ class Schedules:
         ```
         """
         record = await self._record(name)
+        check_overlap_of(record.target, overlap)
         first, last = read_tick("start", start, record.when), read_tick("end", end, record.when)
         chosen = backfill_id or uuid4()
         asked, notices = await persist(
@@ -330,6 +386,10 @@ class Schedules:
     ) -> NewSchedule:
         target = record.target
         with in_schedule(record.name):
+            if isinstance(target, SendTarget):
+                target = changed_sender(target, options)
+                return changed_schedule(record, target, cron, options)
+            refuse_group(options)
             if options.keys() & (RUN_OPTIONS | {"input"}):
                 wishes = {k: v for k, v in options.items() if k in RUN_OPTIONS}
                 wishes.setdefault("version", target.version)

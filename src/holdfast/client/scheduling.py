@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, cast
 
@@ -12,6 +13,7 @@ from holdfast.client.starting import PreparedStart
 from holdfast.definitions.app import App
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.schedules import ScheduleOptions, read_policy
+from holdfast.definitions.senders import check_sender, send_target
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownSchedule
 from holdfast.moments import to_datetime
@@ -20,7 +22,7 @@ from holdfast.schedules import Moment, parse_moment, parse_when
 from holdfast.store.port import iterate_schedules
 from holdfast.suggestions import similar_name
 from holdfast.texts import check_text
-from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, When
+from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, SendTarget, Target, When
 
 
 class RunsOfSchedule(AnyRunOptions, total=False):
@@ -36,11 +38,20 @@ class CreateScheduleOptions(RunsOfSchedule, ScheduleOptions, total=False):
     """Options of `client.schedules.create`."""
 
 
+class AnyScheduleOptions(CreateScheduleOptions, total=False):
+    """All options of `client.schedules.create`; some fit only one kind of target."""
+
+    group: str | None
+    """The group of each message."""
+
+
 class UpdateScheduleOptions(RunsOfSchedule, ScheduleOptions, total=False):
     """Options of `client.schedules.update`: what is left out stays as it is."""
 
     input: object
-    """Another input of each run."""
+    """Another input of each run, or another payload."""
+    group: str | None
+    """Another group of each message."""
 
 
 RUN_OPTIONS: Final = frozenset(RunsOfSchedule.__annotations__)
@@ -56,10 +67,15 @@ _FIELDS: Final = {  # of a target, by the option that sets it
 }
 
 
-def full_schedule_name(name: str, app: App | None, target: RunTarget) -> str:
-    """Return the full name of a new schedule: of the client's app, else of the workflow's."""
+def full_schedule_name(name: str, app: App | None, target: Target) -> str:
+    """Return the full name of a new schedule: of the client's app, else of the workflow's.
+
+    Raises InvalidInput for a name alone that belongs to no app.
+    """
     if "/" in check_reference("a schedule", name):
         return name
+    if app is None and isinstance(target, SendTarget):
+        raise InvalidInput(f"schedule {name}: write APP/{name}, as the client has no app")
     of = split_name(target.name)[0] if app is None else app.name
     return full_name(of, check_schedule_name(name))
 
@@ -116,17 +132,36 @@ def changed_target(
     return msgspec.structs.replace(known, **changes)
 
 
+def refuse_group(options: Mapping[str, object]) -> None:
+    """Raise ConfigurationError for an option of messages that a schedule of runs was given."""
+    if options.get("group") is not None:
+        raise ConfigurationError("group: an option of messages, and this schedule starts runs")
+
+
+def changed_sender(known: SendTarget, options: UpdateScheduleOptions) -> SendTarget:
+    """Return what each tick publishes or sends after a change.
+
+    Raises ConfigurationError, InvalidInput and PayloadError.
+    """
+    fields = {"group": known.group, "priority": known.priority, "headers": known.headers}
+    topic, queue = (known.name, None) if known.kind == "topic" else (None, known.name)
+    changed = send_target(topic, queue, options.get("input"), {**fields, **options})
+    return changed if "input" in options else msgspec.structs.replace(changed, input=known.input)
+
+
 def changed_schedule(
-    record: ScheduleRecord, target: RunTarget, cron: str | None, options: UpdateScheduleOptions
+    record: ScheduleRecord, target: Target, cron: str | None, options: UpdateScheduleOptions
 ) -> NewSchedule:
     """Return a schedule with changes. Raises ConfigurationError and InvalidInput."""
     note = options.get("note", record.note)
-    return NewSchedule(
-        name=record.name,
-        when=_changed_when(record.when, cron, options),
-        target=target,
-        policy=read_policy(options, record.policy),
-        note=None if note is None else check_text("note", note),
+    return check_sender(
+        NewSchedule(
+            name=record.name,
+            when=_changed_when(record.when, cron, options),
+            target=target,
+            policy=read_policy(options, record.policy),
+            note=None if note is None else check_text("note", note),
+        )
     )
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypedDict, TypeVar, get_args
 
 from holdfast.definitions.options import AnyRunOptions
+from holdfast.definitions.senders import check_sender, default_policy, send_target
 from holdfast.definitions.startable import Startable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
@@ -23,6 +24,7 @@ from holdfast.types import (
     NewSchedule,
     Overlap,
     RunTarget,
+    Target,
     TickPolicy,
     When,
 )
@@ -63,6 +65,17 @@ class ScheduleOptions(TypedDict, total=False):
     """Create it paused. It does not change whether a schedule that exists is paused."""
 
 
+class MessageScheduleOptions(ScheduleOptions, total=False):
+    """Options of a schedule that sends messages."""
+
+    group: str | None
+    """The group of each message in a FIFO queue; by default the schedule's name."""
+    priority: int | None
+    """From 0 (most urgent) to 4 (least), in a queue with priorities; 2."""
+    headers: Mapping[str, str] | None
+    """Texts that each message has beside its payload."""
+
+
 class StartedOptions(AnyRunOptions, total=False):
     """Options of the runs that something in an app's code starts."""
 
@@ -78,10 +91,11 @@ class AppScheduleOptions(StartedOptions, ScheduleOptions, total=False):
 class Schedule:
     """A schedule that the code of an app has. `full_name` is `app/name`.
 
-    `new` is what workers write to the database when they start.
+    `definition` is what it starts, None if it publishes or sends. `new` is what workers write to
+    the database when they start.
     """
 
-    definition: Startable[Any, Any]
+    definition: Startable[Any, Any] | None
     new: NewSchedule
 
     @property
@@ -131,19 +145,39 @@ def define_schedule(
     return Schedule(definition, make_schedule(full, target, cron, options))
 
 
+def define_sender(
+    app: str,
+    topic: str | None,
+    message_queue: str | None,
+    cron: str | None,
+    name: str | None,
+    input: object,
+    options: MessageScheduleOptions,
+) -> Schedule:
+    """Make a schedule that publishes or sends. Raises ConfigurationError and PayloadError."""
+    named = topic or message_queue or "" if name is None else name
+    full = full_name(app, check_schedule_name(named))
+    check_schedule_options(options, MessageScheduleOptions, full)
+    with in_schedule(full):
+        target = send_target(topic, message_queue, input, options)
+    return Schedule(None, make_schedule(full, target, cron, options))
+
+
 def make_schedule(
-    name: str, target: RunTarget, cron: str | None, options: ScheduleOptions
+    name: str, target: Target, cron: str | None, options: ScheduleOptions
 ) -> NewSchedule:
     """Return a schedule to create. Raises ConfigurationError and InvalidInput with its name."""
     with in_schedule(name):
         note = options.get("note")
-        return NewSchedule(
-            name=name,
-            when=read_when(cron, options),
-            target=target,
-            policy=read_policy(options),
-            note=None if note is None else check_text("note", note),
-            paused=bool(options.get("paused")),
+        return check_sender(
+            NewSchedule(
+                name=name,
+                when=read_when(cron, options),
+                target=target,
+                policy=read_policy(options, default_policy(target)),
+                note=None if note is None else check_text("note", note),
+                paused=bool(options.get("paused")),
+            )
         )
 
 
@@ -159,12 +193,11 @@ def read_when(cron: str | None, options: ScheduleOptions) -> When:
     )
 
 
-def read_policy(options: ScheduleOptions, known: TickPolicy | None = None) -> TickPolicy:
+def read_policy(options: ScheduleOptions, known: TickPolicy) -> TickPolicy:
     """Return what becomes of ticks; what the options do not say is as in `known`.
 
     Raises ConfigurationError.
     """
-    known = known or TickPolicy()
     overlap = options.get("overlap", known.overlap)
     max_missed = options.get("max_missed", known.max_missed)
     if overlap not in get_args(Overlap):

@@ -1,4 +1,4 @@
-"""Check that schedules fire when they should."""
+"""Schedules: what they start or send, and whether they fire when they should."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ from holdfast.insight.findings import Finding
 from holdfast.insight.serving import live_workers
 from holdfast.insight.wording import length, several
 from holdfast.store.port import Store, iterate_schedules
-from holdfast.types import ScheduleRecord
+from holdfast.types import ScheduleRecord, SendTarget, Target
 
 _LATE: Final = 10_000_000  # microseconds after which a schedule counts as late
 _MOST: Final = 100_000  # schedules that are looked at
+
+
+def target_text(target: Target) -> str:
+    """Return what a schedule starts, or where it sends: `shop/report`, `topic clock.hour`."""
+    if isinstance(target, SendTarget):
+        return f"{'topic' if target.kind == 'topic' else 'message queue'} {target.name}"
+    return target.name
 
 
 async def check_schedules(store: Store) -> Finding:

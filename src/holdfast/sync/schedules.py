@@ -13,10 +13,17 @@ from holdfast.client.scheduling import (
     CreateScheduleOptions,
     UpdateScheduleOptions,
 )
+from holdfast.definitions.schedules import (
+    MessageScheduleOptions,
+    ScheduleOptions,
+)
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.schedules import Moment
 from holdfast.sync.base import SyncGroup
-from holdfast.types import CancelledBackfills, Overlap
+from holdfast.types import (
+    CancelledBackfills,
+    Overlap,
+)
 
 In = TypeVar("In")
 
@@ -79,29 +86,64 @@ class SyncSchedules(SyncGroup[Schedules]):
         input: object = None,
         **options: Unpack[CreateScheduleOptions],
     ) -> ScheduleInfo: ...
+    @overload
     def create(
         self,
         name: str,
-        workflow: AnyStartable | str,
+        *,
+        topic: str,
+        cron: str | None = None,
+        input: object = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> ScheduleInfo: ...
+    @overload
+    def create(
+        self,
+        name: str,
+        *,
+        message_queue: str,
+        cron: str | None = None,
+        input: object = None,
+        **options: Unpack[MessageScheduleOptions],
+    ) -> ScheduleInfo: ...
+    def create(
+        self,
+        name: str,
+        workflow: AnyStartable | str | None = None,
         cron: str | None = None,
         *,
+        topic: str | None = None,
+        message_queue: str | None = None,
         input: object = None,
-        **options: Unpack[CreateScheduleOptions],
+        **options: Any,
     ) -> ScheduleInfo:
         """Create a schedule that starts a workflow or a flow: by a cron expression, or `every`.
 
-        A name without an app is that of the client's app, else of the workflow's. `options` are
-        those of `CreateScheduleOptions`; those of the runs are by default the workflow's. Its first
-        tick is after now. Raises ScheduleExists, ConfigurationError for an expression or an option
-        that cannot work, InvalidInput, and what `start` raises for a workflow.
+        With a `topic`, each tick publishes an event there; with a `message_queue`, it sends a
+        message. `input` is the payload then, stored as it is. A name without an app is that of the
+        client's app, else of the workflow's. `options` are those of `CreateScheduleOptions`, of a
+        message those of `MessageScheduleOptions`; those of the runs are by default the workflow's.
+        Its first tick is after now. Raises ScheduleExists, ConfigurationError for an expression or
+        an option that cannot work, InvalidInput, UnknownQueue, and what `start` raises for a
+        workflow.
 
         ```python
         client.schedules.create(
             "weekdays", checkout, "0 9 * * 1-5", timezone="Europe/Berlin", input=Order(7)
         )
+        client.schedules.create("hourly", topic="clock.hour", cron="@hourly")
         ```
         """
-        return self._call(self._target.create, name, workflow, cron, input=input, **options)
+        return self._call(
+            self._target.create,
+            name,
+            workflow,
+            cron,
+            topic=topic,
+            message_queue=message_queue,
+            input=input,
+            **options,
+        )
 
     def update(
         self, name: str, cron: str | None = None, **options: Unpack[UpdateScheduleOptions]

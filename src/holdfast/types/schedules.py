@@ -24,7 +24,8 @@ TICK_HEADER: Final = "holdfast-scheduled-at"  # the run's tick, as `tick_text` w
 Overlap: TypeAlias = Literal[
     "skip", "buffer_one", "buffer_all", "allow", "cancel_running", "terminate_running"
 ]
-TickOutcome: TypeAlias = Literal["started", "buffered", "skipped", "failed"]
+TickOutcome: TypeAlias = Literal["started", "sent", "buffered", "skipped", "failed"]
+SendKind: TypeAlias = Literal["topic", "queue"]
 SkipCause: TypeAlias = Literal[
     "overlap", "replaced", "too_late", "too_many", "buffer_full", "cancelled"
 ]
@@ -74,7 +75,22 @@ class RunTarget(Value, frozen=True, kw_only=True, tag="run"):
     headers: Mapping[str, str] | None = None
 
 
-Target: TypeAlias = RunTarget  # one class a kind of target, each with a tag
+class SendTarget(Value, frozen=True, kw_only=True, tag="send"):
+    """Each tick publishes to a topic or sends to a message queue, which `name` names.
+
+    `input` is the payload, as JSON text. The others are of messages: a `group` of None is the
+    schedule's name in a FIFO queue.
+    """
+
+    kind: SendKind
+    name: str
+    input: str = "null"
+    group: str | None = None
+    priority: int | None = None
+    headers: Mapping[str, str] | None = None
+
+
+Target: TypeAlias = RunTarget | SendTarget  # one class a kind of target, each with a tag
 
 
 class TickPolicy(Value, frozen=True, kw_only=True):
@@ -161,6 +177,8 @@ class Bucket(Value, frozen=True, kw_only=True):
 
     - `started`: it started `run_id`, for which `stopped_run_id` was terminated or asked to stop,
       if there is one.
+    - `sent`: it sent the message `message_id`, or published an event that `reached` so many
+      targets.
     - `buffered`: it waits for the end of the run before it.
     - `skipped`, and `cause` says why: a run of the schedule had not ended (`overlap`), a later
       tick took its place (`replaced`), it was older than the catch-up window (`too_late`), later
@@ -182,6 +200,8 @@ class Bucket(Value, frozen=True, kw_only=True):
     stopped_run_id: UUID | None = None
     cause: SkipCause | None = None
     error: str | None = None
+    message_id: int | None = None
+    reached: int | None = None
     handled_at: int
 
 
@@ -314,6 +334,21 @@ def tick_key(schedule: str, at: int) -> str:
     'shop/nightly@2026-01-01T00:00:00Z'
     """
     return f"{schedule}@{tick_text(at)}"
+
+
+def tick_event(schedule: str, at: int) -> str:
+    """Return the id of the event that a tick publishes: its key, or a digest of one too long.
+
+    >>> tick_event("shop/hourly", 1_767_225_600_000_000)
+    'shop/hourly@2026-01-01T00:00:00Z'
+    """
+    key = tick_key(schedule, at)
+    return key if len(key) <= 255 else hashlib.sha256(key.encode()).hexdigest()
+
+
+def tick_headers(headers: Mapping[str, str] | None, schedule: str, at: int) -> dict[str, str]:
+    """Return the headers of what a tick starts or sends: which schedule, and which tick."""
+    return {**(headers or {}), SCHEDULE_HEADER: schedule, TICK_HEADER: tick_text(at)}
 
 
 def read_tick(headers: Mapping[str, str] | None) -> datetime | None:

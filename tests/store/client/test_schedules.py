@@ -14,12 +14,13 @@ from holdfast.errors import (
     ConfigurationError,
     InvalidInput,
     ScheduleExists,
+    UnknownQueue,
     UnknownSchedule,
     UnknownWorkflow,
 )
 from holdfast.runtime.code.context import Context
 from holdfast.store.port import Store
-from holdfast.types import SCHEDULE_HEADER, NewSchedule, RunTarget, When
+from holdfast.types import SCHEDULE_HEADER, NewSchedule, RunTarget, SendTarget, When
 
 from .workflows import tick
 
@@ -71,6 +72,54 @@ async def test_a_workflow_may_be_given_by_its_name(client: Client) -> None:
     assert (made.name, made.target.name, made.input) == ("bar/often", "bar/report", {"any": 1})
     with pytest.raises(UnknownWorkflow):
         await client.schedules.create("never", "nothing", every="15m")
+
+
+async def test_a_schedule_may_publish_or_send(client: Client) -> None:
+    """T6. `input` is the payload; a change keeps what it does not name."""
+    made = await client.schedules.create(
+        "shop/clock", topic="clock.hour", cron="@hourly", input={"n": 1}
+    )
+    assert (made.name, made.input, made.policy.overlap) == ("shop/clock", {"n": 1}, "allow")
+    with pytest.raises(UnknownQueue):
+        await client.schedules.create("shop/poll", message_queue="polls", every="15m")
+    await client.queues.create("polls", fifo=True)
+    await client.schedules.create(
+        "shop/poll", message_queue="polls", every="15m", input=2, headers={"a": "b"}
+    )
+    changed = await client.schedules.update("shop/poll", "@daily", group="eu")
+    assert changed.target == SendTarget(
+        kind="queue", name="polls", input="2", group="eu", headers={"a": "b"}
+    )
+    assert (await client.schedules.update("shop/clock", input=[3])).input == [3]
+    tick = await client.schedules.trigger("shop/poll", overlap="allow")
+    [message] = await client.queues.receive("polls")
+    assert (tick.outcome, tick.message_id, message.payload) == ("sent", message.id, 2)
+
+
+async def test_what_a_sender_cannot_have_is_refused(client: Client) -> None:
+    create: Any = client.schedules.create
+    with pytest.raises(ConfigurationError, match="one of: a workflow, a topic, a message_queue"):
+        await create("shop/nightly", report, "@daily", topic="a", input="full")
+    with pytest.raises(ConfigurationError, match="one of: a workflow, a topic, a message_queue"):
+        await create("shop/nightly", cron="@daily")
+    with pytest.raises(ConfigurationError, match="nightly: queue: an option of runs"):
+        await create("shop/nightly", topic="a", cron="@daily", queue="b")
+    with pytest.raises(ConfigurationError, match=r"schedule shop/nightly: overlap: .*'allow'"):
+        await create("shop/nightly", topic="a", cron="@daily", overlap="buffer_all")
+    with pytest.raises(ConfigurationError, match="nightly: group: an option of messages"):
+        await create("shop/nightly", report, "@daily", input="full", group="x")
+    await create("shop/clock", topic="a", cron="@daily")
+    with pytest.raises(ConfigurationError, match="starts no run that could overlap"):
+        await client.schedules.trigger("shop/clock", overlap="skip")
+    with pytest.raises(ConfigurationError, match="starts no run that could overlap"):
+        await client.schedules.backfill("shop/clock", "2025-01-01", "2025-01-02", overlap="skip")
+    with pytest.raises(ConfigurationError, match="clock: overlap"):
+        await client.schedules.update("shop/clock", overlap="skip")
+    with pytest.raises(ConfigurationError, match="clock: tags: an option of runs"):
+        await client.schedules.update("shop/clock", tags=["x"])
+    await nightly(client)
+    with pytest.raises(ConfigurationError, match="nightly: group: an option of messages"):
+        await client.schedules.update("shop/nightly", group="x")
 
 
 async def test_what_cannot_work_is_refused_before_anything_is_written(client: Client) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import App, Context, InvalidInput
 from holdfast.errors import ConfigurationError, InvalidName
-from holdfast.types import RunTarget, TickPolicy, When
+from holdfast.types import RunTarget, SendTarget, TickPolicy, When
 
 
 @dataclass
@@ -151,6 +151,60 @@ def test_an_option_that_cannot_work_is_refused_with_the_schedules_name(
     with pytest.raises(ConfigurationError, match=f"^schedule shop/mine: .*{message}"):
         app.schedule(send_report, cron, name="mine", input=Report("x"), **options)
     assert not app.schedules
+
+
+def test_a_schedule_may_publish_or_send() -> None:
+    """It starts no run: it has no workflow, and its ticks cannot overlap."""
+    app = App("shop")
+    clock = app.schedule("@hourly", topic="clock.hour", input=Report("full"))
+    assert (clock.full_name, clock.definition) == ("shop/clock.hour", None)
+    assert clock.new.target == SendTarget(kind="topic", name="clock.hour", input='{"kind":"full"}')
+    assert clock.new.policy == TickPolicy(overlap="allow")
+    poll = app.schedule(
+        every="15m",
+        message_queue="polls",
+        name="poll",
+        group="eu",
+        priority=1,
+        headers={"a": "b"},
+        jitter="30s",
+    )
+    assert poll.new.target == SendTarget(
+        kind="queue", name="polls", group="eu", priority=1, headers={"a": "b"}
+    )
+    assert poll.new.policy == TickPolicy(overlap="allow", jitter_seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "a b"}, "'a b' is not a topic"),
+        ({"topic": "a", "message_queue": "b"}, "a topic or a message_queue, not both"),
+        ({"topic": "a", "overlap": "skip"}, "starts no run that could overlap.*not 'skip'"),
+        ({"message_queue": "a", "overlap": "buffer_one"}, "sends to a message queue starts no run"),
+        ({"topic": "a", "jitter": "1m"}, "jitter: an event is published at its tick"),
+        ({"topic": "a", "group": "x"}, "group: an option of messages"),
+        ({"message_queue": "a b"}, "'a b' is not a name for a queue"),
+        ({"message_queue": "a", "priority": 9}, "priority: it is 0"),
+    ],
+)
+def test_a_sender_that_cannot_work_is_refused_with_its_name(
+    options: dict[str, Any], message: str
+) -> None:
+    app, _ = make()
+    schedule: Any = app.schedule
+    with pytest.raises(ConfigurationError, match=f"^schedule shop/mine: .*{message}"):
+        schedule("@daily", name="mine", **options)
+    assert not app.schedules
+
+
+def test_a_sender_has_no_workflow_and_no_options_of_runs() -> None:
+    app, send_report = make()
+    schedule: Any = app.schedule
+    with pytest.raises(ConfigurationError, match="starts a workflow, publishes or sends: give"):
+        schedule(send_report, "@daily", topic="a")
+    with pytest.raises(TypeError, match="no option tags"):
+        schedule("@daily", topic="a", tags=["x"])
 
 
 def test_an_input_that_does_not_fit_is_refused() -> None:

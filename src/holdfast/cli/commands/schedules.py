@@ -62,7 +62,7 @@ overlap_option = click.option(
     ),
 )
 def schedules() -> None:
-    """Start runs by the clock: list schedules, change, pause, trigger and backfill them.
+    """Start runs and send by the clock: list schedules, change, pause, trigger, backfill them.
 
     Apps have schedules in their code, which workers write to the database; others are created
     here. NAME is app/name, or the name alone if only one app has it.
@@ -108,7 +108,7 @@ def list_schedules(context: click.Context, app: str | None, after: str | None, l
 )
 @click.pass_context
 def show(context: click.Context, name: str, limit: int) -> None:
-    """Show one schedule: what it starts, when it fires next, what its last ticks did.
+    """Show one schedule: what it starts or sends, when it fires next, what its last ticks did.
 
     Exit code 4 if the database has no such schedule.
     """
@@ -250,9 +250,10 @@ def resume(context: click.Context, name: str) -> None:
 @overlap_option
 @click.pass_context
 def trigger(context: click.Context, name: str, at: str | None, overlap: str | None) -> None:
-    """Fire NAME now, also if it is paused, and write the id of the run.
+    """Fire NAME now, also if it is paused, and write the id of the run or of the message.
 
-    The same moment again is the same tick: it starts one run. Exit code 1 if no run was started.
+    The same moment again is the same tick: it starts one run, or sends once. Exit code 1 if no run
+    was started and nothing was sent.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import write_json
@@ -268,9 +269,11 @@ def trigger(context: click.Context, name: str, at: str | None, overlap: str | No
         write_json(bucket_object(tick.bucket))
     elif tick.run_id is not None:
         click.echo(str(tick.run_id))
+    elif tick.message_id is not None:
+        click.echo(str(tick.message_id))
     else:
         click.echo(bucket_line(tick.bucket, "UTC"), err=True)
-    context.exit(exits.OK if tick.outcome in ("started", "buffered") else exits.FAILED)
+    context.exit(exits.OK if tick.outcome in ("started", "sent", "buffered") else exits.FAILED)
 
 
 @command("delete", examples=("holdfast schedules delete nightly --yes",))

@@ -50,6 +50,7 @@ _OPTIONS = (
     click.option("--timeout", metavar="TIME", type=duration, help="End runs that take longer."),
     click.option("--retention", metavar="TIME", type=duration, help="Keep ended runs for so long."),
     click.option("--tag", "tags", metavar="TAG", multiple=True, help="Of each run; repeatable."),
+    click.option("--group", metavar="TEXT", help="Of each message to a FIFO queue."),
     click.option("--workflow-version", type=click.IntRange(1), help="Start this version."),
     click.option("--note", metavar="TEXT", help="A note for people."),
     app_option,
@@ -69,11 +70,15 @@ def schedule_options(fn: F) -> F:
         "holdfast schedules create nightly report --cron '0 3 * * *' --timezone Europe/Berlin",
         """holdfast schedules create poll shop/fetch '{"url": "…"}' --every 15m --jitter 30s""",
         "holdfast schedules create nightly report --cron @daily --overlap buffer_one --paused",
+        "holdfast schedules create shop/clock --topic clock.hour --cron @hourly",
+        """holdfast schedules create shop/poll --message-queue polls '{"url": "…"}' --every 15m""",
     ),
 )
 @click.argument("name")
-@click.argument("workflow")
+@click.argument("workflow", required=False)
 @click.argument("input", required=False)
+@click.option("--topic", metavar="TOPIC", help="Publish an event to this topic at each tick.")
+@click.option("--message-queue", metavar="QUEUE", help="Send a message to this queue at each tick.")
 @click.option("--paused", is_flag=True, help="Create it paused.")
 @schedule_options
 @click.pass_context
@@ -81,8 +86,10 @@ def create(
     context: click.Context,
     /,
     name: str,
-    workflow: str,
+    workflow: str | None,
     input: str | None,
+    topic: str | None,
+    message_queue: str | None,
     paused: bool,
     app_reference: str | None,
     cron: str | None,
@@ -92,18 +99,27 @@ def create(
 
     Give --cron or --every. WORKFLOW is the name of a workflow or a flow, or app/name. INPUT is
     JSON, @FILE, or - for stdin; the default is null. With --app, it is checked against the type
-    that the workflow declares. Exit code 1 if there is a schedule of this name.
+    that the workflow declares. With --topic or --message-queue there is no WORKFLOW: INPUT is the
+    payload. Exit code 1 if there is a schedule of this name, 4 if there is no such queue.
     """
     settings, options = settings_of(context), _given(given)
-    text = read_json(input, "input")
     app = _load(app_reference)
-    named = workflow if app is None else workflow.removeprefix(f"{app.name}/")
-    payload = _checked(app, named, options.get("version"), text)
+    create: dict[str, Any] = options | {"cron": cron, "paused": paused}
+    if topic is not None or message_queue is not None:
+        if input is not None:
+            raise click.UsageError("with --topic or --message-queue there is no WORKFLOW")
+        create |= {"topic": topic, "message_queue": message_queue}
+        create["input"] = _checked(None, "", None, read_json(workflow, "input"))
+    elif workflow is None:
+        raise click.UsageError("give a WORKFLOW, --topic or --message-queue")
+    else:
+        text = read_json(input, "input")
+        named = workflow if app is None else workflow.removeprefix(f"{app.name}/")
+        create["workflow"] = workflow
+        create["input"] = _checked(app, named, options.get("version"), text)
 
     async def work(link: Link) -> tuple[ScheduleInfo, int]:
-        made = await link.client.schedules.create(
-            name, workflow, cron, input=payload, paused=paused, **options
-        )
+        made = await link.client.schedules.create(name, **create)
         return made, await link.store.now()
 
     _run(settings, work, app)
@@ -146,10 +162,14 @@ def update(
 
     async def work(link: Link) -> tuple[ScheduleInfo, int]:
         if text is not None:
+            from holdfast.types import RunTarget
+
             target = (await link.client.schedules.get(name)).record.target
             of, _, workflow = target.name.rpartition("/")
-            known = app is not None and of == app.name
-            options["input"] = _checked(app if known else None, workflow, target.version, text)
+            if app is not None and of == app.name and isinstance(target, RunTarget):
+                options["input"] = _checked(app, workflow, target.version, text)
+            else:
+                options["input"] = _checked(None, workflow, None, text)
         changed = await link.client.schedules.update(name, cron, **options)
         return changed, await link.store.now()
 

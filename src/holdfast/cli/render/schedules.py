@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.cli.render.console import embed, plain
+from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import ago, length, several
 from holdfast.moments import to_datetime
-from holdfast.types import Bucket, ScheduleRecord, SkipCause, When
+from holdfast.types import Bucket, ScheduleRecord, SendTarget, SkipCause, Target, When
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,13 +57,17 @@ def schedules_table(found: Sequence[ScheduleRecord], now: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("schedule", no_wrap=True)
     table.add_column("fires")
-    table.add_column("starts")
+    table.add_column("target")
     for column in ("last", "next"):
         table.add_column(column, justify="right", no_wrap=True)
     for each in found:
         last = "" if each.last_tick_at is None else ago(each.last_tick_at, now)
         table.add_row(
-            each.name, describe_when(each.when), each.target.name, last, next_text(each, now)
+            each.name,
+            describe_when(each.when),
+            target_text(each.target),
+            last,
+            next_text(each, now),
         )
     return table
 
@@ -81,12 +86,8 @@ def next_text(record: ScheduleRecord, now: int) -> str:
 def schedule_lines(record: ScheduleRecord, now: int) -> Iterator[str]:
     """Give the lines that describe one schedule."""
     target, policy = record.target, record.policy
-    version = "" if target.version is None else f"@{target.version}"
     yield f"{record.name}  {describe_when(record.when)}"
-    yield f"  starts {target.kind} {target.name}{version} with input {target.input}"
-    yield f"  queue {target.queue}, priority {target.priority}" + (
-        f", tags {', '.join(target.tags)}" if target.tags else ""
-    )
+    yield from _target_lines(target)
     yield (
         f"  overlap {policy.overlap}, catch_up {_seconds(policy.catch_up_seconds)}, "
         f"max_missed {policy.max_missed}, jitter {_seconds(policy.jitter_seconds)}"
@@ -107,6 +108,21 @@ def schedule_lines(record: ScheduleRecord, now: int) -> Iterator[str]:
         yield f"  {several(record.buffered, 'tick')} wait for the end of a run"
     if record.backfills:
         yield f"  {several(record.backfills, 'backfill')} under way"
+
+
+def _target_lines(target: Target) -> Iterator[str]:
+    if isinstance(target, SendTarget):
+        does = "publishes to" if target.kind == "topic" else "sends to"
+        yield f"  {does} {target_text(target)}: {target.input}"
+        values = (("group", target.group), ("priority", target.priority))
+        if given := [f"{name} {value}" for name, value in values if value is not None]:
+            yield f"  {', '.join(given)}"
+        return
+    version = "" if target.version is None else f"@{target.version}"
+    yield f"  starts {target.kind} {target.name}{version} with input {target.input}"
+    yield f"  queue {target.queue}, priority {target.priority}" + (
+        f", tags {', '.join(target.tags)}" if target.tags else ""
+    )
 
 
 def bucket_line(bucket: Bucket, timezone: str) -> str:
@@ -130,6 +146,10 @@ def _outcome(bucket: Bucket) -> str:
         case "started":
             stopped = bucket.stopped_run_id
             return f"started {bucket.run_id}" + (f", stopped {stopped}" if stopped else "")
+        case "sent" if bucket.message_id is not None:
+            return f"sent message {bucket.message_id}"
+        case "sent":
+            return f"published, and reached {several(bucket.reached or 0, 'target')}"
         case "buffered":
             return "waits for the end of a run"
         case "failed":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 from uuid import UUID, uuid5
@@ -11,11 +12,11 @@ from msgspec import Meta
 
 from holdfast.client import ScheduleInfo
 from holdfast.client.schedule import Tick
-from holdfast.client.scheduling import CreateScheduleOptions
 from holdfast.errors import (
     AmbiguousWorkflow,
     ScheduleChanged,
     ScheduleExists,
+    UnknownQueue,
     UnknownSchedule,
     UnknownWorkflow,
 )
@@ -27,6 +28,7 @@ from holdfast.types import (
     Overlap,
     PausedBy,
     RunKind,
+    SendKind,
     SkipCause,
     TickOrigin,
     TickOutcome,
@@ -45,15 +47,20 @@ class WhenShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What each tick starts."""
+    """What each tick starts, or the topic or message queue to which it sends `input`.
 
-    kind: RunKind
+    `queue` and `tags` are of runs, `group` and `headers` of messages.
+    """
+
+    kind: RunKind | SendKind
     name: str
-    version: int | None
+    version: int | None = None
     input: msgspec.Raw | None
-    queue: str
-    priority: int
-    tags: tuple[str, ...]
+    queue: str | None = None
+    priority: int | None
+    tags: tuple[str, ...] = ()
+    group: str | None = None
+    headers: Mapping[str, str] | None = None
 
 
 class ScheduleShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +105,8 @@ class TickShape(msgspec.Struct, frozen=True, kw_only=True):
     stopped_run_id: UUID | None
     cause: SkipCause | None
     error: str | None
+    message_id: int | None
+    reached: int | None
     handled_at: datetime
 
 
@@ -123,10 +132,16 @@ class TicksQuery(OfWorkflow, frozen=True):
 
 
 class NewScheduleBody(Body, frozen=True):
-    """A schedule: `cron` or `every`, and what each tick starts."""
+    """A schedule: `cron` or `every`, and what each tick starts.
+
+    That is a `workflow`; or each tick publishes to a `topic` or sends to a `message_queue`, and
+    `input` is the payload. `group` and `headers` are of messages, `queue` and `tags` of runs.
+    """
 
     name: Name
-    workflow: Name
+    workflow: Name | None = None
+    topic: Name | None = None
+    message_queue: Name | None = None
     cron: Annotated[str, Meta(max_length=200)] | None = None
     every: Length | None = None
     timezone: Annotated[str, Meta(max_length=100)] | None = None
@@ -137,6 +152,8 @@ class NewScheduleBody(Body, frozen=True):
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=0, le=4)] | None = None
     tags: Tags | None = None
+    group: Name | None = None
+    headers: dict[str, str] | None = None
     paused: bool | None = None
     note: Text | None = None
 
@@ -181,9 +198,13 @@ async def list_ticks(call: Call[TicksQuery, None]) -> TickList:
 
 
 async def create_schedule(call: Call[Nothing, NewScheduleBody]) -> Reply:
-    """Create a schedule that starts a workflow or a flow: by a cron expression, or `every`."""
-    body, options = call.body, CreateScheduleOptions()
+    """Create a schedule that starts a workflow or a flow, publishes or sends."""
+    body, options = call.body, dict[str, Any]()
     for name in (
+        "workflow",
+        "topic",
+        "message_queue",
+        "cron",
         "every",
         "timezone",
         "overlap",
@@ -192,15 +213,15 @@ async def create_schedule(call: Call[Nothing, NewScheduleBody]) -> Reply:
         "queue",
         "priority",
         "tags",
+        "group",
+        "headers",
         "paused",
         "note",
     ):
         value = getattr(body, name)
         if value is not None:
             options[name] = value
-    created = await call.site.client.schedules.create(
-        body.name, body.workflow, body.cron, input=body.input, **options
-    )
+    created = await call.site.client.schedules.create(body.name, input=body.input, **options)
     return Reply(_schedule(created), 201)
 
 
@@ -277,7 +298,7 @@ OPERATIONS: Final = (
         body=NewScheduleBody,
         answers=(ScheduleShape,),
         statuses=(201,),
-        problems=(ScheduleExists, UnknownWorkflow, AmbiguousWorkflow),
+        problems=(ScheduleExists, UnknownWorkflow, AmbiguousWorkflow, UnknownQueue),
     ),
     Operation(
         method="GET",

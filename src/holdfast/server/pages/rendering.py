@@ -16,6 +16,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
+from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import several, shorten
 from holdfast.moments import to_datetime, to_micros
 
@@ -144,6 +145,7 @@ _FILTERS: Final[dict[str, Any]] = {
     "words": words,
     "shorten": shorten,
     "several": several,
+    "target": target_text,
     "anchor": anchor,
     "seg": segment,
     "query": url_query,

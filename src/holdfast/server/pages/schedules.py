@@ -13,7 +13,7 @@ from holdfast.insight.wording import length
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
-from holdfast.types import Overlap
+from holdfast.types import Overlap, SendTarget
 
 _PAGE: Final = 100
 _DONE: Final = {
@@ -64,6 +64,7 @@ async def schedule_page(view: View) -> Page:
         values={
             "schedule": schedule,
             "when": when_text(schedule),
+            "sends": isinstance(schedule.target, SendTarget),
             "following": following,
             "ticks": await view.reader.schedules.ticks(schedule.name, limit=50),
             "done": _DONE.get(view.param("done"), ""),

@@ -25,6 +25,8 @@ from holdfast.types import (
     Overlap,
     RunTarget,
     ScheduleRecord,
+    SendTarget,
+    Target,
     TickPolicy,
     When,
 )
@@ -41,14 +43,18 @@ class PostgresSchedules(Part):
 
     async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
         """Create a schedule, and tell schedulers; see `ScheduleStore.create_schedule`."""
-        row = await self._database.row("create_schedule", *_definition(new), new.note, new.paused)
+        row = await self._database.row(
+            "create_schedule", *_definition(new), new.note, new.paused, _group(new)
+        )
         return row[0], []
 
     async def update_schedule(
         self, new: NewSchedule, *, revision: int | None = None
     ) -> tuple[bool, list[Notice]]:
         """Replace a definition; see `ScheduleStore.update_schedule`."""
-        row = await self._database.row("update_schedule", *_definition(new), new.note, revision)
+        row = await self._database.row(
+            "update_schedule", *_definition(new), new.note, revision, _group(new)
+        )
         return row[0], []
 
     async def delete_schedule(self, name: str) -> bool:
@@ -207,6 +213,7 @@ class PostgresSchedules(Part):
 def _definition(new: NewSchedule) -> tuple[object, ...]:
     """Return the arguments that `create_schedule` and `update_schedule` have in common."""
     when, target, policy = new.when, new.target, new.policy
+    run = _run_of(target)
     return (
         new.name,
         target.name,
@@ -222,12 +229,12 @@ def _definition(new: NewSchedule) -> tuple[object, ...]:
         when.starts_at,
         when.ends_at,
         when.anchor,
-        target.version,
-        target.queue,
+        run.version,
+        run.queue if run is target else None,
         target.priority,
-        target.timeout_seconds,
-        target.retention_seconds,
-        _json(target.tags) if target.tags else None,
+        run.timeout_seconds,
+        run.retention_seconds,
+        _json(run.tags) if run.tags else None,
         _json(target.headers) if target.headers else None,
         policy.bucket_retention_seconds,
     )
@@ -236,6 +243,7 @@ def _definition(new: NewSchedule) -> tuple[object, ...]:
 def _code_row(new: NewSchedule) -> dict[str, object]:
     """Return a row of `schedules` with the digest of its definition."""
     when, target, policy = new.when, new.target, new.policy
+    run = _run_of(target)
     return {
         "name": new.name,
         "cron": when.cron,
@@ -246,14 +254,15 @@ def _code_row(new: NewSchedule) -> dict[str, object]:
         "ends_at": _moment(when.ends_at),
         "kind": target.kind,
         "target": target.name,
-        "version": target.version,
+        "version": run.version,
         "input": msgspec.Raw(target.input.encode()),
-        "queue": target.queue,
+        "queue": run.queue if run is target else None,
         "priority": target.priority,
-        "timeout": target.timeout_seconds,
-        "retention": target.retention_seconds,
-        "tags": list(target.tags) or None,
+        "timeout": run.timeout_seconds,
+        "retention": run.retention_seconds,
+        "tags": list(run.tags) or None,
         "headers": target.headers or None,
+        "message_group": _group(new),
         "overlap": policy.overlap,
         "catch_up": policy.catch_up_seconds,
         "max_missed": policy.max_missed,
@@ -262,6 +271,15 @@ def _code_row(new: NewSchedule) -> dict[str, object]:
         "note": new.note,
         "code_digest": new.digest,
     }
+
+
+def _run_of(target: Target) -> RunTarget:
+    """Return what each tick starts; for one that sends, a target without any values of a run."""
+    return target if isinstance(target, RunTarget) else RunTarget(name=target.name)
+
+
+def _group(new: NewSchedule) -> str | None:
+    return new.target.group if isinstance(new.target, SendTarget) else None
 
 
 def _moment(at: int | None) -> str | None:
@@ -318,7 +336,17 @@ def _read_schedule(row: asyncpg.Record) -> ScheduleRecord:
     )
 
 
-def _read_target(row: asyncpg.Record) -> RunTarget:
+def _read_target(row: asyncpg.Record) -> Target:
+    headers = _decode_headers(row["headers"]) if row["headers"] is not None else None
+    if row["kind"] in ("topic", "queue"):
+        return SendTarget(
+            kind=row["kind"],
+            name=row["target"],
+            input=row["input"],
+            group=row["message_group"],
+            priority=row["priority"],
+            headers=headers,
+        )
     return RunTarget(
         kind=row["kind"],
         name=row["target"],
@@ -329,7 +357,7 @@ def _read_target(row: asyncpg.Record) -> RunTarget:
         timeout_seconds=row["timeout_seconds"],
         retention_seconds=row["retention_seconds"],
         tags=_decode_tags(row["tags"]) if row["tags"] is not None else (),
-        headers=_decode_headers(row["headers"]) if row["headers"] is not None else None,
+        headers=headers,
     )
 
 
@@ -345,5 +373,7 @@ def _read_bucket(row: asyncpg.Record) -> Bucket:
         stopped_run_id=row["stopped_run_id"],
         cause=row["cause"],
         error=row["error"],
+        message_id=row["message_id"],
+        reached=row["reached"],
         handled_at=row["handled_at"],
     )

@@ -47,9 +47,18 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform holdfast._check_given('a kind', p_new.kind is not null);
+    if p_new.kind in ('topic', 'queue') then
+        perform holdfast._check_sender(p_new);
+        return;
+    end if;
     if p_new.kind not in ('workflow', 'flow') then
         raise invalid_parameter_value using message = format(
-            'a schedule starts a workflow or a flow, not %s', quote_literal(left(p_new.kind, 200)));
+            'a schedule starts a workflow or a flow, publishes to a topic or sends to a queue: '
+            'its kind is not %s', quote_literal(left(p_new.kind, 200)));
+    end if;
+    if p_new.message_group is not null then
+        raise invalid_parameter_value using message = format(
+            'schedule %s starts runs: a group is for messages', p_new.name);
     end if;
     perform holdfast._check_starts(array['00000000-0000-0000-0000-000000000000'::uuid],
         array[p_new.target], array[p_new.input], array[p_new.version], null, array[p_new.queue],
@@ -130,7 +139,7 @@ as $$
 $$;
 
 -- Write a tick in UTC, with microseconds if it has any: a part of the run's key and of its headers.
--- Called by _start_of_tick, _start_ticks and _starts_of.
+-- Called by _start_of_tick, _start_ticks, _starts_of, _tick_headers and _event_of_tick.
 create or replace function holdfast._tick_text(p_at timestamptz) returns text
 language sql stable parallel safe
 return to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
@@ -138,7 +147,7 @@ return to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
         else to_char(p_at at time zone 'UTC', '.US') end || 'Z';
 
 -- Return the moment at which the run of a tick may start. The jitter is the same for the same tick
--- whenever it is computed. Called by _starts_of.
+-- whenever it is computed. Called by _starts_of and _send_tick.
 create or replace function holdfast._start_of_tick(
     p_name text, p_at timestamptz, p_jitter float8
 ) returns timestamptz
@@ -146,3 +155,13 @@ language sql stable parallel safe
 return p_at + p_jitter * interval '1 second' * (('x' || left(encode(sha256(convert_to(
     p_name || '@' || holdfast._tick_text(p_at), 'UTF8')), 'hex'), 12))::bit(48)::bigint
     / 281474976710656.0::float8);
+
+-- Return the headers of what a tick starts or sends: those of the schedule, its name and the tick.
+-- Called by _starts_of and _send_tick.
+create or replace function holdfast._tick_headers(p_headers json, p_name text, p_at timestamptz)
+returns json
+language sql stable parallel safe
+return case when p_headers is null then json_build_object(
+        'holdfast-schedule', p_name, 'holdfast-scheduled-at', holdfast._tick_text(p_at))
+    else (p_headers::jsonb || jsonb_build_object('holdfast-schedule', p_name,
+        'holdfast-scheduled-at', holdfast._tick_text(p_at)))::json end;

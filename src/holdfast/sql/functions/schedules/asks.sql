@@ -10,7 +10,8 @@ create or replace function holdfast.trigger_schedule(
     p_name text, p_at bigint default null, p_overlap text default null
 ) returns table (
     schedule text, tick_at bigint, until bigint, ticks int, outcome text, origin text, run_id uuid,
-    stopped_run_id uuid, cause text, error text, handled_at bigint, notices text[]
+    stopped_run_id uuid, cause text, error text, handled_at bigint, message_id bigint,
+    reached int, notices text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -30,8 +31,9 @@ begin
     if not found then
         return;
     end if;
+    perform holdfast._check_overlap_of(v_name, p_overlap);
     v_notices := holdfast._fire_round(v_now, array[(v_name, v_at, 'trigger', p_overlap, null, null,
-        null, null, null, null, null)::holdfast._tick]);
+        null, null, null, null, null, null, null)::holdfast._tick]);
     return query
     select b.*, v_notices
     from holdfast.list_buckets(v_name, holdfast._micros(v_at) + 1, 1) as b;
@@ -58,7 +60,7 @@ declare
 begin
     started := 0;
     select array_agg((b.schedule, b.tick_at, b.origin, 'buffer_all', s.open, s.buffered, 'started',
-            null, null, b.stopped_run_id, null)::holdfast._tick)
+            null, null, b.stopped_run_id, null, null, null)::holdfast._tick)
             filter (where cardinality(s.open) = 0)
     into v_ticks
     from holdfast._buffering(v_names) as s

@@ -33,6 +33,7 @@ begin
     if not found then
         return null;
     end if;
+    perform holdfast._check_overlap_of(v_name, p_overlap);
     insert into holdfast.schedule_backfills (backfill_id, schedule, overlap, position, last_at,
         look_at, created_at)
     values (coalesce(p_backfill_id, holdfast.new_run_id()), v_name,
@@ -81,7 +82,7 @@ begin
     foreach v_at in array p_tick_ats loop
         notices := notices || holdfast._fire_round(v_now, array[(v_backfill.schedule,
             holdfast._moment(v_at), 'backfill', v_backfill.overlap, null, null, null, null, null,
-            null, null)::holdfast._tick]);
+            null, null, null, null)::holdfast._tick]);
     end loop;
     update holdfast.schedule_backfills f
     set position = holdfast._moment(p_new_position), look_at = v_now,

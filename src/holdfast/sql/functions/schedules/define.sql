@@ -5,7 +5,15 @@
 -- 'shop/report', p_cron => '0 3 * * *', p_timezone => 'Europe/Berlin')`. Its first tick is after
 -- now. Returns false if the name is taken. Moments are microseconds, durations seconds, tags a JSON
 -- array. A worker computes the ticks; what is wrong with an expression stands in list_schedules.
--- Refuses other values that are not allowed (22004, 22023).
+--
+-- p_kind is 'workflow' or 'flow': p_target is what each tick starts, and p_overlap is 'skip' unless
+-- given. Or it is 'topic' or 'queue': p_target is the topic to which each tick publishes, or the
+-- message queue to which it sends, p_input the payload. Such a schedule starts no run, so p_overlap
+-- can only be 'allow', and what belongs to runs is refused. A message may have p_priority,
+-- p_headers and, in a FIFO queue, p_message_group, by default the name of the schedule.
+--
+-- Refuses a message queue that does not exist (HFQ01) and other values that are not allowed (22004,
+-- 22023).
 -- Locks: the name that it inserts. Called by clients and users.
 create or replace function holdfast.create_schedule(
     p_name text,
@@ -15,7 +23,7 @@ create or replace function holdfast.create_schedule(
     p_timezone text default 'UTC',
     p_input json default 'null',
     p_kind text default 'workflow',
-    p_overlap text default 'skip',
+    p_overlap text default null,
     p_catch_up_seconds float8 default 86400,
     p_max_missed int default 1,
     p_jitter_seconds float8 default 0,
@@ -23,15 +31,16 @@ create or replace function holdfast.create_schedule(
     p_ends_at bigint default null,
     p_anchor bigint default null,
     p_version int default null,
-    p_queue text default 'default',
-    p_priority int default 2,
+    p_queue text default null,
+    p_priority int default null,
     p_timeout_seconds float8 default null,
     p_retention_seconds float8 default null,
     p_tags json default null,
     p_headers json default null,
     p_bucket_retention_seconds float8 default 2592000,
     p_note text default null,
-    p_paused boolean default false
+    p_paused boolean default false,
+    p_message_group text default null
 ) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -42,7 +51,7 @@ begin
     v_new := holdfast._schedule_of(p_name, p_target, p_cron, p_every_seconds, p_timezone,
         p_input, p_kind, p_overlap, p_catch_up_seconds, p_max_missed, p_jitter_seconds,
         p_starts_at, p_ends_at, p_anchor, p_version, p_queue, p_priority, p_timeout_seconds,
-        p_retention_seconds, p_tags, p_headers, p_bucket_retention_seconds);
+        p_retention_seconds, p_tags, p_headers, p_bucket_retention_seconds, p_message_group);
     perform holdfast._check_text('a note', p_note);
     perform holdfast._check_given('paused', p_paused is not null);
     v_new.note := p_note;
@@ -72,7 +81,7 @@ create or replace function holdfast.update_schedule(
     p_timezone text default 'UTC',
     p_input json default 'null',
     p_kind text default 'workflow',
-    p_overlap text default 'skip',
+    p_overlap text default null,
     p_catch_up_seconds float8 default 86400,
     p_max_missed int default 1,
     p_jitter_seconds float8 default 0,
@@ -80,15 +89,16 @@ create or replace function holdfast.update_schedule(
     p_ends_at bigint default null,
     p_anchor bigint default null,
     p_version int default null,
-    p_queue text default 'default',
-    p_priority int default 2,
+    p_queue text default null,
+    p_priority int default null,
     p_timeout_seconds float8 default null,
     p_retention_seconds float8 default null,
     p_tags json default null,
     p_headers json default null,
     p_bucket_retention_seconds float8 default 2592000,
     p_note text default null,
-    p_revision bigint default null
+    p_revision bigint default null,
+    p_message_group text default null
 ) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -99,7 +109,8 @@ begin
     v_new := holdfast._schedule_of(holdfast._schedule_name(p_name), p_target, p_cron,
         p_every_seconds, p_timezone, p_input, p_kind, p_overlap, p_catch_up_seconds, p_max_missed,
         p_jitter_seconds, p_starts_at, p_ends_at, p_anchor, p_version, p_queue, p_priority,
-        p_timeout_seconds, p_retention_seconds, p_tags, p_headers, p_bucket_retention_seconds);
+        p_timeout_seconds, p_retention_seconds, p_tags, p_headers, p_bucket_retention_seconds,
+        p_message_group);
     perform holdfast._check_text('a note', p_note);
     v_new.note := p_note;
     if not holdfast._redefine(v_new, p_revision) then
@@ -110,20 +121,23 @@ begin
 end $$;
 
 -- Return a new schedule of these values, which are those of create_schedule. Refuses values that
--- are not allowed (22004, 22023). Locks nothing. Called by create_schedule and update_schedule.
+-- are not allowed (22004, 22023), and a message queue that does not exist (HFQ01). Locks nothing.
+-- Called by create_schedule and update_schedule.
 create or replace function holdfast._schedule_of(
     p_name text, p_target text, p_cron text, p_every float8, p_timezone text, p_input json,
     p_kind text, p_overlap text, p_catch_up float8, p_max_missed int, p_jitter float8,
     p_starts_at bigint, p_ends_at bigint, p_anchor bigint, p_version int, p_queue text,
     p_priority int, p_timeout float8, p_retention float8, p_tags json, p_headers json,
-    p_bucket_retention float8
+    p_bucket_retention float8, p_message_group text
 ) returns holdfast.schedules
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_now timestamptz := holdfast.now();
-    v_target text := case p_kind when 'workflow' then holdfast.full_name(p_target)
+    v_sends boolean := p_kind in ('topic', 'queue');
+    v_target text := case when v_sends then p_target
+        when p_kind = 'workflow' then holdfast.full_name(p_target)
         else holdfast._full_slug(p_target) end;
     v_new holdfast.schedules;
 begin
@@ -139,20 +153,26 @@ begin
     v_new.target := v_target;
     v_new.version := p_version;
     v_new.input := p_input;
-    v_new.queue := p_queue;
+    v_new.queue := case when v_sends then p_queue else coalesce(p_queue, 'default') end;
     perform holdfast._check_priority(p_priority);
-    v_new.priority := p_priority;
+    v_new.priority := case when v_sends then p_priority else coalesce(p_priority, 2) end;
+    v_new.message_group := p_message_group;
     v_new.timeout := p_timeout;
     v_new.retention := p_retention;
     v_new.tags := p_tags;
     v_new.headers := p_headers;
-    v_new.overlap := p_overlap;
+    v_new.overlap := coalesce(p_overlap, case when v_sends then 'allow' else 'skip' end);
     v_new.catch_up := p_catch_up;
     v_new.max_missed := p_max_missed;
     v_new.jitter := p_jitter;
     v_new.bucket_retention := p_bucket_retention;
     perform holdfast._check_given('the input', p_input is not null);
     perform holdfast._check_schedule(v_new);
+    if p_kind = 'queue' and not exists (
+        select from holdfast.queues q where q.name = p_target)
+    then
+        perform holdfast._no_queue(p_target);
+    end if;
     return holdfast._begun(v_new, v_now);
 end $$;
 
@@ -206,7 +226,8 @@ begin
         priority = p_new.priority, timeout = p_new.timeout, retention = p_new.retention,
         tags = p_new.tags, headers = p_new.headers, overlap = p_new.overlap,
         catch_up = p_new.catch_up, max_missed = p_new.max_missed, jitter = p_new.jitter,
-        bucket_retention = p_new.bucket_retention, note = coalesce(p_new.note, s.note),
+        bucket_retention = p_new.bucket_retention, message_group = p_new.message_group,
+        note = coalesce(p_new.note, s.note),
         code_digest = coalesce(p_new.code_digest, s.code_digest),
         revision = s.revision + 1, updated_at = p_new.updated_at,
         position = case when v_is_new then p_new.position else s.position end,

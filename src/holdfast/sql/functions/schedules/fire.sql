@@ -56,7 +56,7 @@ begin
     from (select count(*) as ticks from unnest(p_tick_names) as u (name) group by u.name) as t;
     for v_round in 1..v_rounds loop
         select array_agg((t.name, holdfast._moment(t.at), 'tick', null, null, null, null, null,
-            null, null, null)::holdfast._tick) into v_ticks
+            null, null, null, null, null)::holdfast._tick) into v_ticks
         from (
             select u.name, u.at, row_number() over (partition by u.name order by u.at) as round
             from unnest(p_tick_names, p_tick_ats) as u (name, at)
@@ -111,12 +111,13 @@ begin
             and coalesce(holdfast._moment(u.position) <= p_now + interval '1 second', true));
 end $$;
 
--- Fire one tick of each of these schedules, and write its bucket. A tick that has started or is
--- buffered is left alone, and so is one with a bucket, unless it is asked for. Where the tick has
--- no policy of its own, the schedule's holds. Returns (topic, payload) notices.
+-- Fire one tick of each of these schedules, and write its bucket. A tick that has started, was sent
+-- or is buffered is left alone, and so is one with a bucket, unless it is asked for. Where the tick
+-- has no policy of its own, the schedule's holds. Returns (topic, payload) notices.
 -- Locks: expects the schedules locked; the starts of flows, shared; turn rows as _lock_family, of
 -- runs that are stopped; events and runs of these; FOR SHARE, the runs whose ends ticks wait for;
--- the ids of the new runs, in order. Called by fire_schedules, fire_backfill and trigger_schedule.
+-- as _send_ticks; the ids of the new runs, in order. Called by fire_schedules, fire_backfill and
+-- trigger_schedule.
 create or replace function holdfast._fire_round(p_now timestamptz, p_ticks holdfast._tick[])
 returns text[]
 language plpgsql
@@ -175,14 +176,15 @@ begin
     select array_agg((u.schedule, u.tick_at, u.origin, coalesce(u.overlap, s.overlap), r.run_ids,
         s.buffered, null, null, null, coalesce(u.stopped_run_id,
             case when coalesce(u.overlap, s.overlap) like '%_running'
-                then r.run_ids[cardinality(r.run_ids)] end), null)::holdfast._tick)
+                then r.run_ids[cardinality(r.run_ids)] end), null, null, null)::holdfast._tick)
     into v_ticks
     from (
         select u.* from unnest(p_ticks) as u
         where not exists (
             select from holdfast.schedule_buckets b
             where b.schedule = u.schedule and b.tick_at = u.tick_at and b.until is null
-                and (u.origin = 'tick' or b.outcome in ('started', 'buffered')) offset 0)
+                and (u.origin = 'tick' or b.outcome in ('started', 'buffered', 'sent'))
+            offset 0)
     ) as u
     cross join lateral (
         select s.overlap, s.open_run_ids, s.buffered from holdfast.schedules s
@@ -285,7 +287,7 @@ begin
             coalesce(j.verdict, 'skipped'),
             case when j.verdict is null then
                 case u.overlap when 'buffer_all' then 'buffer_full' else 'overlap' end end,
-            null, u.stopped_run_id, null)::holdfast._tick
+            null, u.stopped_run_id, null, null, null)::holdfast._tick
         from unnest(p_ticks) as u
         cross join lateral (
             select case

@@ -14,7 +14,7 @@ create or replace function holdfast.list_schedules(
     bucket_retention_seconds float8, from_code boolean, revision bigint, created_at bigint,
     updated_at bigint, note text, paused_at bigint, paused_by text, tick_position bigint,
     is_computed boolean, next_tick_at bigint, error text, last_tick_at bigint, last_run_id uuid,
-    open_run_ids uuid[], buffered int, backfills int
+    open_run_ids uuid[], buffered int, backfills int, message_group text
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -31,7 +31,7 @@ begin
         s.next_tick_at is not null, holdfast._micros(s.next_tick_at), s.error,
         holdfast._micros(s.last_tick_at), s.last_run_id, s.open_run_ids, s.buffered,
         (select count(*)::int from holdfast.schedule_backfills f
-        where f.schedule = s.name and f.ended_at is null)
+        where f.schedule = s.name and f.ended_at is null), s.message_group
     from holdfast.schedules s
     where (p_name is null or s.name = p_name)
         and (p_after is null or s.name > p_after)
@@ -46,7 +46,7 @@ create or replace function holdfast.list_buckets(
     p_name text, p_before bigint default null, p_limit int default 50
 ) returns table (
     schedule text, tick_at bigint, until bigint, ticks int, outcome text, origin text, run_id uuid,
-    stopped_run_id uuid, cause text, error text, handled_at bigint
+    stopped_run_id uuid, cause text, error text, handled_at bigint, message_id bigint, reached int
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -55,7 +55,8 @@ as $$
 begin
     return query
     select b.schedule, holdfast._micros(b.tick_at), holdfast._micros(b.until), b.ticks, b.outcome,
-        b.origin, b.run_id, b.stopped_run_id, b.cause, b.error, holdfast._micros(b.handled_at)
+        b.origin, b.run_id, b.stopped_run_id, b.cause, b.error, holdfast._micros(b.handled_at),
+        b.message_id, b.reached
     from holdfast.schedule_buckets b
     where b.schedule = holdfast._schedule_name(p_name)
         and (p_before is null or b.tick_at < holdfast._moment(p_before))

@@ -22,12 +22,13 @@ begin
     end if;
 end $$;
 
--- Start the runs of ticks whose outcome is 'started'. The key of a run is that of its tick, so its
--- id follows from schedule, tick and target: a tick has one run. `ticks` are all of them, with the
--- runs; a tick that cannot start is 'failed', also if a rule of the workflow refuses the start. A
--- rule may lead to another run. `notices` are (topic, payload).
--- Locks: expects the schedules locked, and the starts of the flows; as _start_ruled_runs, if there
--- are rules; the ids that it inserts, in order. Called by _fire_round and start_buffered.
+-- Start the runs of ticks whose outcome is 'started', or send what they send. The key of a run is
+-- that of its tick, so its id follows from schedule, tick and target: a tick has one run. `ticks`
+-- are all of them, with the runs; a tick that cannot start is 'failed', also if a rule of the
+-- workflow refuses the start. A rule may lead to another run. `notices` are (topic, payload).
+-- Locks: expects the schedules locked, and the starts of the flows; as _send_ticks, if some send;
+-- as _start_ruled_runs, if there are rules; the ids that it inserts, in order. Called by
+-- _fire_round and start_buffered.
 create or replace function holdfast._start_ticks(
     p_now timestamptz, p_ticks holdfast._tick[],
     out ticks holdfast._tick[], out notices text[]
@@ -48,7 +49,18 @@ declare
     v_refused text[];
     v_errors text[];
     v_told text[];
+    v_sent text[];
 begin
+    if exists (
+        select from unnest(p_ticks) as u
+        cross join lateral (
+            select s.kind from holdfast.schedules s where s.name = u.schedule limit 1
+        ) as s
+        where s.kind in ('topic', 'queue'))
+    then
+        select s.ticks, s.notices into p_ticks, v_sent
+        from holdfast._send_ticks(p_now, p_ticks) as s;
+    end if;
     select array_agg(n.run_id) as run_ids, array_agg(n.target) as targets,
         array_agg(n.input) as inputs, array_agg(n.version) as versions, array_agg(n.key) as keys,
         array_agg(n.queue) as queues, array_agg(n.priority::int) as priorities,
@@ -97,11 +109,13 @@ begin
         from holdfast._start_tick_flows(p_now, p_ticks) as f;
         notices := notices || v_told;
     end if;
+    notices := notices || v_sent;
     ticks := array(
         select (u.schedule, u.tick_at, u.origin, u.overlap, u.open_run_ids, u.buffered,
             case when f.error is null then u.outcome else 'failed' end, u.cause,
             case when f.error is null and u.outcome = 'started' then coalesce(l.run_id, n.run_id)
-                end, u.stopped_run_id, f.error)::holdfast._tick
+                end, u.stopped_run_id, coalesce(f.error, u.error), u.message_id,
+            u.reached)::holdfast._tick
         from unnest(p_ticks) as u
         cross join lateral (
             select holdfast.keyed_run_id(
@@ -185,10 +199,7 @@ begin
     select s.name, holdfast.keyed_run_id(s.target, s.name || '@' || t.written), s.kind, s.target,
         s.version, s.input, s.name || '@' || t.written, s.queue, s.priority::int, s.timeout,
         s.retention, s.tags,
-        case when s.headers is null then json_build_object(
-                'holdfast-schedule', s.name, 'holdfast-scheduled-at', t.written)
-            else (s.headers::jsonb || jsonb_build_object('holdfast-schedule', s.name,
-                'holdfast-scheduled-at', t.written))::json end,
+        holdfast._tick_headers(s.headers, s.name, u.tick_at),
         holdfast._start_of_tick(s.name, u.tick_at, s.jitter)
     from unnest(p_ticks) as u
     cross join lateral (
@@ -225,9 +236,9 @@ begin
             and b.until is not null;
     end if;
     insert into holdfast.schedule_buckets as b (schedule, tick_at, ticks, outcome, origin, run_id,
-        stopped_run_id, cause, error, handled_at, delete_after)
+        stopped_run_id, cause, error, message_id, reached, handled_at, delete_after)
     select s.name, u.tick_at, 1, u.outcome, u.origin, u.run_id, u.stopped_run_id, u.cause,
-        u.error, p_now, p_now + s.bucket_retention * interval '1 second'
+        u.error, u.message_id, u.reached, p_now, p_now + s.bucket_retention * interval '1 second'
     from unnest(p_ticks) as u
     cross join lateral (
         select s.name, s.bucket_retention from holdfast.schedules s
@@ -237,7 +248,8 @@ begin
     set outcome = excluded.outcome, run_id = excluded.run_id, cause = excluded.cause,
         stopped_run_id = coalesce(excluded.stopped_run_id, b.stopped_run_id),
         origin = case when b.outcome = 'buffered' then b.origin else excluded.origin end,
-        error = excluded.error, handled_at = excluded.handled_at,
+        error = excluded.error, message_id = excluded.message_id,
+        reached = excluded.reached, handled_at = excluded.handled_at,
         delete_after = excluded.delete_after;
     update holdfast.schedules s
     set open_run_ids = (u.open_run_ids || case when u.run_id is not null then array[u.run_id]

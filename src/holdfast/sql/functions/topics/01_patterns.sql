@@ -14,8 +14,8 @@ language sql immutable parallel safe
 return octet_length(p_pattern) <= 255
     and p_pattern ~ '^([a-zA-Z0-9_-]+|[*]|#)(\.([a-zA-Z0-9_-]+|[*]|#))*$';
 
--- Refuse what is not a topic (22023), and a null (22004). Called by publish, list_subscriptions and
--- count_subscriptions.
+-- Refuse what is not a topic (22023), and a null (22004). Called by publish, list_subscriptions,
+-- count_subscriptions and _check_sender.
 create or replace function holdfast._check_topic(p_topic text) returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

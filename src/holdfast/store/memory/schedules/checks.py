@@ -8,10 +8,20 @@ from uuid import UUID
 from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.moments import to_datetime
-from holdfast.names import check_reference
-from holdfast.store.memory.payloads import check_run
+from holdfast.names import check_queue_name, check_reference
+from holdfast.patterns import check_topic
+from holdfast.store.memory.payloads import check_json, check_name, check_run
 from holdfast.texts import check_id, check_text
-from holdfast.types import MOST_MISSED, NewRun, NewSchedule, Overlap, When
+from holdfast.types import (
+    MOST_MISSED,
+    PRIORITIES,
+    NewRun,
+    NewSchedule,
+    Overlap,
+    SendTarget,
+    TickPolicy,
+    When,
+)
 
 _FARTHEST: Final = 10**16  # microseconds
 
@@ -23,6 +33,10 @@ def check_schedule(new: NewSchedule) -> None:
     if new.note is not None:
         check_text("note", new.note)
     target, policy = new.target, new.policy
+    if isinstance(target, SendTarget):
+        _check_sender(new, target)
+        _check_policy(policy)
+        return
     check_run(
         NewRun(
             run_id=UUID(int=0),
@@ -37,6 +51,45 @@ def check_schedule(new: NewSchedule) -> None:
             headers=target.headers,
         )
     )
+    _check_policy(policy)
+
+
+def check_overlap_of(new: NewSchedule, overlap: str | None) -> None:
+    """Raise InvalidInput for a policy of overlap where nothing runs that could overlap."""
+    if isinstance(new.target, SendTarget) and overlap not in (None, "allow"):
+        raise InvalidInput(
+            f"schedule {new.name} starts no run that could overlap, so the policy is 'allow', not "
+            f"{overlap!r}"
+        )
+
+
+def _check_sender(new: NewSchedule, target: SendTarget) -> None:
+    check_json("payload", target.input)
+    check_overlap_of(new, new.policy.overlap)
+    if "/" not in new.name:
+        raise InvalidInput(f"schedule {new.name} says nothing of an app: name it APP/{new.name}")
+    if target.kind == "topic":
+        check_name(check_topic, target.name)
+        if (target.group, target.priority, target.headers) != (None, None, None):
+            raise InvalidInput(
+                f"schedule {new.name} publishes to a topic: priority, headers and group are of "
+                "messages"
+            )
+        if new.policy.jitter_seconds:
+            raise InvalidInput(
+                f"schedule {new.name} publishes to a topic, which cannot be delayed by a jitter"
+            )
+        return
+    check_name(check_queue_name, target.name)
+    if target.group is not None:
+        check_id("group", target.group)
+    if target.priority is not None and target.priority not in PRIORITIES:
+        raise InvalidInput(f"a priority is 0 (most urgent) to 4, not {target.priority}")
+    for text in (*(target.headers or {}).keys(), *(target.headers or {}).values()):
+        check_text("header", text)
+
+
+def _check_policy(policy: TickPolicy) -> None:
     check_overlap(policy.overlap)
     for seconds in (
         policy.catch_up_seconds,

@@ -14,24 +14,25 @@ from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.ends import end_from_outside, request_cancels
 from holdfast.store.memory.flows.starts import start_flows
 from holdfast.store.memory.schedules.rows import ScheduleRow
+from holdfast.store.memory.schedules.senders import send_tick
 from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, refusal
 from holdfast.types import (
     MOST_BUFFERED,
-    SCHEDULE_HEADER,
-    TICK_HEADER,
     Bucket,
     Event,
     NewRun,
     Notice,
     Overlap,
+    RunTarget,
+    SendTarget,
     SkipCause,
     TickOrigin,
     TickOutcome,
+    tick_headers,
     tick_jitter,
     tick_key,
-    tick_text,
 )
 
 _MOST_OPEN = 100  # runs that a schedule remembers
@@ -95,8 +96,11 @@ def fire_tick(
 def start_tick(
     tables: Tables, now: int, row: ScheduleRow, tick: Bucket
 ) -> tuple[Bucket, list[Notice]]:
-    """Start the run of a tick; return its bucket."""
-    run = _run_of(row, tick.tick_at, now)
+    """Start the run of a tick, or send what it sends; return its bucket."""
+    target = row.new.target
+    if isinstance(target, SendTarget):
+        return send_tick(tables, now, row.new, target, tick)
+    run = _run_of(row, target, tick.tick_at, now)
     notices: list[Notice] = []
     if run.kind == "flow":
         try:
@@ -134,7 +138,7 @@ def await_ends(tables: Tables, run_ids: list[UUID]) -> None:
 
 def _is_final(bucket: Bucket, origin: TickOrigin) -> bool:
     """Return True if a tick with this bucket does not fire again. What is asked for may."""
-    return origin == "tick" or bucket.outcome in ("started", "buffered")
+    return origin == "tick" or bucket.outcome in ("started", "sent", "buffered")
 
 
 def _judge(
@@ -170,11 +174,10 @@ def _shorten_range(tables: Tables, name: str, at: int) -> None:
         tables.buckets[name][at + 1] = later
 
 
-def _run_of(row: ScheduleRow, at: int, now: int) -> NewRun:
-    name, target = row.new.name, row.new.target
+def _run_of(row: ScheduleRow, target: RunTarget, at: int, now: int) -> NewRun:
+    name = row.new.name
     key = tick_key(name, at)
     start_at = at + to_micros(tick_jitter(name, at, row.new.policy.jitter_seconds))
-    headers = {**(target.headers or {}), SCHEDULE_HEADER: name, TICK_HEADER: tick_text(at)}
     version = target.version
     if version is None:
         version = 0 if target.kind == "flow" else 1
@@ -191,5 +194,5 @@ def _run_of(row: ScheduleRow, at: int, now: int) -> NewRun:
         timeout_seconds=target.timeout_seconds,
         retention_seconds=target.retention_seconds,
         tags=target.tags,
-        headers=headers,
+        headers=tick_headers(target.headers, name, at),
     )

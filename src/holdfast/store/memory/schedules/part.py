@@ -12,9 +12,11 @@ from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules import code
-from holdfast.store.memory.schedules.checks import check_range, check_schedule
+from holdfast.store.memory.schedules.checks import check_overlap_of, check_range, check_schedule
 from holdfast.store.memory.schedules.firing import await_ends, fire_tick, start_tick, still_open
+from holdfast.store.memory.schedules.reading import due_schedule, open_backfills, record
 from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow
+from holdfast.store.memory.schedules.senders import check_queue_of
 from holdfast.store.memory.schedules.writing import begin, redefine, resume, told
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import (
@@ -47,6 +49,7 @@ class MemorySchedules(Part):
         """Create a schedule; see `ScheduleStore.create_schedule`."""
         async with self._transaction() as (tables, now):
             check_schedule(new)
+            check_queue_of(tables, new)
             if new.name in tables.schedules:
                 return False, []
             row = tables.schedules[new.name] = begin(new, now, tables.next_revision())
@@ -60,6 +63,7 @@ class MemorySchedules(Part):
         """Replace a definition; see `ScheduleStore.update_schedule`."""
         async with self._transaction() as (tables, now):
             check_schedule(new)
+            check_queue_of(tables, new)
             row = tables.schedules.get(new.name)
             if row is None or revision not in (None, row.revision):
                 return False, []
@@ -107,6 +111,7 @@ class MemorySchedules(Part):
             row = tables.schedules.get(name)
             if row is None:
                 return None, []
+            check_overlap_of(row.new, overlap)
             at = now if at is None else at
             notices = fire_tick(tables, now, row, at, "trigger", overlap)
             return tables.buckets[name][at], distinct(notices)
@@ -126,6 +131,7 @@ class MemorySchedules(Part):
             row = tables.schedules.get(name)
             if row is None:
                 return None, []
+            check_overlap_of(row.new, overlap)
             if backfill_id in tables.backfills:
                 return False, []
             usual: Overlap = "allow" if row.new.policy.overlap == "allow" else "buffer_all"
@@ -140,7 +146,7 @@ class MemorySchedules(Part):
             row = tables.schedules.get(name)
             if row is None:
                 return None
-            ended = _open_backfills(tables, name)
+            ended = open_backfills(tables, name)
             for each in ended:
                 each.ended_at = now
             buckets = tables.buckets[name]
@@ -168,13 +174,13 @@ class MemorySchedules(Part):
                 for name in tables.schedules
                 if (app is None or name.startswith(f"{app}/")) and (after is None or name > after)
             )
-            return [_record(tables, tables.schedules[name]) for name in names[:limit]]
+            return [record(tables, tables.schedules[name]) for name in names[:limit]]
 
     async def get_schedule(self, name: str) -> ScheduleRecord | None:
         """Return a schedule; None if there is none."""
         async with self._transaction() as (tables, _):
             row = tables.schedules.get(name)
-            return None if row is None else _record(tables, row)
+            return None if row is None else record(tables, row)
 
     async def list_buckets(
         self, name: str, *, before: int | None = None, limit: int = 50
@@ -204,7 +210,7 @@ class MemorySchedules(Part):
             for row in due:
                 row.look_at = max(row.look_at, now) + to_micros(lease_seconds)
             due.sort(key=lambda row: (row.next_tick_at or 0, row.new.name))
-            return [_due(row) for row in due]
+            return [due_schedule(row) for row in due]
 
     async def due_backfills(
         self, *, limit: int = 10, lease_seconds: float = 5.0
@@ -354,51 +360,6 @@ def _move(tables: Tables, now: int, row: ScheduleRow, firing: Firing) -> list[No
     return notices
 
 
-def _due(row: ScheduleRow) -> DueSchedule:
-    return DueSchedule(
-        name=row.new.name,
-        revision=row.revision,
-        when=row.new.when,
-        max_missed=row.new.policy.max_missed,
-        catch_up_seconds=row.new.policy.catch_up_seconds,
-        position=row.position,
-        expected=None if row.next_tick_at == NEVER else row.next_tick_at,
-    )
-
-
 def _due_at(backfill: BackfillRow, now: int) -> int:
     """Return when it is to continue. If a lease ends after a minute, the clock has gone back."""
     return now if backfill.look_at > now + _MINUTE else backfill.look_at
-
-
-def _open_backfills(tables: Tables, name: str) -> list[BackfillRow]:
-    return [
-        each
-        for each in tables.backfills.values()
-        if each.schedule == name and each.ended_at is None
-    ]
-
-
-def _record(tables: Tables, row: ScheduleRow) -> ScheduleRecord:
-    return ScheduleRecord(
-        name=row.new.name,
-        when=row.new.when,
-        target=row.new.target,
-        policy=row.new.policy,
-        from_code=row.from_code,
-        revision=row.revision,
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        note=row.note,
-        paused_at=row.paused_at,
-        paused_by=row.paused_by,
-        position=row.position,
-        is_computed=row.next_tick_at is not None,
-        next_tick_at=None if row.next_tick_at == NEVER else row.next_tick_at,
-        error=row.error,
-        last_tick_at=row.last_tick_at,
-        last_run_id=row.last_run_id,
-        open_run_ids=tuple(row.open_run_ids),
-        buffered=row.buffered,
-        backfills=len(_open_backfills(tables, row.new.name)),
-    )
