@@ -27,7 +27,6 @@ from holdfast.client import Client
 from holdfast.database.migrate import migrate
 
 PAYLOAD = json.dumps({"id": 123456, "customer": "ann", "items": [7, 9], "note": "x" * 100})
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Holdfast:
@@ -135,8 +134,8 @@ class Cost:
         self._cpu, self._began = self._used(), time.perf_counter()
 
     def _used(self) -> float:
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        clock = (~self._pid << 3) | 2  # of another process; exact, unlike what /proc tells
+        return time.clock_gettime(clock)
 
     def per(self, count: int) -> tuple[float, float]:
         """Return µs a message, and µs of CPU a message."""

@@ -320,6 +320,45 @@ async def test_values_that_are_refused_have_codes(sessions: list[Session]) -> No
         assert caught.value.sqlstate == code, text
 
 
+READABLE = (
+    '"a \\n \\" b"',
+    '"\\u00e9"',
+    "[" * 256 + "]" * 256,  # 512 bytes: the longest that is not looked at closely
+    "[" * 256 + " " * 200 + "]" * 256,
+    f"[{'[],' * 300}1]",  # many, but not deep
+    f'"{"x" * 1494}"',
+    f'"{"x" * 1495}"',
+)
+UNREADABLE = (
+    '"\\u0000"',
+    '["\\\\", "\\ud800"]',
+    "[" * 257 + "]" * 257,
+    "[" * 600 + "]" * 600,
+    f'["{"x" * 600}", "\\u0000"]',
+    "[" * 3000 + "]" * 3000,  # compressed in a table
+)
+
+
+async def test_each_payload_is_looked_at_however_it_is_sent(sessions: list[Session]) -> None:
+    a, *_ = sessions
+    await create(a)
+    await a.value("select holdfast.send_messages('mail', $1)", [*READABLE, "1"])
+    for payload in READABLE:
+        await send(a, payload)
+    assert await a.payloads(20) == [*READABLE, "1", *READABLE]
+    await a.connection.execute("create temporary table texts (payload json)")
+    for payload in UNREADABLE:
+        await a.connection.execute("insert into texts values ($1)", payload)
+        for text in (
+            "select holdfast.send('mail', payload) from texts",
+            "select holdfast.send_messages('mail', array_agg(payload) || '1'::json) from texts",
+        ):
+            with pytest.raises(asyncpg.InvalidParameterValueError, match=r"^(the )?payload"):
+                await a.value(text)
+        await a.connection.execute("truncate texts")
+    assert await a.payloads() == []
+
+
 async def test_receipts_are_texts_in_sql(sessions: list[Session]) -> None:
     a, *_ = sessions
     await create(a)

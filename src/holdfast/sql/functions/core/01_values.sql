@@ -29,6 +29,14 @@ create or replace function holdfast._is_plain(p_value json) returns boolean
 language sql stable parallel safe
 return octet_length(p_value::text) <= 512 and strpos(p_value::text, '\u') = 0;
 
+-- Return true if nothing in a longer JSON text can be wrong either: it has no escapes of
+-- characters, and so few brackets that they cannot be nested too deep.
+create or replace function holdfast._is_shallow(p_value json) returns boolean
+language sql stable parallel safe
+return octet_length(p_value::text) <= 65536 and strpos(p_value::text, '\u') = 0
+    and 2 * octet_length(p_value::text) - octet_length(replace(p_value::text, '[', ''))
+        - octet_length(replace(p_value::text, '{', '')) <= 256;
+
 -- Return true if timestamps can hold a length of time in seconds.
 create or replace function holdfast._is_seconds(p_seconds float8) returns boolean
 language sql immutable parallel safe
@@ -81,7 +89,8 @@ end $$;
 create or replace function holdfast._is_legible(p_value json) returns boolean
 language sql stable parallel safe
 return p_value is not null
-    and (holdfast._is_plain(p_value) or holdfast._json_flaw(p_value) is null);
+    and (holdfast._is_plain(p_value) or holdfast._is_shallow(p_value)
+        or holdfast._json_flaw(p_value) is null);
 
 -- Refuse what must not be null. Called by the other checks, and by functions that people call.
 create or replace function holdfast._check_given(p_what text, p_is_given boolean) returns void

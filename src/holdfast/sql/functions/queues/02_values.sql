@@ -1,10 +1,10 @@
 -- Refuse messages that nobody could store or read.
 
 -- Return true if messages can be sent: each payload is JSON that every reader can read, arrays have
--- one element a message, and their values are allowed. Cheap if nothing but payloads is given.
+-- one element a message, and their values are allowed.
 create or replace function holdfast._are_messages(
-    p_payloads json[], p_delays float8[], p_groups text[], p_dedup_ids text[], p_priorities int[],
-    p_headers json[]
+    p_payloads json[], p_delays float8[], p_groups text[], p_dedup_ids text[],
+    p_priorities int[], p_headers json[]
 ) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
