@@ -279,6 +279,24 @@ async def test_a_session_that_dies_gives_back_what_it_had_not_committed(
     assert await a.value("select holdfast.ack($1)", receipt) == [True]
 
 
+async def test_deliveries_that_are_acknowledged_together_leave_no_bodies(
+    sessions: list[Session],
+) -> None:
+    """What is large is kept apart from its message, and goes with it."""
+    session, *_ = sessions
+    await create(session)
+    for _ in range(2):
+        await send(session, f'"{"x" * 9000}"')
+    query = "select queue_id, delivery_id from holdfast.receive_messages('mail')"
+    one, other = [await session.connection.fetchrow(query) for _ in range(2)]
+    assert one is not None
+    assert other is not None
+    ids = [one["delivery_id"], other["delivery_id"]]
+    ack = "select acked from holdfast.ack_deliveries($1, $2)"
+    assert await session.value(ack, one["queue_id"], ids) == [True, True]
+    assert await session.value("select count(*) from holdfast.bodies") == 0
+
+
 async def test_two_schemas_share_nothing(sessions: list[Session], database_url: str) -> None:
     """Edge case 25: not even the locks of groups with the same names."""
     a, b, *_ = sessions

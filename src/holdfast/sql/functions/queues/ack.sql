@@ -54,13 +54,13 @@ begin
                     where d.queue_id = p_queue_id and d.delivery_id = u.id limit 1
                 ) as f))
             returning d.delivery_id, d.more and d.group_key is not null as more, d.group_key,
-                case when d.has_bodies or d.keeps then d end as special
+                d.has_bodies or d.keeps as is_special, d as whole
         ), tokens as (
             insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
             select p_queue_id, holdfast.now(), nextval('holdfast.message_ids'), g.group_key
             from gone g where g.more
         )
-        select array_agg(g.delivery_id), array_agg(g.special) filter (where g.special is not null),
+        select array_agg(g.delivery_id), array_agg(g.whole) filter (where g.is_special),
             bool_or(g.more)
         into v_ids, v_special, freed from gone g;
         if cardinality(v_ids) = cardinality(p_delivery_ids) then
