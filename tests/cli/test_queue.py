@@ -10,7 +10,7 @@ def test_messages_are_sent_received_and_acknowledged(cli: CommandLine) -> None:
     assert "no message queues" in cli("queue", "list").stderr
     assert cli("queue", "create", "parcels", "--max-receives", "1").stdout == "created parcels\n"
     again = cli("queue", "create", "parcels", "--max-receives", "1", code=exits.FAILED)
-    assert "just so" in again.stdout
+    assert "already, with these settings" in again.stdout
     differs = cli("queue", "create", "parcels", code=exits.FAILED)
     assert "other settings" in differs.stderr
     sent = cli.json("queue", "send", "parcels", '{"id": 7}', "--header", "from=ann", "--id", "a")
@@ -57,3 +57,32 @@ def test_queues_are_deleted_and_unknown_ones_named(cli: CommandLine) -> None:
     assert cli("queue", "delete", "parcels", "--yes").stdout == "deleted\n"
     gone = cli("queue", "delete", "parcels", "--yes", code=exits.FAILED)
     assert "no message queue" in gone.stderr
+
+
+def test_errors_name_the_queue_that_was_meant_and_the_way_out(cli: CommandLine) -> None:
+    cli("queue", "create", "mails", "--fifo", "--max-receives", "3")
+    for words in (("send", "mials", "1"), ("show", "mials"), ("purge", "mials"), ("dead", "mials")):
+        unknown = cli("queue", *words, code=exits.NOT_FOUND).stderr
+        assert "no message queue 'mials' (did you mean mails" in unknown
+        assert "queue list` names those" in unknown
+    differs = cli("queue", "create", "mails", "--fifo", code=exits.FAILED).stderr
+    assert "other settings: max_receives is 3, not None, dead_letters is mails.dead" in differs
+    unanswered = cli("queue", "purge", "mails", code=exits.USAGE, stdin="")
+    assert "give --yes" in unanswered.stderr
+    assert "Did you mean queues pause?" in cli("queue", "pause", "mails", code=exits.USAGE).stderr
+    assert "nobody knows" not in cli("queues", "pause", "mails").stderr
+    for number, words in enumerate((("--delay", "0.5"), ("--delay", "500ms"))):
+        cli("queue", "send", "mails", "1", "--group", str(number), *words)
+    lines = cli("doctor").stdout.splitlines()
+    assert len({line.index(line.split(None, 2)[1]) for line in lines[1:] if line[0] != " "}) == 1
+    assert any("message queues 2 queues" in line for line in lines)
+
+
+def test_settings_are_changed(cli: CommandLine) -> None:
+    cli("queue", "create", "mails", "--max-receives", "3")
+    cli("queue", "update", "mails", code=exits.USAGE)
+    changed = cli("queue", "update", "mails", "--visibility", "5m", "--max-receives", "0")
+    assert changed.stdout == "mails is changed\n"
+    [settings] = [each["settings"] for each in cli.json("queue", "list")[:1]]
+    assert (settings["visibility_seconds"], settings.get("max_receives")) == (300.0, None)
+    assert "already" in cli("queue", "update", "mails", "--visibility", "5m").stdout

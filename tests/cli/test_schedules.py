@@ -191,7 +191,7 @@ def test_a_large_backfill_is_confirmed_and_can_be_cancelled(cli: CommandLine) ->
 
     would = cli(*asked, "--dry-run")
     assert re.search(r"would fire the ticks of sample/nightly .*: [\d,]+ ticks\n$", would.stdout)
-    refused = cli(*asked, code=exits.INTERRUPTED)
+    refused = cli(*asked, code=exits.USAGE)
     assert re.search(r"fire the ticks of sample/nightly .*: [\d,]+ ticks\?", refused.stderr)
     assert under_way() == 0
     wrong = cli("schedules", "backfill", "nightly", "once", "2026-01-01", "--dry-run", code=2)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from difflib import get_close_matches
 from itertools import islice
 from uuid import UUID
 
 from holdfast.cli.exits import NOT_FOUND, USAGE, Refusal
 from holdfast.client import Client
 from holdfast.client.filters import RunFilters
-from holdfast.errors import RunNotFound, UnknownWorkflow
+from holdfast.errors import RunNotFound, UnknownQueue, UnknownWorkflow
 from holdfast.types import RunRecord
 
 _NEWEST = 2_000  # runs that are searched for a part of an id
@@ -94,3 +95,13 @@ async def _find_by_part(client: Client, part: str) -> RunRecord:
         fits = f"{len(matches)} runs" if len(matches) <= _SHOWN else "several runs"
         raise Refusal(f"{part} fits {fits}: {some}{rest}", USAGE)
     return (await client.runs.get(next(iter(matches)))).record
+
+
+async def unknown_queue(client: Client, name: str) -> UnknownQueue:
+    """Return the error for a message queue that there is not, with similar names."""
+    similar = get_close_matches(name, [each.settings.name for each in await client.queues.list()])
+    meant = f" (did you mean {' or '.join(similar)}?)" if similar else ""
+    return UnknownQueue(
+        f"there is no message queue {name!r}{meant}: `holdfast queue list` names those that there "
+        f"are, `holdfast queue create {name}` makes it"
+    )

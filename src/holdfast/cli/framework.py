@@ -76,7 +76,8 @@ class Group(WholeSentence, click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            near = self._below(ctx, args[0]) or get_close_matches(args[0], self.list_commands(ctx))
+            near = self._beside(ctx, args[0]) or self._below(ctx, args[0])
+            near = near or get_close_matches(args[0], self.list_commands(ctx))
             if not near or "Did you mean" in error.format_message():
                 raise
             meant = f"{error.format_message()} Did you mean {' or '.join(near)}?"
@@ -89,6 +90,17 @@ class Group(WholeSentence, click.Group):
             f"{each} {name}"
             for each, group in groups
             if isinstance(group, Group) and name in group.list_commands(ctx)
+        ]
+
+    def _beside(self, ctx: click.Context, name: str) -> list[str]:
+        """Return `group name` for groups of nearly this group's name that have the command."""
+        above = ctx.parent.command if ctx.parent is not None else None
+        if not isinstance(above, Group) or ctx.parent is None or self.name is None:
+            return []
+        return [
+            each
+            for each in above._below(ctx.parent, name)
+            if get_close_matches(each.partition(" ")[0], [self.name])
         ]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

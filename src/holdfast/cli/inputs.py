@@ -108,7 +108,9 @@ def _read(text: str | None) -> tuple[str, str]:
         path = Path(text[1:]).expanduser()
         try:
             return "file", path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise click.BadParameter(f"{path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
             raise click.BadParameter(f"{path} cannot be read: {error}") from None
     return "argument", text
 
@@ -124,6 +126,20 @@ def named_values(texts: Sequence[str], what: str) -> dict[str, object]:
             raise click.BadParameter(f"{text!r} is not a {what}: write NAME=JSON")
         values[name] = decoded(read_json(value, f"{what} {name}"))
     return values
+
+
+def confirm(question: str) -> None:
+    """Ask before something is lost. Raises click.Abort, and UsageError if nobody can answer."""
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise  # Ctrl-C
+        click.echo("", err=True)
+        told = "nobody has answered: give --yes where you cannot be asked"
+        raise click.UsageError(told) from None
+    if not agreed:
+        raise click.Abort
 
 
 def filled(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -8,11 +8,21 @@ from datetime import datetime
 from functools import cached_property
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from holdfast.codec import check_open, decoder, encode
 from holdfast.durations import Duration, seconds
+from holdfast.errors import QueueExists
 from holdfast.moments import to_datetime
 from holdfast.texts import check_headers, check_id
-from holdfast.types import MessageDelivery, NewMessage, Receipt, StoredMessage, Value
+from holdfast.types import (
+    MessageDelivery,
+    NewMessage,
+    QueueSettings,
+    Receipt,
+    StoredMessage,
+    Value,
+)
 
 
 class Outgoing(Value, frozen=True):
@@ -134,3 +144,17 @@ def changes_of(
     if keep is not None:
         changes["keep_seconds"] = seconds(keep) or None
     return changes
+
+
+def other_settings(wanted: QueueSettings, found: QueueSettings) -> QueueExists:
+    """Return the error for a queue that exists with other settings; it names those."""
+    if wanted.max_receives is not None and wanted.dead_letters is None:
+        wanted = replace(wanted, dead_letters=f"{wanted.name}.dead")
+    pairs = {
+        each: (getattr(found, each), getattr(wanted, each)) for each in wanted.__struct_fields__
+    }
+    differ = [f"{each} is {has}, not {to}" for each, (has, to) in pairs.items() if has != to]
+    return QueueExists(
+        f"there is a message queue {wanted.name} with other settings: {', '.join(differ)}. "
+        "Update it, or delete it first"
+    )

@@ -15,6 +15,7 @@ from holdfast.client.messages import (
     Outgoing,
     changes_of,
     encode_message,
+    other_settings,
     receipts_of,
     received,
 )
@@ -23,7 +24,7 @@ from holdfast.client.session import Session, persist
 from holdfast.client.transactions import ack_within
 from holdfast.codec import encode, storable
 from holdfast.durations import Duration, seconds
-from holdfast.errors import UnknownQueue
+from holdfast.errors import QueueExists, UnknownQueue
 from holdfast.names import check_queue_name
 from holdfast.store.port import messages_topic
 from holdfast.types import (
@@ -88,7 +89,10 @@ class Queues:
             dedup_seconds=seconds(deduplication),
             keep_seconds=None if keep is None else seconds(keep),
         )
-        return await self._session.store.create_queue(settings)
+        try:
+            return await self._session.store.create_queue(settings)
+        except QueueExists:
+            raise other_settings(settings, (await self.get(name)).settings) from None
 
     async def update(
         self,

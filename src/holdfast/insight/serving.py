@@ -109,7 +109,7 @@ async def live_activities(store: Store) -> list[str]:
 async def find_unknown(
     store: Store, scope: LimitScope, names: Sequence[str]
 ) -> Mapping[str, Sequence[str]]:
-    """Return the names that no live worker and no run has, each with similar names.
+    """Return the names that no live worker, no run and no message queue has, with similar ones.
 
     A queue whose runs have all ended may be among them: it cannot be told from a mistyped one.
     Of activities only those of live workers are known.
@@ -123,6 +123,8 @@ async def find_unknown(
     newest = (await store.list_runs(RunFilter(limit=_NEWEST))).runs
     known = {each.name for each in served if each.workers or each.unserved}
     known |= {run.queue if scope == "queue" else run.full_name for run in newest}
+    if scope == "queue":
+        known |= {each.settings.name for each in await store.list_queues()}
     return {
         name: get_close_matches(name, sorted(known))
         for name in names

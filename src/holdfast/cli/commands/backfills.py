@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.commands.schedules import overlap_option
 from holdfast.cli.framework import command
+from holdfast.cli.inputs import confirm
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def backfill(
     text = f"the ticks of {full} from {start} to {end}: {_said(count)}"
     if not dry_run:
         if count > _UNASKED and not yes:
-            click.confirm(f"fire {text}?", abort=True, err=True)
+            confirm(f"fire {text}?")
         with_link(settings, ask)
     if settings.json:
         counted = count if count <= _COUNTED else None

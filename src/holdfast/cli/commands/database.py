@@ -138,12 +138,15 @@ def _write(findings: Sequence[Finding]) -> None:
 
     styles = {"ok": "green", "warn": "yellow", "fail": "bold red"}
     output = console()
+    width = max((len(each.check) for each in findings), default=0) + 1
     for finding in findings:
         line = Text(f"{finding.level:<5}", styles[finding.level])
-        line.append(f"{finding.check:<13}", "dim").append(finding.message, "default")
+        line.append(f"{finding.check:<{width}}", "dim").append(finding.message, "default")
         output.print(line, soft_wrap=True)
         if remedy := _remedy(finding):
-            output.print(Text(f"{'':<18}→ {with_database(remedy)}", "bold"), soft_wrap=True)
+            output.print(
+                Text(f"{'':<{width + 5}}→ {with_database(remedy)}", "bold"), soft_wrap=True
+            )
 
 
 def _object(finding: Finding) -> dict[str, str]:

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import app_argument
+from holdfast.cli.inputs import app_argument, confirm
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def delete(context: click.Context, name: str, terminate: bool, yes: bool) -> Non
     settings = settings_of(context)
     full_name = with_link(settings, lambda link: _full_name(link, name))
     if not yes:
-        click.confirm(f"delete flow {full_name} with all its runs?", abort=True, err=True)
+        confirm(f"delete flow {full_name} with all its runs?")
 
     async def work(link: Link) -> int:
         return await link.client.flows.delete(full_name, terminate=terminate)

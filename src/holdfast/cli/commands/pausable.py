@@ -207,7 +207,7 @@ def _report(scope: Scope, changes: Mapping[str, bool], done: str, undone: str) -
 
 def _warning(scope: Scope, name: str, similar: Sequence[str]) -> str:
     unknown = {
-        "queue": "no live worker serves it, and no run waits in it",
+        "queue": "no live worker serves it, no run waits in it, and no message queue has this name",
         "workflow": "no live worker has it, and it has no run",
     }
     meant = f"did you mean {' or '.join(similar)}? " if similar else ""

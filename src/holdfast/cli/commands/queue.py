@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import read_json
+from holdfast.cli.inputs import duration, read_json
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.types import ListedMessage, QueueInfo, QueueMetrics
 
 _HERE = "holdfast.cli.commands.queue"
+_WRITING = "holdfast.cli.commands.queue_write"
 _MOST = 10_000
 
 
@@ -26,7 +27,8 @@ _MOST = 10_000
     "queue",
     cls=Group,
     sources={
-        "create": f"{_HERE}:create",
+        "create": f"{_WRITING}:create",
+        "update": f"{_WRITING}:update",
         "list": f"{_HERE}:list_queues",
         "show": f"{_HERE}:show",
         "send": f"{_HERE}:send",
@@ -34,9 +36,9 @@ _MOST = 10_000
         "ack": f"{_HERE}:ack",
         "nack": f"{_HERE}:nack",
         "dead": f"{_HERE}:dead",
-        "redrive": f"{_HERE}:redrive",
-        "purge": f"{_HERE}:purge",
-        "delete": f"{_HERE}:delete",
+        "redrive": f"{_WRITING}:redrive",
+        "purge": f"{_WRITING}:purge",
+        "delete": f"{_WRITING}:delete",
     },
     examples=(
         "holdfast queue create parcels --max-receives 5",
@@ -58,55 +60,29 @@ def queue() -> None:
 _limit_option = click.option(
     "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many."
 )
-_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
-def _with_client(
-    context: click.Context, work: Callable[[Link], Awaitable[Any]]
+def with_client(
+    context: click.Context, work: Callable[[Link], Awaitable[Any]], name: str | None = None
 ) -> tuple[Any, bool]:
-    """Return what `work` returns, and True if JSON is to be written."""
+    """Return what `work` returns, and True if JSON is to be written.
+
+    If there is no message queue of this name, the error has similar names.
+    """
     from holdfast.cli.connecting import with_link
+    from holdfast.cli.finding import unknown_queue
+    from holdfast.errors import UnknownQueue
+
+    async def named(link: Link) -> Any:
+        try:
+            return await work(link)
+        except UnknownQueue:
+            if name is None:
+                raise
+            raise await unknown_queue(link.client, name) from None
 
     settings = settings_of(context)
-    return with_link(settings, work), settings.json
-
-
-@command(
-    "create",
-    examples=(
-        "holdfast queue create parcels --visibility 1m --max-receives 5",
-        "holdfast queue create moves --fifo",
-    ),
-)
-@click.argument("name")
-@click.option("--fifo", is_flag=True, help="Messages have groups, each handed out in its order.")
-@click.option("--priorities", is_flag=True, help="Messages may be more or less urgent.")
-@click.option("--filters", is_flag=True, help="A receive may have a condition.")
-@click.option("--visibility", metavar="TIME", default="30s", help="How long one is in flight.")
-@click.option(
-    "--max-receives",
-    metavar="N",
-    type=click.IntRange(1),
-    help="After so many receives a message is a dead letter.",
-)
-@click.option("--dead-letters", metavar="NAME", help="Their queue. Default: NAME.dead.")
-@click.option(
-    "--deduplication", metavar="TIME", default="5m", help="How long a deduplication id is known."
-)
-@click.option("--keep", metavar="TIME", help="Keep acknowledged messages for so long.")
-@click.pass_context
-def create(context: click.Context, /, name: str, **options: Any) -> None:
-    """Create a message queue. Exit code 1 if it exists just so, or with other settings."""
-    from holdfast.cli.render.console import write_json
-
-    created, as_json = _with_client(
-        context, lambda link: link.client.queues.create(name, **options)
-    )
-    if as_json:
-        write_json({"created": created})
-    else:
-        click.echo(f"created {name}" if created else f"{name} exists just so")
-    context.exit(exits.OK if created else exits.FAILED)
+    return with_link(settings, named), settings.json
 
 
 @command("list", examples=("holdfast queue list", "holdfast queue list --json"))
@@ -120,7 +96,7 @@ def list_queues(context: click.Context) -> None:
         queues = link.client.queues
         return await queues.list(), await queues.metrics(), await link.store.now()
 
-    (found, counted, now), as_json = _with_client(context, work)
+    (found, counted, now), as_json = with_client(context, work)
     if as_json:
         counts = {each.name: each for each in counted}
         write_json([plain(each) | {"metrics": counts.get(each.settings.name)} for each in found])
@@ -145,7 +121,7 @@ def show(context: click.Context, name: str, limit: int) -> None:
         [counted] = await queues.metrics(name)
         return info, counted, await queues.messages(name, limit), await link.store.now()
 
-    (info, counted, found, now), as_json = _with_client(context, work)
+    (info, counted, found, now), as_json = with_client(context, work, name)
     if as_json:
         write_json(
             {"queue": info, "metrics": counted, "messages": [message_json(each) for each in found]}
@@ -166,7 +142,7 @@ def show(context: click.Context, name: str, limit: int) -> None:
 )
 @click.argument("name")
 @click.argument("payload", required=False)
-@click.option("--delay", metavar="TIME", help="Due so much later.")
+@click.option("--delay", metavar="TIME", type=duration, help="Due so much later.")
 @click.option("--group", metavar="GROUP", help="Of a FIFO queue: whose order is kept.")
 @click.option("--id", "dedup_id", metavar="ID", help="A second send with this id does nothing.")
 @click.option("--priority", type=click.IntRange(0, 4), help="0 is the most urgent.")
@@ -189,9 +165,10 @@ def send(
 
     value = msgspec.json.decode(read_json(payload, "payload"))
     given = dict(_header(text) for text in headers)
-    sent, as_json = _with_client(
+    sent, as_json = with_client(
         context,
         lambda link: link.client.queues.send(name, value, headers=given or None, **options),
+        name,
     )
     if as_json:
         write_json({"message_id": sent})
@@ -209,8 +186,10 @@ def send(
 )
 @click.argument("name")
 @click.option("--limit", type=click.IntRange(1, _MOST), default=1, help="At most so many.")
-@click.option("--wait", metavar="TIME", default="0s", help="Wait so long for a message.")
-@click.option("--visibility", metavar="TIME", help="How long they are in flight.")
+@click.option(
+    "--wait", metavar="TIME", type=duration, default="0s", help="Wait so long for a message."
+)
+@click.option("--visibility", metavar="TIME", type=duration, help="How long they are in flight.")
 @click.option("--contains", metavar="JSON", help="Only messages that contain this.")
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge them once they are written.")
 @click.pass_context
@@ -236,7 +215,7 @@ def receive(
             await queues.ack(found)
         return found
 
-    found, _ = _with_client(context, work)
+    found, _ = with_client(context, work, name)
     if not found and not as_json:
         click.echo("no message is due", err=True)
     context.exit(exits.OK if found else exits.FAILED)
@@ -248,19 +227,23 @@ def receive(
 def ack(context: click.Context, receipts: tuple[str, ...]) -> None:
     """Acknowledge messages by their receipts. Exit code 1 if one is not in flight any more."""
     parsed = _parsed(receipts)
-    acked, as_json = _with_client(context, lambda link: link.client.queues.ack(parsed))
+    acked, as_json = with_client(context, lambda link: link.client.queues.ack(parsed))
     _write_outcomes(context, acked, as_json, "acknowledged")
 
 
 @command("nack", examples=("holdfast queue nack RECEIPT --delay 10s --error 'no van'",))
 @click.argument("receipts", nargs=-1, required=True)
-@click.option("--delay", metavar="TIME", default="0s", help="Due again so much later.")
+@click.option(
+    "--delay", metavar="TIME", type=duration, default="0s", help="Due again so much later."
+)
 @click.option("--error", metavar="TEXT", help="Why.")
 @click.pass_context
-def nack(context: click.Context, receipts: tuple[str, ...], delay: str, error: str | None) -> None:
+def nack(
+    context: click.Context, receipts: tuple[str, ...], delay: float, error: str | None
+) -> None:
     """Give messages back by their receipts. Exit code 1 if one is not in flight any more."""
     parsed = _parsed(receipts)
-    returned, as_json = _with_client(
+    returned, as_json = with_client(
         context, lambda link: link.client.queues.nack(parsed, delay=delay, error=error)
     )
     _write_outcomes(context, returned, as_json, "given back")
@@ -283,7 +266,7 @@ def dead(context: click.Context, name: str, limit: int) -> None:
         own = [each for each in found if each.origin == name]
         return own[:limit], await link.store.now()
 
-    (found, now), as_json = _with_client(context, work)
+    (found, now), as_json = with_client(context, work, name)
     if as_json:
         write_json([message_json(each) for each in found])
     elif found:
@@ -291,53 +274,6 @@ def dead(context: click.Context, name: str, limit: int) -> None:
         click.echo(with_database(f"move them back: holdfast queue redrive {name}"), err=True)
     else:
         click.echo(f"{name} has no dead letters", err=True)
-
-
-@command(
-    "redrive",
-    examples=("holdfast queue redrive parcels", "holdfast queue redrive parcels --message 17"),
-)
-@click.argument("name")
-@click.option("--message", "ids", metavar="ID", type=int, multiple=True, help="Only this one.")
-@click.pass_context
-def redrive(context: click.Context, name: str, ids: tuple[int, ...]) -> None:
-    """Move dead letters back to their queue, due at once. Those in flight stay."""
-    _write_count(
-        context,
-        "moved",
-        lambda link: link.client.queues.redrive(name, ids or None),
-        "back to",
-        name,
-    )
-
-
-@command("purge", examples=("holdfast queue purge parcels --yes",))
-@click.argument("name")
-@_yes_option
-@click.pass_context
-def purge(context: click.Context, name: str, yes: bool) -> None:
-    """Delete all messages that wait in a queue. What is in flight stays."""
-    if not yes:
-        click.confirm(f"Delete all messages that wait in {name}?", abort=True, err=True)
-    _write_count(context, "deleted", lambda link: link.client.queues.purge(name), "of", name)
-
-
-@command("delete", examples=("holdfast queue delete parcels --yes",))
-@click.argument("name")
-@_yes_option
-@click.pass_context
-def delete(context: click.Context, name: str, yes: bool) -> None:
-    """Delete a message queue with all that is in it. Exit code 1 if there is none."""
-    from holdfast.cli.render.console import write_json
-
-    if not yes:
-        click.confirm(f"Delete the message queue {name} and its messages?", abort=True, err=True)
-    deleted, as_json = _with_client(context, lambda link: link.client.queues.delete(name))
-    if as_json:
-        write_json({"deleted": deleted})
-    else:
-        click.echo("deleted" if deleted else f"there is no message queue {name}", err=not deleted)
-    context.exit(exits.OK if deleted else exits.FAILED)
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -369,19 +305,3 @@ def _write_outcomes(context: click.Context, done: list[bool], as_json: bool, wha
         if late:
             click.echo(f"{late} not: no longer in flight; others may have it", err=True)
     context.exit(exits.OK if all(done) else exits.FAILED)
-
-
-def _write_count(
-    context: click.Context,
-    what: str,
-    work: Callable[[Link], Awaitable[int]],
-    where: str,
-    name: str,
-) -> None:
-    from holdfast.cli.render.console import write_json
-
-    count, as_json = _with_client(context, work)
-    if as_json:
-        write_json({what: count})
-    else:
-        click.echo(f"{what} {count} message{'' if count == 1 else 's'} {where} {name}")

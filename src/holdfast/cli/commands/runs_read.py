@@ -70,7 +70,8 @@ def list_runs(
         output = console()
         output.print(runs_table(runs, now, output.width))
     else:
-        click.echo(f"no runs in {database}", err=True)
+        none = "no run fits the filters," if any(options.values()) else "no runs"
+        click.echo(f"{none} in {database}", err=True)
     if page.searched_until is not None:
         click.echo(
             f"searched only runs created since {moment(to_micros(page.searched_until))}", err=True

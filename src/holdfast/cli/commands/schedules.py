@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import duration
+from holdfast.cli.inputs import confirm, duration
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def delete(context: click.Context, name: str, yes: bool) -> None:
     settings = settings_of(context)
     full = with_link(settings, find)
     if not yes:
-        click.confirm(f"delete schedule {full}?", abort=True, err=True)
+        confirm(f"delete schedule {full}?")
     with_link(settings, lambda link: link.client.schedules.delete(full))
     if settings.json:
         write_json({"schedule": full})

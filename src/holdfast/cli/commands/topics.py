@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _HERE = "holdfast.cli.commands.topics"
 _KINDS = ("workflow", "queue", "url", "run")
+_SEARCHED = 10_000  # subscriptions of which it is known who declares them
 
 
 @click.group(
@@ -159,16 +160,27 @@ def unsubscribe(context: click.Context, subscription_id: int) -> None:
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import write_json
+    from holdfast.cli.render.hints import with_database
 
-    async def work(link: Link) -> bool:
-        return await link.client.topics.unsubscribe(subscription_id)
+    async def work(link: Link) -> tuple[bool, str | None]:
+        topics = link.client.topics
+        apps = {each.subscription_id: each.app for each in await topics.list(limit=_SEARCHED)}
+        return await topics.unsubscribe(subscription_id), apps.get(subscription_id)
 
     settings = settings_of(context)
-    removed = with_link(settings, work)
+    removed, app = with_link(settings, work)
     if settings.json:
         write_json({"removed": removed})
+    elif removed:
+        click.echo("removed")
+        if app is not None:
+            warning = (
+                f"WARNING: the code of {app} declares it: a live worker with that code adds it"
+            )
+            click.echo(f"{warning} again. To be rid of it, change the code", err=True)
     else:
-        click.echo("removed" if removed else "there is no such subscription", err=not removed)
+        none = f"there is no subscription {subscription_id}; `holdfast topics list` names them"
+        click.echo(with_database(none), err=True)
     context.exit(exits.OK if removed else exits.FAILED)
 
 
@@ -243,7 +255,8 @@ def _act(context: click.Context, ids: tuple[int, ...], method: str, done: str) -
     if settings.json:
         write_json({done: count})
     else:
-        click.echo(f"{done}: {count}" if count else "there are none", err=not count)
+        none = "none of these is a dead delivery" if ids else "there are no dead deliveries"
+        click.echo(f"{done}: {count}" if count else none, err=not count)
     context.exit(exits.OK if count else exits.FAILED)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Not the command's name alone, nor if options follow it already.
 _COMMAND = re.compile(
     r"\bholdfast (?=(?:activities|approvals|archive|dev|doctor|flows|limits|migrate|queues?|rules"
-    r"|runs|schedules|server|start|sweep|worker|workers|workflows)\b)"
+    r"|runs|schedules|server|start|sweep|topics|worker|workers|workflows)\b)"
 )
 
 
