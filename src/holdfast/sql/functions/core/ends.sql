@@ -6,7 +6,7 @@
 -- output; and for workers, if a run begins that waited for the end of a singleton. `children` are
 -- the runs that have a parent, which must be told; null for none.
 -- Locks: expects the turn rows locked; runs by run_id; waiters; as _free_singletons. Called by
--- commit, _end_each and _end_flows.
+-- commit, _end_each, _end_flows and _end_linear_steps.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
     p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}',

@@ -106,8 +106,18 @@ declare
     v_is_recorded boolean := false;
     v_has_errors boolean := exists (
         select from unnest(p_errors) as e (error) where e.error is not null);
+    v_taker holdfast._taker := (p_worker, p_room, p_queues, p_handlers,
+        v_now + p_lease * interval '1 second');
 begin
     perform holdfast._check_ends(p_outputs, p_errors, null);
+    if not v_has_errors and p_worker is distinct from '' and strpos(p_keys[1], ':') = 0 then
+        return query
+        select * from holdfast._end_linear_steps(
+            v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, v_taker, p_tell);
+        if found then
+            return;
+        end if;
+    end if;
     if holdfast._ends_no_map(p_run_ids, p_keys, p_errors) then
         begin
             perform holdfast._lock_tasks(p_run_ids, p_keys);
@@ -139,8 +149,7 @@ begin
     if cardinality(v_entries) > 0 then  -- every end, retry and failure has one
         select a.notices, a.handed into notices, v_handed
         from holdfast._advance_flows(v_now, v_done.ends || v_failed.ends, '{}', v_entries,
-            v_failed.failures, (p_worker, p_room, p_queues, p_handlers,
-                v_now + p_lease * interval '1 second')) as a;
+            v_failed.failures, v_taker) as a;
     end if;
     if v_failed.children is not null then  -- after the entries of this call
         notices := notices || holdfast._start_child_steps(v_now, v_failed.children);
@@ -176,8 +185,8 @@ end $$;
 
 -- Return true if a task's open attempt is the one that is meant: that of the worker with this
 -- lease, or, for SQL workers, whose p_worker is null, the one with this lease, null for any. A run
--- that is a step, whose p_worker is '', has one run at a time. Called by _record_outputs
--- and _fail_attempts.
+-- that is a step, whose p_worker is '', has one run at a time. Called by _record_outputs,
+-- _fail_attempts and _end_linear_steps.
 create or replace function holdfast._is_open_attempt(
     p_worker text, p_lease_no int, p_holder text, p_held_no int, p_claimed_idx int
 ) returns boolean
