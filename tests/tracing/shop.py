@@ -63,3 +63,9 @@ async def order(ctx: Context, marker: str) -> str:
 async def lost(ctx: Context, marker: str) -> str:
     await charge(1)
     return await dies_once(marker)
+
+
+@app.workflow
+async def deliver(ctx: Context, parcel: str) -> str:
+    await ctx.wait_for_signal("packed")
+    return await charge(3)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Client
-from holdfast.tracing.ids import attempt_span_id, own_trace_id, run_span_id
+from holdfast.trace_ids import attempt_span_id, own_trace_id, run_span_id
 from tests.cli.processes import running
 from tests.tracing.conftest import Collector
 

@@ -62,7 +62,8 @@ async def send_signals(session: Session, signals: Iterable[Signal]) -> list[Deli
     outcomes: list[Delivery] = []
     for at in range(0, len(new), MAX_BATCH):
         chunk = new[at : at + MAX_BATCH]
-        pairs = list(zip(chunk, await session.signals.send(chunk), strict=True))
+        with session.traced_signals(chunk) as traced:
+            pairs = list(zip(traced, await session.signals.send(traced), strict=True))
         ended = {each.run_id for each, outcome in pairs if outcome == "ended"}
         newest = await session.store.newest_runs(list(ended)) if ended else {}
         for each, outcome in pairs:
@@ -124,7 +125,8 @@ async def _submit(session: Session, new: NewSignal, *, by_key: bool) -> tuple[De
     For a run that continued as new it goes to the newest, for a key also to the retry of its run.
     Return the outcome and the run that it went to.
     """
-    return await _pass_on(session, await session.signals.submit(new), new, by_key=by_key)
+    with session.traced_signals([new]) as (new,):
+        return await _pass_on(session, await session.signals.submit(new), new, by_key=by_key)
 
 
 async def _pass_on(

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from holdfast.archive import Archive, ArchivedRun, open_archive
@@ -27,6 +27,7 @@ from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.store.receiver import Receiver
+from holdfast.tracing import client_tracer
 from holdfast.types import (
     Delivered,
     Delivery,
@@ -37,6 +38,9 @@ from holdfast.types import (
     RunKind,
     StartedRun,
 )
+
+if TYPE_CHECKING:
+    from holdfast.tracing.client import ClientTracer
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -144,12 +148,14 @@ class Session:
         self.app, self.schema = app, schema
         self._database, self._connecting = database, connecting
         self._given_store = store
+        self._tracer: ClientTracer | None = None
         self._parts: _Parts | None = None
         self._opened: AsyncExitStack | None = None
 
     async def open(self) -> None:
         """Connect to the database, or use the given store. Idempotent."""
         if self._parts is None:
+            self._tracer = client_tracer(None if self.app is None else self.app.name)
             async with AsyncExitStack() as stack:
                 store = self._given_store
                 if store is None:
@@ -213,6 +219,16 @@ class Session:
     def receives(self, queue: str) -> Receiver:
         """Return what receives from a message queue for all callers."""
         return self._live.receives_from(queue)
+
+    def traced_starts(self, runs: Sequence[NewRun]) -> AbstractContextManager[Sequence[NewRun]]:
+        """Enter the spans of starts, if tracing is on; the value is the runs to start."""
+        return nullcontext(runs) if self._tracer is None else self._tracer.starts(runs)
+
+    def traced_signals(
+        self, signals: Sequence[NewSignal]
+    ) -> AbstractContextManager[Sequence[NewSignal]]:
+        """Enter the spans of signals, if tracing is on; the value is the signals to send."""
+        return nullcontext(signals) if self._tracer is None else self._tracer.signals(signals)
 
     @property
     def signals(self) -> Coalescer[NewSignal, Delivery]:

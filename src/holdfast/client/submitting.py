@@ -57,6 +57,13 @@ async def submit(
     Else one run is started in a transaction with others that are asked for at the same moment,
     many are started in chunks. After an error some chunks may be started.
     """
+    with session.traced_starts(runs) as traced:
+        return await _submit(session, traced, options)
+
+
+async def _submit(
+    session: Session, runs: Sequence[NewRun], options: TransactionOptions
+) -> Sequence[StartedRun]:
     connection, notify = options.get("connection"), options.get("notify", False)
     if connection is not None:
         runs = await session.sealed(runs)
@@ -75,7 +82,8 @@ async def start_and_wait(session: Session, run: NewRun, timeout: float | None) -
     """
     began = asyncio.get_running_loop().time()
     async with session.ends.expect(run.run_id) as end:
-        started = await session.starts(run.kind).submit(run)
+        with session.traced_starts([run]) as (traced,):
+            started = await session.starts(run.kind).submit(traced)
         if started.refused is not None:
             raise refusal(run.name, started)
         if started.run_id == run.run_id:

@@ -10,13 +10,13 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import ConfigurationError
-from holdfast.tracing.ids import trace_text
 from holdfast.tracing.switch import VARIABLE, asked_by, is_explicit, mode
 
 if TYPE_CHECKING:
+    from holdfast.tracing.client import ClientTracer
     from holdfast.tracing.worker import WorkerTracer
 
-__all__ = ["trace_text", "worker_tracer"]
+__all__ = ["client_tracer", "worker_tracer"]
 
 logger = logging.getLogger("holdfast.tracing")
 
@@ -34,6 +34,19 @@ def worker_tracer(app: str) -> WorkerTracer | None:
     from holdfast.tracing.worker import WorkerTracer
 
     return WorkerTracer(tracer_for(app, shared=True))
+
+
+def client_tracer(app: str | None) -> ClientTracer | None:
+    """Return what writes the spans of a client, None if tracing is off.
+
+    Raises ConfigurationError if tracing is on but its packages are not installed.
+    """
+    if not is_on():
+        return None
+    from holdfast.tracing.client import ClientTracer
+    from holdfast.tracing.provider import tracer_for
+
+    return ClientTracer(tracer_for(app, shared=False), roots=mode() == "root")
 
 
 def is_on() -> bool:

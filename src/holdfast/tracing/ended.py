@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from holdfast.insight.spans import Span
+from holdfast.events import SIGNAL_RECEIVED
+from holdfast.insight.spans import Span, read_details, text_of
 from holdfast.insight.timeline import read_spans
 from holdfast.store.port import Store
-from holdfast.tracing.ids import call_span_id, own_trace_id, parent_of, run_span_id
+from holdfast.trace_ids import (
+    TRACE_LINK,
+    call_span_id,
+    own_trace_id,
+    parent_of,
+    read_parent,
+    run_span_id,
+)
 from holdfast.tracing.writer import EndedSpan
-from holdfast.types import RunRecord
+from holdfast.types import Event, RunRecord
 
 _WAITS: Final[Mapping[str, str]] = {"timer": "sleep", "approval": "approval", "child": "child"}
 _FAILED: Final = ("failed", "timed_out", "terminated")
@@ -24,10 +32,10 @@ async def read_ended(store: Store, run_id: UUID) -> list[EndedSpan]:
         return []
     log = (await store.read_events([(run_id, 0)])).get(run_id, [])
     spans = read_spans(log, run.completed_at)
-    return [_run_span(run, spans), *_waits(run, spans)]
+    return [_run_span(run, log), *_waits(run, spans)]
 
 
-def _run_span(run: RunRecord, spans: list[Span]) -> EndedSpan:
+def _run_span(run: RunRecord, log: Sequence[Event]) -> EndedSpan:
     parent, span_id = parent_of(run.headers), run_span_id(run.run_id)
     trace_id = own_trace_id(run.run_id) if parent is None else parent.trace_id
     parent_id = None if parent is None or parent.span_id == span_id else parent.span_id
@@ -43,7 +51,20 @@ def _run_span(run: RunRecord, spans: list[Span]) -> EndedSpan:
         run.completed_at,
         {**_of_run(run), "workflow.version": run.version, "workflow.status": run.status},
         error=run.status if run.status in _FAILED else None,
+        links=list(_links(run, log)),
     )
+
+
+def _links(run: RunRecord, log: Sequence[Event]) -> Iterator[tuple[int, int]]:
+    """Yield the spans that have acted on a run: what it comes from, and senders of signals."""
+    texts = [(run.headers or {}).get(TRACE_LINK)]
+    for event in log:
+        if event.type == SIGNAL_RECEIVED:
+            texts.append(text_of(read_details(event.details), "trace"))
+    for text in texts:
+        span = read_parent(text)
+        if span is not None:
+            yield span.trace_id, span.span_id
 
 
 def _of_run(run: RunRecord) -> dict[str, str | int]:

@@ -5,6 +5,7 @@ This module imports OpenTelemetry, so it is imported when tracing is on.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import threading
@@ -28,6 +29,8 @@ _EXPORTERS: Final = {
     "grpc": ("opentelemetry.exporter.otlp.proto.grpc.trace_exporter", "grpc"),
 }
 _QUEUE: Final = 8192  # spans that wait for the exporter, if $OTEL_BSP_MAX_QUEUE_SIZE is not set
+
+_FLUSH_SECONDS: Final = 2.0
 
 _making = threading.Lock()
 _own: TracerProvider | None = None
@@ -100,10 +103,26 @@ def _make_provider(service: str | None) -> TracerProvider:
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
     attributes = {} if named or service is None else {"service.name": service}
-    provider = TracerProvider(resource=Resource.create(attributes))
+    provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
     size = None if "OTEL_BSP_MAX_QUEUE_SIZE" in os.environ else _QUEUE
-    provider.add_span_processor(BatchSpanProcessor(_exporter(), max_queue_size=size))
+    exporter = _exporter()
+    provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=size))
+    atexit.register(_leave, provider, exporter)
     return provider
+
+
+def _leave(provider: TracerProvider, exporter: SpanExporter) -> None:
+    """Send the last spans of the process; a collector that does not answer does not hold it up."""
+    flush(provider)
+    exporter.shutdown()  # ends its pause between two tries
+
+
+def flush(provider: TracerProvider) -> None:
+    """Send the spans that have ended, within a few seconds. Blocks."""
+    limit = _FLUSH_SECONDS
+    thread = threading.Thread(target=provider.force_flush, args=(int(limit * 1000),), daemon=True)
+    thread.start()
+    thread.join(limit)
 
 
 def _exporter() -> SpanExporter:

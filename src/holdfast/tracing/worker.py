@@ -9,25 +9,20 @@ from typing import Final
 from uuid import UUID
 
 from opentelemetry import context as otel_context
-from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.sdk.trace.sampling import Decision
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from holdfast.definitions.activities import ActivityContext
 from holdfast.definitions.flow_context import FlowStepContext
 from holdfast.definitions.recorded import AttemptContext
 from holdfast.definitions.steps import StepContext
 from holdfast.store.port import Store
-from holdfast.tracing.ended import read_ended
-from holdfast.tracing.ids import (
+from holdfast.trace_ids import (
     TRACEPARENT,
-    Parent,
     attempt_span_id,
-    own_trace_id,
     parent_of,
     run_span_id,
 )
+from holdfast.tracing.ended import read_ended
+from holdfast.tracing.places import Place, place_of
 from holdfast.tracing.provider import Tracer
 from holdfast.tracing.writer import EndedSpan, Kind, SpanWriter
 from holdfast.types import ErrorInfo
@@ -147,35 +142,6 @@ class WorkerTracer:
             del places[next(iter(places))]
         place = places[run_id] = place_of(self._tracer, run_id, headers)
         return place
-
-
-class Place:
-    """A run's place in its trace. `context` is that of code that is not to be sampled."""
-
-    __slots__ = ("context", "parent", "sampled", "trace_id")
-
-    def __init__(self, trace_id: int, span_id: int, sampled: bool) -> None:
-        self.trace_id, self.sampled = trace_id, sampled
-        self.parent = Parent(trace_id, span_id, sampled)
-        self.context = self.context_of(span_id)
-
-    def context_of(self, span_id: int) -> Context:
-        """Return the context in which a span of this run is the current one."""
-        flags = TraceFlags(TraceFlags.SAMPLED if self.sampled else TraceFlags.DEFAULT)
-        span = NonRecordingSpan(SpanContext(self.trace_id, span_id, False, flags))
-        return trace.set_span_in_context(span, Context())
-
-
-def place_of(tracer: Tracer, run_id: UUID, headers: Mapping[str, str] | None) -> Place:
-    """Return a run's place, with the sampler's answer for its trace."""
-    parent, span_id, context = parent_of(headers), run_span_id(run_id), None
-    trace_id = own_trace_id(run_id) if parent is None else parent.trace_id
-    if parent is not None:
-        flags = TraceFlags(TraceFlags.SAMPLED if parent.sampled else TraceFlags.DEFAULT)
-        remote = SpanContext(trace_id, parent.span_id, True, flags)
-        context = trace.set_span_in_context(NonRecordingSpan(remote), Context())
-    answer = tracer.provider.sampler.should_sample(context, trace_id, "workflow.run")
-    return Place(trace_id, span_id, answer.decision is Decision.RECORD_AND_SAMPLE)
 
 
 class AttemptSpan:

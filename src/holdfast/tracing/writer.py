@@ -24,7 +24,7 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
-from holdfast.tracing.provider import Tracer
+from holdfast.tracing.provider import Tracer, flush
 from holdfast.types.base import Value
 
 logger = logging.getLogger("holdfast.tracing")
@@ -33,7 +33,7 @@ Kind: TypeAlias = Literal["internal", "consumer"]
 
 _CAPACITY: Final = 10_000
 _GATHER_SECONDS: Final = 0.05  # between a span and its writing, so that many are written in one go
-_FLUSH_MILLIS: Final = 3_000
+_STOP_SECONDS: Final = 3.0
 
 _KINDS: Final[Mapping[Kind, SpanKind]] = {
     "internal": SpanKind.INTERNAL,
@@ -91,8 +91,8 @@ class SpanWriter:
         if thread is not None:
             self._stopping.set()
             self._filled.set()
-            thread.join(_FLUSH_MILLIS / 1000)
-        self._tracer.provider.force_flush(_FLUSH_MILLIS)
+            thread.join(_STOP_SECONDS)
+        flush(self._tracer.provider)
         if self.dropped:
             logger.warning(
                 "%d span(s) were dropped: more ended than could be written", self.dropped

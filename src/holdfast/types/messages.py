@@ -12,7 +12,7 @@ class NewSignal(Value, frozen=True):
     """A signal to send. With a `signal_id` it is delivered once, however often it is sent.
 
     An `update` is a signal that is answered: it has an id, and `reply_to` is the topic that
-    is notified of the answer.
+    is notified of the answer. `trace` is the span of the sender, as a `traceparent` has it.
     """
 
     run_id: UUID
@@ -21,6 +21,7 @@ class NewSignal(Value, frozen=True):
     signal_id: str | None = None
     update: bool = False
     reply_to: str | None = None
+    trace: str | None = None
 
 
 Delivery: TypeAlias = Literal["delivered", "duplicate", "ended", "missing"]

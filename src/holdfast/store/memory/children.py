@@ -18,6 +18,7 @@ from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.topics import move_subscriptions
 from holdfast.store.port import WORK_TOPIC, refusal
+from holdfast.trace_ids import successor_headers
 from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, RunKind, Undelivered
 
 _NULL: Final = msgspec.Raw(b"null")
@@ -174,6 +175,7 @@ def successor(old: RunRow) -> NewRun:
     return msgspec.structs.replace(
         old.new,
         key=None,
+        headers=successor_headers(old.new.headers, old.new.run_id),
         start_at=None,
         delay_seconds=None,
         timeout_seconds=timeout,

@@ -92,6 +92,8 @@ def _deliver(tables: Tables, now: int, signal: NewSignal) -> list[Notice]:
     if signal.update:
         update = details.write(update=True, reply_to=signal.reply_to)
         told, topic = f"{told[:-1]},{update[1:]}", update_topic(signal.name)
+    if signal.trace is not None:
+        told = f"{told[:-1]},{details.write(trace=signal.trace)[1:]}"
     tables.append(signal.run_id, Event("SignalReceived", signal.signal_id, told, now))
     use_payloads(tables, signal.run_id, [signal.payload])
     return tables.wake_for(signal.run_id, topic, now)

@@ -27,6 +27,7 @@ class PostgresExternal(Part):
             [signal.update for signal in signals],
             [signal.reply_to for signal in signals],
             self._database.tell,
+            [signal.trace for signal in signals],
         )
         return read_delivered(row)
 

@@ -200,7 +200,8 @@ begin
             retention, deadline_at, parent_run_id, parent_key, parent_close, singleton_key,
             created_at)
         select a.new_run_id, a.name, a.new_version, a.queue, a.priority, a.new_input, a.tags,
-            a.headers, a.retention, p_now + (a.deadline_at - a.created_at),
+            holdfast._successor_headers(a.headers, a.run_id), a.retention,
+            p_now + (a.deadline_at - a.created_at),
             a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key, p_now
         from asked a
         order by a.new_run_id

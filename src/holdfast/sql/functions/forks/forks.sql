@@ -112,8 +112,9 @@ begin
     insert into holdfast.runs (run_id, name, version, queue, priority, input, tags, headers,
         retention, deadline_at, created_at)
     values (p_run_id, p_origin.name, coalesce(p_version, p_origin.version), p_origin.queue,
-        p_origin.priority, coalesce(p_input, p_origin.input), p_origin.tags, p_origin.headers,
-        p_origin.retention, v_now + (p_origin.deadline_at - p_origin.created_at), v_now)
+        p_origin.priority, coalesce(p_input, p_origin.input), p_origin.tags,
+        holdfast._successor_headers(p_origin.headers, p_origin.run_id), p_origin.retention,
+        v_now + (p_origin.deadline_at - p_origin.created_at), v_now)
     on conflict do nothing;
     if not found then
         return 'exists';

@@ -3,12 +3,14 @@
 -- Append SignalReceived to each run's log, and wake the run if it awaits that signal. If the log
 -- has the signal id already, it is a duplicate, also after the run's end. An update is a signal
 -- that is answered: p_reply_tos are the topics that are told of the answers. With p_tell, the
--- schema's name, the call sends its notices itself if it can.
+-- schema's name, the call sends its notices itself if it can. p_traces are the
+-- spans of the senders, as a `traceparent` has them.
 -- Refuses values that are not allowed (22004, 22023).
 -- Locks: turn rows, then events, by run_id. Called by clients, and by _send_signals.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
     p_updates boolean[] default null, p_reply_tos text[] default null, p_tell text default null,
+    p_traces text[] default null,
     out outcomes text[], out notices text[]
 )
 language plpgsql
@@ -29,13 +31,15 @@ begin
     outcomes := array_fill(null::text, array[cardinality(p_run_ids)]);
     for v_signal in
         select u.* from unnest(
-            p_run_ids, p_names, p_payloads, p_signal_ids, p_updates, p_reply_tos) with ordinality
-            as u (run_id, name, payload, signal_id, is_update, reply_to, place)
+            p_run_ids, p_names, p_payloads, p_signal_ids, p_updates, p_reply_tos, p_traces)
+            with ordinality
+            as u (run_id, name, payload, signal_id, is_update, reply_to, trace, place)
         order by u.run_id, u.place
     loop
         v_idx := holdfast._append(v_now, v_signal.run_id, 'SignalReceived',
             holdfast._signal(
-                v_signal.name, v_signal.payload, v_signal.is_update, v_signal.reply_to),
+                v_signal.name, v_signal.payload, v_signal.is_update, v_signal.reply_to,
+                v_signal.trace),
             v_signal.signal_id);
         outcomes[v_signal.place] := case
             when v_idx is not null then 'delivered'
@@ -90,12 +94,13 @@ end $$;
 -- Return the details of a SignalReceived. Called by signal_runs, _continue_runs and
 -- _tell_waiting.
 create or replace function holdfast._signal(
-    p_name text, p_payload json, p_is_update boolean, p_reply_to text
+    p_name text, p_payload json, p_is_update boolean, p_reply_to text, p_trace text default null
 ) returns json
 language sql stable
 return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
     when p_is_update then ',"update":true,"reply_to":'
-        || coalesce(to_json(p_reply_to)::text, 'null') else '' end || '}')::json;
+        || coalesce(to_json(p_reply_to)::text, 'null') else '' end
+    || coalesce(',"trace":' || to_json(p_trace), '') || '}')::json;
 
 -- Send the signals of SignalSent, which p_run_ids have written. If the receiver continued as new,
 -- its newest run gets the signal. `notices` are (topic, payload); `undelivered` is that of commit.

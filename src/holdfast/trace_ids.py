@@ -3,13 +3,14 @@
 All ids follow from the run, so any process can name a span before another one has written it, and
 nothing that is repeated makes a second one. The trace's id of a run that was started without a
 trace context is a hash: ratio samplers read its low 64 bits, and those of a UUIDv7 are not random.
+The hash is one that PostgreSQL has too: `_successor_headers` names spans in SQL.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Final
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from holdfast.types.base import Value
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
+TRACE_LINK: Final = "holdfast-trace-link"  # the span that a run with a trace of its own comes from
 
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED: Final = 1
@@ -60,23 +62,36 @@ def trace_text(run_id: UUID, headers: Mapping[str, str] | None) -> str:
 
 def own_trace_id(run_id: UUID) -> int:
     """Return the trace's id of a run that was started without a trace context."""
-    return _number(run_id.bytes, 16)
+    return _number(_hash(run_id)[:16])
 
 
 def run_span_id(run_id: UUID) -> int:
     """Return the id of a run's span."""
-    return _number(run_id.bytes, 8)
+    return _number(_hash(run_id)[16:24])
 
 
 def call_span_id(run_id: UUID, key: str) -> int:
     """Return the id of the span of a call that has no attempts of its own, such as a sleep."""
-    return _number(run_id.bytes + key.encode(), 8)
+    return _number(_hash(run_id, key)[:8])
 
 
 def attempt_span_id(run_id: UUID, key: str, attempt: int, lease_no: int) -> int:
     """Return the id of the span of an attempt: another lease makes another attempt."""
-    return _number(run_id.bytes + f"{key}\0{attempt}\0{lease_no}".encode(), 8)
+    return _number(_hash(run_id, f"{key}\0{attempt}\0{lease_no}")[:8])
 
 
-def _number(value: bytes, size: int) -> int:
-    return int.from_bytes(blake2b(value, digest_size=size).digest()) or 1
+def successor_headers(headers: Mapping[str, str] | None, origin: UUID) -> Mapping[str, str] | None:
+    """Return the headers of a run that is made of another: its trace is its own, with a link."""
+    parent = parent_of(headers)
+    if headers is None or parent is None:
+        return headers
+    kept = {name: text for name, text in headers.items() if name not in (TRACEPARENT, TRACESTATE)}
+    return kept | {TRACE_LINK: str(Parent(parent.trace_id, run_span_id(origin), parent.sampled))}
+
+
+def _hash(run_id: UUID, call: str = "") -> bytes:
+    return sha256(run_id.bytes + call.encode()).digest()
+
+
+def _number(value: bytes) -> int:
+    return int.from_bytes(value) or 1

@@ -1,0 +1,85 @@
+"""Trace contexts among the headers of runs, and in signals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast.store.port import Store
+from holdfast.trace_ids import run_span_id, successor_headers
+from holdfast.types import Finish, Fork, NewSignal
+
+from .actors import ManualWorker, details, get, log, start
+from .commands import command
+from .flow_actors import Flows, StepWorker, single
+from .test_continue import go_on
+
+TRACE, SPAN = "ab" * 16, "cd" * 8
+TRACED = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "vendor=1", "tenant": "ann"}
+
+
+def linked(origin: UUID, sampled: str = "01") -> dict[str, str]:
+    link = f"00-{TRACE}-{run_span_id(origin):016x}-{sampled}"
+    return {"tenant": "ann", "holdfast-trace-link": link}
+
+
+async def test_a_run_made_of_another_has_a_trace_of_its_own_with_a_link(
+    store: Store, ann: ManualWorker
+) -> None:
+    """B10. A fork, and what a run continues as."""
+    run_id, fork_id, next_id = await start(store, headers=TRACED), uuid4(), uuid4()
+    await store.fork_run(Fork(run_id=run_id, new_run_id=fork_id))
+    assert (await get(store, fork_id)).headers == linked(run_id)
+    tasks = {task.run_id: task for task in (await ann.claim()).tasks}
+    assert tasks[run_id].headers == TRACED
+    await go_on(ann, tasks[run_id], next_id)
+    assert (await get(store, next_id)).headers == linked(run_id)
+
+
+async def test_the_retry_of_a_flow_has_a_trace_of_its_own(flows: Flows, worker: StepWorker) -> None:
+    """B10."""
+    await flows.define(single("a", max_attempts=1))
+    run_id = await flows.start(headers=TRACED)
+    await worker.fail(await worker.one())
+    retry_id = uuid4()
+    assert (await flows.store.retry_flow(run_id, retry_id))[0] == "started"
+    assert (await get(flows.store, retry_id)).headers == linked(run_id)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"traceparent": f"00-{TRACE}-{SPAN}-00"},
+        {"traceparent": f"cc-{TRACE}-{SPAN}-0b-more"},
+        {"traceparent": "t", "tracestate": "u"},
+        {"tracestate": "u"},
+        {},
+    ],
+)
+async def test_python_and_the_database_agree_about_headers(
+    store: Store, headers: Mapping[str, str]
+) -> None:
+    """B10. A header that is not a trace context is left as it is."""
+    run_id, fork_id = await start(store, headers=headers), uuid4()
+    await store.fork_run(Fork(run_id=run_id, new_run_id=fork_id))
+    assert (await get(store, fork_id)).headers == successor_headers(headers, run_id)
+
+
+async def test_a_signal_names_the_span_of_its_sender(store: Store, ann: ManualWorker) -> None:
+    """B10. The span of its run will be linked to it."""
+    run_id, trace = await start(store), TRACED["traceparent"]
+    sent = [
+        NewSignal(run_id, "packed", trace=trace),
+        NewSignal(run_id, "sent", signal_id="1", update=True, reply_to="me", trace=trace),
+        NewSignal(run_id, "paid"),
+    ]
+    assert (await store.signal_runs(sent)).outcomes == ["delivered"] * 3
+    told = [details(event) for event in (await log(store, run_id))[1:]]
+    assert [each.pop("trace", None) for each in told] == [trace, trace, None]
+    assert told[0] == {"signal_name": "packed", "input": None}
+    assert told[1]["reply_to"] == "me"
+    task = await ann.take()
+    end = command("WorkflowCompleted", "")
+    assert (await ann.commit(task, end, then=Finish("completed"))).refused == {}
