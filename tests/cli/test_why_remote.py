@@ -138,6 +138,14 @@ def test_a_paused_run_gives_the_command_that_resumes_it(cli: CommandLine) -> Non
     assert cli.state(run) == "queued"
 
 
+def test_a_paused_run_says_that_its_children_continue(cli: CommandLine, hand: Hand) -> None:
+    run = cli.start("double", "1")
+    hand.turn(run, child("pack", uuid7()))
+    cli("runs", "pause", run)
+    details = why(cli, run)["details"]
+    assert any("1 child run of it not held back: a pause reaches no" in each for each in details)
+
+
 def test_a_run_of_a_paused_queue_or_workflow_names_the_pause(cli: CommandLine) -> None:
     run = cli.start("double", "1", "--queue", "mail")
     cli("workflows", "pause", "double", "--reason", "wrong prices")

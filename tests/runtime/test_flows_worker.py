@@ -129,6 +129,42 @@ async def test_a_failed_attempt_is_repeated_and_knows_the_error_before(
     assert seen == [(1, None, key), (2, "no luck 1", key), (3, "no luck 2", key)]
 
 
+async def test_should_retry_decides_by_the_error(store: Store, client: Client) -> None:
+    """One that says no, or that fails itself, makes the failure the last; of a map as well."""
+    app = App("refusing")
+    flow = app.flow("refused", attempts=3, base_delay="0s", input=list[int])
+    calls = Counter[str]()
+
+    def broken(error: BaseException) -> bool:
+        raise RuntimeError("no answer")
+
+    def fails(name: str, error: Exception) -> None:
+        calls[name] += 1
+        raise error
+
+    @flow.step(should_retry=lambda error: not isinstance(error, KeyError), on_exhausted="skip")
+    async def final(run: list[int]) -> None:
+        fails("final", KeyError("gone"))
+
+    @flow.step(should_retry=lambda error: not isinstance(error, KeyError), on_exhausted="skip")
+    def again(run: list[int]) -> None:
+        fails("again", ValueError("busy"))
+
+    @flow.step(should_retry=broken, on_exhausted="skip")
+    async def odd(run: list[int]) -> None:
+        fails("odd", ValueError("busy"))
+
+    @flow.map(flow.run, should_retry=lambda error: False, on_exhausted="skip")
+    async def each(element: int) -> None:
+        fails("each", ValueError("busy"))
+
+    async with working(app, store):
+        await client.run(flow, [1], wait="60s")
+    assert calls == {"final": 1, "again": 3, "odd": 1, "each": 1}
+    with pytest.raises(ConfigurationError, match="step other of flow refused: should_retry must"):
+        flow.step(should_retry=7, name="other")(lambda: None)  # type: ignore[typeddict-item]
+
+
 async def test_the_last_failure_fails_the_run_with_the_error_of_the_step(
     store: Store, client: Client
 ) -> None:

@@ -75,10 +75,14 @@ class Flows:
         """
         return await check_flows(self._session.store, app.flows.values())
 
-    async def delete(self, flow: Named | str, *, terminate: bool = False) -> int:
+    async def delete(
+        self, flow: Named | str, *, terminate: bool = False, force: bool = False
+    ) -> int:
         """Delete all versions of a flow with all their runs; return how many runs that were.
 
         While runs of it have not ended it raises FlowInUse; with `terminate` they are terminated.
+        It raises FlowInUse too, and names them, if steps of other flows or schedules run the flow;
+        with `force` it is deleted all the same, and those steps and ticks fail from then on.
         Nothing of the runs is left, neither their logs nor their outputs. Raises UnknownFlow.
 
         ```python
@@ -87,7 +91,7 @@ class Flows:
         ```
         """
         name = (await self.get(flow)).name
-        deleted = await self._session.store.delete_flow(name, terminate=terminate)
+        deleted = await self._session.store.delete_flow(name, terminate=terminate, force=force)
         if deleted is None:  # another client was faster
             raise UnknownFlow(f"the database has no flow {name}")
         return deleted

@@ -24,6 +24,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.flows import canonical_pattern
 from holdfast.names import check_flow_step_name, check_queue_name, split_name
+from holdfast.retry import Retry
 from holdfast.suggestions import similar_name
 from holdfast.types import FlowShape, Otherwise, StepShape
 
@@ -35,7 +36,7 @@ _MAX_INTEGER: Final = 2**31 - 1  # in the database
 
 # What a step's options are called in workflows, and in other libraries.
 _OTHER_WORDS: Final = {
-    "retry": "attempts and base_delay",
+    "retry": "attempts, base_delay and should_retry",
     "retries": "attempts",
     "max_attempts": "attempts",
     "delay": "start_delay",
@@ -56,6 +57,8 @@ class FlowStepOptions(TypedDict, total=False):
     """How often it is tried, the first time included."""
     base_delay: Duration | None
     """Attempt n + 1 begins `base_delay * 2**n` after attempt n has failed."""
+    should_retry: Callable[[BaseException], bool] | None
+    """Called with the error of an attempt, on its worker; False: no further attempt."""
     timeout: Duration | None
     """How long one attempt may take."""
     start_delay: Duration | None
@@ -94,6 +97,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         name: str | None = None,
         attempts: int | None = None,
         base_delay: Duration | None = None,
+        should_retry: Callable[[BaseException], bool] | None = None,
         timeout: Duration | None = None,
         start_delay: Duration | None = None,
         queue: str | None = None,
@@ -112,6 +116,10 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         self._sources, self._over = sources, over
         super().__init__(fn, name=name)
         of = str(self)
+        try:
+            self.retry = Retry(should_retry=should_retry)  # the database has the rest of the policy
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{of}: {error}") from None
         own_timeout = whole_seconds(timeout, of, "timeout", least=1)
         self.timeout_seconds = float(flow.timeout if own_timeout is None else own_timeout)
         self.queue = queue

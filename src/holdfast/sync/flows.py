@@ -64,10 +64,12 @@ class SyncFlows(SyncGroup[Flows]):
         """
         return self._call(self._target.check, app)
 
-    def delete(self, flow: Named | str, *, terminate: bool = False) -> int:
+    def delete(self, flow: Named | str, *, terminate: bool = False, force: bool = False) -> int:
         """Delete all versions of a flow with all their runs; return how many runs that were.
 
         While runs of it have not ended it raises FlowInUse; with `terminate` they are terminated.
+        It raises FlowInUse too, and names them, if steps of other flows or schedules run the flow;
+        with `force` it is deleted all the same, and those steps and ticks fail from then on.
         Nothing of the runs is left, neither their logs nor their outputs. Raises UnknownFlow.
 
         ```python
@@ -75,4 +77,4 @@ class SyncFlows(SyncGroup[Flows]):
         print(deleted, "runs deleted")
         ```
         """
-        return self._call(self._target.delete, flow, terminate=terminate)
+        return self._call(self._target.delete, flow, terminate=terminate, force=force)

@@ -113,6 +113,23 @@ async def test_a_paused_run_names_the_steps_that_still_run(
     assert found.actions == (Action("resume", run_id),)
 
 
+async def test_a_pause_says_that_it_does_not_reach_runs_that_are_steps(
+    client: Client, scene: FlowScene
+) -> None:
+    """Neither the pause of a flow's run, nor that of the flow."""
+    pay = single("pay", runs="shop/pay@1", runs_kind="workflow")
+    run_id = await scene.start(single("site"), pay)
+    says = "step pay: other runs, which continue, as a pause reaches no other runs; pause these"
+    assert not any(says in detail for detail in (await client.why(run_id)).details)
+    await client.runs.pause(run_id)
+    assert any(says in detail for detail in (await client.why(run_id)).details)
+    await client.runs.resume(run_id)
+    await client.workflows.pause(NAME)
+    found = await client.why(run_id)
+    assert any(says in detail for detail in found.details)
+    assert Action("resume_workflow", name=NAME) in found.actions
+
+
 async def test_several_steps_are_listed_with_the_elements_of_maps_counted(
     client: Client, scene: FlowScene
 ) -> None:

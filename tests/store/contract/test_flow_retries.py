@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import FlowInUse, InvalidInput, UnknownFlow
+from holdfast.types import NewSchedule, RunTarget, When
 
 from .actors import SECOND, get, new_run
 from .flow_actors import NAME, NO_LUCK, Flows, StepWorker, end, mapped, single
@@ -199,3 +200,36 @@ async def test_a_flow_with_open_runs_is_deleted_only_if_they_are_to_be_ended(
     assert await flows.store.get_runs([run_id]) == {}
     await flows.define(single("b"))
     assert json.loads((await get(flows.store, await flows.start(5))).input or "") == 5
+
+
+async def test_a_flow_that_others_run_is_deleted_only_if_forced(
+    flows: Flows, worker: StepWorker
+) -> None:
+    """Steps of other flows, of a newest version or with open runs, and schedules are named."""
+    pays = {"runs": f"{NAME}@1", "runs_kind": "flow"}
+    await flows.define(single("a"))
+    await flows.define(single("pay", **pays), name="shop/order")
+    await flows.define(single("b"), name="shop/order", version=2)
+    assert await flows.store.delete_flow(NAME) == 0  # an old version that nobody uses
+    await flows.define(single("a"))
+    await flows.define(single("first"), single("pay", "first", **pays), name="shop/parcel")
+    await flows.store.create_schedule(
+        NewSchedule(
+            name="shop/nightly",
+            when=When(cron="@daily"),
+            target=RunTarget(kind="flow", name=NAME),
+        )
+    )
+    users = r"step pay of flow shop/parcel@1, schedule shop/nightly\. Change or delete"
+    with pytest.raises(FlowInUse, match=f"^flow {NAME} is still run by {users}"):
+        await flows.store.delete_flow(NAME, terminate=True)
+    run_id = await flows.start(name="shop/parcel")
+    await flows.define(single("first"), name="shop/parcel", version=2)
+    await flows.store.delete_schedule("shop/nightly")
+    with pytest.raises(FlowInUse, match=r"is still run by step pay of flow shop/parcel@1\. Change"):
+        await flows.store.delete_flow(NAME)  # its open run comes to that step
+    assert await flows.store.delete_flow(NAME, force=True) == 0
+    await worker.complete(await worker.one(handlers=("shop/parcel@1",)), 1)
+    failed = await get(flows.store, run_id)
+    assert failed.status == "failed"
+    assert NAME in (failed.error or "")

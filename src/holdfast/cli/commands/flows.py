@@ -168,13 +168,15 @@ def compile_app(context: click.Context, app_reference: str, check: bool, replace
 )
 @click.argument("name")
 @click.option("--terminate", is_flag=True, help="Terminate its runs that have not ended.")
+@click.option("--force", is_flag=True, help="Delete it although other flows or schedules run it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_context
-def delete(context: click.Context, name: str, terminate: bool, yes: bool) -> None:
+def delete(context: click.Context, name: str, terminate: bool, force: bool, yes: bool) -> None:
     """Delete all versions of the flow NAME, with all its runs.
 
     Their logs and outputs are deleted too. It is refused while runs have not ended, unless
-    --terminate is given (exit code 1). A worker that has the flow compiles it again when it
+    --terminate is given, and while steps of other flows or schedules run it, unless --force is
+    given (exit code 1). A worker that has the flow compiles it again when it
     starts. Exit code 4 if the database has no such flow.
     """
     from holdfast.cli.connecting import with_link
@@ -187,7 +189,7 @@ def delete(context: click.Context, name: str, terminate: bool, yes: bool) -> Non
         confirm(f"delete flow {full_name} with all its runs?")
 
     async def work(link: Link) -> int:
-        return await link.client.flows.delete(full_name, terminate=terminate)
+        return await link.client.flows.delete(full_name, terminate=terminate, force=force)
 
     runs = with_link(settings, work)
     if settings.json:

@@ -13,7 +13,7 @@ from holdfast.insight.spans import Span, error_chain, error_text, read_json, tra
 from holdfast.insight.timeline import read_spans, read_steps
 from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
-from holdfast.insight.why.flows import explain_flow, running_steps
+from holdfast.insight.why.flows import explain_flow, running_steps, runs_that_continue
 from holdfast.insight.why.queued import explain_queued
 from holdfast.insight.why.start_rules import explain_start
 from holdfast.insight.why.surroundings import Surroundings, look_around, sent_signals
@@ -177,7 +177,13 @@ def _paused(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundi
         (f"worker {wait.worker} lets its running steps end",) if wait.worker else ()
     )
     if around.flow is not None:
-        draining = running_steps(run, spans, around, around.flow)
+        steps = running_steps(run, spans, around, around.flow)
+        draining = (*steps, *runs_that_continue(around.flow))
+    elif around.children:
+        draining += (
+            f"{several(len(around.children), 'child run')} of it not held back: a pause reaches no "
+            "other runs; pause them too, if they are to wait",
+        )
     action = Action("resume", run.run_id)
     return explanation(run, because, (*draining, *cancel_notes(spans)), (action,))
 

@@ -14,7 +14,7 @@ from holdfast.insight.why.queued import unserved_details
 from holdfast.insight.why.surroundings import FlowSurroundings, Surroundings
 from holdfast.insight.why.waiting import last_traceback
 from holdfast.insight.wording import ago, length, moment, several
-from holdfast.types import OpenStepTasks, RunRecord
+from holdfast.types import OpenStepTasks, RunRecord, StepShape
 
 _SHOWN = 10
 
@@ -35,6 +35,10 @@ def explain_flow(
         because = f"it waits for {several(len(names), 'step')}: {_listed(names)}"
         details = [*_shown([each.text for each in reasons.values()]), *details]
     actions = dict.fromkeys(each.action for each in reasons.values() if each.action is not None)
+    pause, others = around.pause_of("workflow", run.full_name), [*runs_that_continue(flow)]
+    if pause is not None and others:
+        details += [f"its {pause_text(pause, around.now)}", *others]
+        actions[resume_action(pause)] = None
     return explanation(
         run,
         because,
@@ -44,14 +48,29 @@ def explain_flow(
     )
 
 
+def _steps_that_are_runs(flow: FlowSurroundings) -> Iterator[tuple[StepShape, StepProgress]]:
+    """Give the steps under way that are runs."""
+    begun = {each.step: each for each in flow.steps if each.started_at and not each.has_ended}
+    for shape in () if flow.shape is None else flow.shape.steps:
+        if shape.runs is not None and (step := begun.get(shape.slug)) is not None:
+            yield shape, step
+
+
+def runs_that_continue(flow: FlowSurroundings) -> Iterator[str]:
+    """Give a sentence about the steps that are runs, of a flow that is paused or whose run is."""
+    names = [shape.slug for shape, _ in _steps_that_are_runs(flow)]
+    if names:
+        what = "step" if len(names) == 1 else "steps"
+        yield (
+            f"{what} {_listed(names)}: other runs, which continue, as a pause reaches no other "
+            "runs; pause these, or their workflows, to hold them back too"
+        )
+
+
 def _runs(run: RunRecord, flow: FlowSurroundings) -> dict[str, Reason]:
     """Return the steps under way that are runs, and what each waits for."""
     found: dict[str, Reason] = {}
-    begun = {each.step: each for each in flow.steps if each.started_at and not each.has_ended}
-    for shape in () if flow.shape is None else flow.shape.steps:
-        step = begun.get(shape.slug)
-        if shape.runs is None or step is None:
-            continue
+    for shape, step in _steps_that_are_runs(flow):
         if step.kind == "map":
             left = (step.tasks or 0) - step.done
             text = f"map {shape.slug} waits for {several(left, 'run')} of {shape.runs}"

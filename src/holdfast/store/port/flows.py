@@ -71,11 +71,14 @@ class FlowStore(Protocol):
         """
         ...
 
-    async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
+    async def delete_flow(
+        self, name: str, *, terminate: bool = False, force: bool = False
+    ) -> int | None:
         """Delete all versions of a flow with their runs; return how many runs that were.
 
         None: there is no such flow. Raises FlowInUse while runs of it have not ended, unless they
-        are to be terminated.
+        are to be terminated; and, unless it is forced, while a step of another flow runs it (of the
+        newest version, or of one with open runs), or a schedule does.
         """
         ...
 

@@ -66,13 +66,21 @@ class PostgresFlows(Part):
         (found,) = await self._database.row("get_flow", name, version)
         return _shape(found)
 
-    async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
+    async def delete_flow(
+        self, name: str, *, terminate: bool = False, force: bool = False
+    ) -> int | None:
         """Delete a flow with its runs, some at a time; see `FlowStore.delete_flow`."""
         total: int | None = None
         before: int | None = None
         while True:
             row = await self._database.row(
-                "delete_flow", name, terminate, _DELETED_AT_ONCE, before, self._database.tell
+                "delete_flow",
+                name,
+                terminate,
+                _DELETED_AT_ONCE,
+                before,
+                self._database.tell,
+                force,
             )
             if row["runs"] is not None:
                 total = (total or 0) + row["runs"]

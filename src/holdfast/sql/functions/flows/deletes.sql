@@ -8,13 +8,13 @@
 -- With p_tell, the schema's name, those who wait for runs that are terminated are told, if that can
 -- be done at once.
 --
--- Refuses flows with open runs (HF005) unless they are to be terminated, a limit below 1 (22023),
--- and nulls (22004).
+-- Refuses flows with open runs (HF005) unless they are to be terminated, flows that steps of other
+-- flows or schedules run (HF005) unless p_force, a limit below 1 (22023), and nulls (22004).
 -- Locks: the flow's versions and starts; as terminate_runs; rows of runs that have ended. Called by
 -- clients.
 create or replace function holdfast.delete_flow(
     p_flow_slug text, p_terminate boolean default false, p_limit int default null,
-    p_before bigint default null, p_tell text default null,
+    p_before bigint default null, p_tell text default null, p_force boolean default false,
     out runs int, out is_done boolean, out before bigint, out flow_slug text
 )
 language plpgsql
@@ -27,6 +27,7 @@ declare
 begin
     perform holdfast._check_given('the slug of a flow', p_flow_slug is not null);
     perform holdfast._check_given('terminate', p_terminate is not null);
+    perform holdfast._check_given('force', p_force is not null);
     if p_limit < 1 then
         raise invalid_parameter_value using message = format(
             'a flow is deleted in steps of 1 run or more, not %s', p_limit);
@@ -40,6 +41,9 @@ begin
         select from holdfast.flows f where f.flow_slug = delete_flow.flow_slug)
     then
         runs := 0;
+        if not p_force then
+            perform holdfast._check_unused(flow_slug);
+        end if;
         if not holdfast._clear_flow(flow_slug, p_terminate, p_limit, p_tell) then
             return;
         end if;
@@ -51,6 +55,42 @@ begin
     is_done := coalesce(v_deleted < p_limit, true);
     if v_deleted > 0 or p_before is not null then
         runs := v_deleted;
+    end if;
+end $$;
+
+-- Refuse a flow that others run (HF005): a step of the newest version of another flow, or of a
+-- version that has open runs; or a schedule. Locks nothing. Called by delete_flow.
+create or replace function holdfast._check_unused(p_flow_slug text) returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_steps text[] := array(
+        select format('step %s of flow %s', s.step_slug, s.handler)
+        from holdfast.steps s
+        cross join lateral (
+            select f.flow_slug, f.version from holdfast.flows f where f.handler = s.handler limit 1
+        ) as f
+        where s.runs is not null and s.runs_kind = 'flow'
+            and split_part(s.runs, '@', 1) = p_flow_slug and f.flow_slug <> p_flow_slug
+            and (not exists (
+                    select from holdfast.flows n
+                    where n.flow_slug = f.flow_slug and n.version > f.version)
+                or exists (
+                    select from holdfast.runs r
+                    where r.name = f.flow_slug and r.status = 'running'
+                        and r.version = f.version and r.kind = 'flow'))
+        order by s.handler collate "C", s.step_slug collate "C");
+    v_users text[] := v_steps || array(
+        select 'schedule ' || s.name from holdfast.schedules s
+        where s.kind = 'flow' and s.target = p_flow_slug order by s.name);
+begin
+    if cardinality(v_users) > 0 then
+        raise sqlstate 'HF005' using message = format(
+            'flow %s is still run by %s%s. Change or delete what runs it first, or force the '
+            'deletion: what runs it fails then', p_flow_slug,
+            array_to_string(v_users[:5], ', '), case when cardinality(v_users) > 5
+                then format(' and %s more', cardinality(v_users) - 5) else '' end);
     end if;
 end $$;
 

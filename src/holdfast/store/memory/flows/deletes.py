@@ -8,14 +8,16 @@ from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.rows import runs_of
 from holdfast.store.memory.flows.shapes import newest_shape
 from holdfast.store.memory.tables import Tables
-from holdfast.types import Event
+from holdfast.types import Event, FlowShape
 
 
-def delete_flow(tables: Tables, now: int, name: str, *, terminate: bool) -> int | None:
+def delete_flow(tables: Tables, now: int, name: str, *, terminate: bool, force: bool) -> int | None:
     """Delete all versions of a flow with their runs, and return how many runs that were."""
     newest = newest_shape(tables, name)
     if newest is None:
         return None
+    if not force:
+        _check_unused(tables, newest.shape.name)
     run_ids = runs_of(tables, newest.shape.name)
     running = [run_id for run_id in run_ids if tables.is_running(run_id)]
     if running and not terminate:
@@ -30,3 +32,34 @@ def delete_flow(tables: Tables, now: int, name: str, *, terminate: bool) -> int 
         if row.shape.name == newest.shape.name:
             del tables.shapes[handler]
     return len(run_ids)
+
+
+def _check_unused(tables: Tables, name: str) -> None:
+    """Raise FlowInUse for a flow that steps of other flows or schedules run."""
+    users = [
+        f"step {step.slug} of flow {handler}"
+        for handler, row in sorted(tables.shapes.items())
+        if row.shape.name != name and _counts(tables, row.shape)
+        for step in sorted(row.shape.steps, key=lambda each: each.slug)
+        if step.runs_kind == "flow" and (step.runs or "").partition("@")[0] == name
+    ]
+    users += [
+        f"schedule {schedule}"
+        for schedule, each in sorted(tables.schedules.items())
+        if (each.new.target.kind, each.new.target.name) == ("flow", name)
+    ]
+    if users:
+        more = f" and {len(users) - 5} more" if len(users) > 5 else ""
+        raise FlowInUse(
+            f"flow {name} is still run by {', '.join(users[:5])}{more}. Change or delete what runs "
+            "it first, or force the deletion: what runs it fails then"
+        )
+
+
+def _counts(tables: Tables, shape: FlowShape) -> bool:
+    """Return True for the newest version of a flow, and for one that has open runs."""
+    newest = newest_shape(tables, shape.name)
+    return (newest is not None and newest.shape.version == shape.version) or any(
+        tables.runs[run_id].new.version == shape.version and tables.is_running(run_id)
+        for run_id in runs_of(tables, shape.name)
+    )

@@ -57,10 +57,12 @@ class MemoryFlows(Part):
         async with self._transaction() as (tables, _):
             return find_shape(tables, name, version)
 
-    async def delete_flow(self, name: str, *, terminate: bool = False) -> int | None:
+    async def delete_flow(
+        self, name: str, *, terminate: bool = False, force: bool = False
+    ) -> int | None:
         """Delete a flow with its runs; see `FlowStore.delete_flow`."""
         async with self._transaction() as (tables, now):
-            return delete_flow(tables, now, name, terminate=terminate)
+            return delete_flow(tables, now, name, terminate=terminate, force=force)
 
     async def retry_flow(
         self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
