@@ -32,6 +32,7 @@ DEFAULT_SCHEMA = "holdfast"
 FOLDERS: Final = (
     "core",
     "workers",
+    "stats",
     "activities",
     "approvals",
     "children",

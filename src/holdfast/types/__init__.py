@@ -139,6 +139,7 @@ from holdfast.types.start_rules import (
     StartWait,
     ThrottleExcess,
 )
+from holdfast.types.stats import MinuteCounts
 from holdfast.types.topics import (
     ClaimedDelivery,
     DeclaredSubscriptions,
@@ -257,6 +258,7 @@ __all__ = [
     "LoggedEvent",
     "MessageDelivery",
     "MessageReturn",
+    "MinuteCounts",
     "NewEvent",
     "NewMessage",
     "NewRun",

@@ -23,6 +23,7 @@ from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.start_rules import StartKeys
+from holdfast.worker.services.statistics import OldStatistics
 from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.topics import CodeSubscriptions
 from holdfast.worker.services.unserved import Unserved
@@ -68,6 +69,7 @@ class Duties:
             self.deliverer,
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
             StartKeys(context),
+            OldStatistics(context),
         ]
 
     def __iter__(self) -> Iterator[Service]:

@@ -18,9 +18,10 @@ import msgspec
 
 from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.store.port import Store
-from holdfast.types import Heartbeat, Lease, ThreadUse, WorkerInfo
+from holdfast.types import Heartbeat, Lease, MinuteCounts, ThreadUse, WorkerInfo
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
+from holdfast.worker.statistics import Statistics
 
 logger = logging.getLogger("holdfast.heartbeat")
 
@@ -63,13 +64,14 @@ class HeartbeatService:
         clock: Clock,
         look_at_threads: Callable[[], ThreadUse | None] = lambda: None,
         keep_messages: Callable[[Store], Awaitable[None]] | None = None,
+        statistics: Statistics | None = None,
         *,
         interval_seconds: float,
         lease_seconds: float,
     ) -> None:
         self._open_store, self._info, self._listener = open_store, info, listener
         self._clock, self._look_at_threads = clock, look_at_threads
-        self._keep_messages = keep_messages
+        self._keep_messages, self._statistics = keep_messages, statistics
         self._interval, self._lease_seconds = interval_seconds, lease_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -128,6 +130,17 @@ class HeartbeatService:
 
     async def _beat(self, store: Store, leases: list[Lease]) -> Heartbeat:
         """Send a heartbeat. Over a dead connection it fails early, so that the next is in time."""
+        stats = [] if self._statistics is None else self._statistics.take()
+        try:
+            return await self._send(store, leases, stats)
+        except BaseException:
+            if self._statistics is not None:
+                self._statistics.give_back(stats)
+            raise
+
+    async def _send(
+        self, store: Store, leases: list[Lease], stats: list[MinuteCounts]
+    ) -> Heartbeat:
         limit = max(_LEAST_ANSWER_SECONDS, _ANSWER_BEATS * self._interval)
         try:
             async with asyncio.timeout(limit):
@@ -136,6 +149,7 @@ class HeartbeatService:
                     leases,
                     lease_seconds=self._lease_seconds,
                     interval_seconds=self._interval,
+                    stats=stats,
                 )
         except TimeoutError:
             raise DatabaseUnavailable(f"no answer within {limit:g} s; it is sent again") from None

@@ -55,6 +55,7 @@ from holdfast.worker.releases import LastCalls, Releases
 from holdfast.worker.resources import Resources
 from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.service import ServiceContext
+from holdfast.worker.statistics import Statistics
 from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
 from holdfast.worker.threads import (
@@ -110,7 +111,8 @@ class Worker:
         self.info = info = _introduce(app, options)
         self.worker_id = info.worker_id
         self._store, self._clock = store, clock or EngineClock()
-        self._observing = observing = Observing(self._clock.now, *observers)
+        self._statistics = Statistics(app.name, self._clock.now)
+        self._observing = observing = Observing(self._clock.now, self._statistics, *observers)
         self._notifier = Notifier(store.notify)
         self._last_calls = LastCalls()
         notify = self._notifier.submit
@@ -233,6 +235,7 @@ class Worker:
             self._clock,
             book.look,
             self._consumers.extend,
+            self._statistics,
             interval_seconds=self.options.heartbeat_seconds,
             lease_seconds=self.options.lease_seconds,
         )
@@ -326,6 +329,8 @@ class Worker:
             await self._tracer.stop()
         for unlisten in listening:
             await self._last_calls.make(unlisten)
+        if self._statistics.waiting:
+            await self._last_calls.make(lambda: self._beat([]))
         await self._last_calls.make(lambda: self._store.remove_worker(self.worker_id))
         await self._notifier.stop()
         if self._watchdog is not None:
@@ -404,6 +409,7 @@ class Worker:
             leases,
             lease_seconds=self.options.lease_seconds,
             interval_seconds=self.options.heartbeat_seconds,
+            stats=self._statistics.take(),
         )
 
 

@@ -26,6 +26,7 @@ from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules.part import MemorySchedules
 from holdfast.store.memory.start_rules import MemoryStartRules
 from holdfast.store.memory.starts import MemoryStarts
+from holdfast.store.memory.stats import MemoryStats
 from holdfast.store.memory.sweeps import MemorySweeps
 from holdfast.store.memory.topics import MemoryTopics
 from holdfast.store.memory.workers import MemoryWorkers
@@ -51,6 +52,7 @@ class MemoryStore(
     MemoryDeliveries,
     MemoryQueueLooks,
     MemoryWorkers,
+    MemoryStats,
     MemorySweeps,
     MemoryApps,
     MemoryQueries,

@@ -133,6 +133,11 @@ class Tables:
     deliveries_made: int = 0
     published: dict[str, int] = field(default_factory=dict[str, int])  # ids: when they expire
 
+    # By minute, its seconds, name and writer.
+    stats: dict[tuple[int, int, str, str], list[int]] = field(
+        default_factory=dict[tuple[int, int, str, str], list[int]]
+    )
+
     revisions: int = 0  # of schedules, given so far
 
     def next_revision(self) -> int:

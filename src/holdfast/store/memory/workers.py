@@ -18,9 +18,10 @@ import msgspec
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import TURN
+from holdfast.store.memory.stats import record_stats
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import Heartbeat, Lease, Notice, WorkerInfo
+from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, WorkerInfo
 
 _RIVAL = 3_000_000  # µs; a worker heard within this time may want back the runs that it suspended
 _COUNT_LIMIT: Final = 1_000
@@ -36,11 +37,13 @@ class MemoryWorkers(Part):
         *,
         lease_seconds: float,
         interval_seconds: float = 2.0,
+        stats: Sequence[MinuteCounts] = (),
     ) -> Heartbeat:
         """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
         lease, interval = to_micros(lease_seconds), to_micros(interval_seconds)
         async with self._transaction() as (tables, now):
             hear(tables, now, info, interval)
+            record_stats(tables, info.worker_id, stats)
             lost: list[tuple[UUID, str]] = []
             unread: list[UUID] = []
             cancelled: list[tuple[UUID, str]] = []

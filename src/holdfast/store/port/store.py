@@ -25,6 +25,7 @@ from holdfast.store.port.retention import RetentionStore
 from holdfast.store.port.schedules import ScheduleStore
 from holdfast.store.port.start_rules import StartRuleStore
 from holdfast.store.port.starts import StartStore
+from holdfast.store.port.stats import StatsStore
 from holdfast.store.port.sweeps import SweepStore
 from holdfast.store.port.workers import WorkerStore
 
@@ -46,6 +47,7 @@ class Store(
     MessageStore,
     DeliveryStore,
     WorkerStore,
+    StatsStore,
     SweepStore,
     AppStore,
     QueryStore,

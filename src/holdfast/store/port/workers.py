@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.types import Heartbeat, Lease, Notice, WorkerInfo
+from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, WorkerInfo
 
 
 class WorkerStore(Protocol):
@@ -18,11 +18,12 @@ class WorkerStore(Protocol):
         *,
         lease_seconds: float,
         interval_seconds: float = 2.0,
+        stats: Sequence[MinuteCounts] = (),
     ) -> Heartbeat:
         """Record that the worker lives, renew its leases, and return what happened to them.
 
         `interval_seconds` is the time between two heartbeats: a worker that misses two of them has
-        a gap.
+        a gap. `stats` are added to the statistics.
         """
         ...
 

@@ -24,6 +24,7 @@ from holdfast.store.postgres.retention import PostgresRetention
 from holdfast.store.postgres.schedules import PostgresSchedules
 from holdfast.store.postgres.start_rules import PostgresStartRules
 from holdfast.store.postgres.starts import PostgresStarts
+from holdfast.store.postgres.stats import PostgresStats
 from holdfast.store.postgres.sweeps import PostgresSweeps
 from holdfast.store.postgres.topics import PostgresTopics
 from holdfast.store.postgres.workers import PostgresWorkers
@@ -46,6 +47,7 @@ class PostgresStore(
     PostgresMessages,
     PostgresDeliveries,
     PostgresWorkers,
+    PostgresStats,
     PostgresSweeps,
     PostgresApps,
     PostgresQueries,

@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
-from holdfast.types import Heartbeat, Lease, Notice, ThreadUse, WorkerInfo
+from holdfast.store.postgres.stats import stats_arguments
+from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, ThreadUse, WorkerInfo
 
 
 class PostgresWorkers(Part):
@@ -21,6 +22,7 @@ class PostgresWorkers(Part):
         *,
         lease_seconds: float,
         interval_seconds: float = 2.0,
+        stats: Sequence[MinuteCounts] = (),
     ) -> Heartbeat:
         """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
         row = await self._database.row(
@@ -41,6 +43,7 @@ class PostgresWorkers(Part):
             _details(leases),
             interval_seconds,
             None if info.threads is None else list(msgspec.structs.astuple(info.threads)),
+            *stats_arguments(stats),
         )
         lost = _at(leases, row["lost"])
         unread = _at(leases, row["news"])

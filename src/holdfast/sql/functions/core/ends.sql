@@ -76,8 +76,8 @@ end $$;
 -- once. Their waiters and parents are told, and so are workers that hold a turn or an activity of
 -- them, and those of queues in which tasks wait for a place that a run held; the close policies of
 -- their children apply. `ended` are those that had not ended before, in no order.
--- Locks: expects the turn rows locked as by _lock_family; events and runs. Called by all that end
--- runs from outside.
+-- Locks: expects the turn rows locked as by _lock_family; events and runs; as _count_ended. Called
+-- by all that end runs from outside.
 create or replace function holdfast._end_each(
     p_now timestamptz, p_run_ids uuid[], p_status text, p_event_type text,
     p_details json[] default null, p_errors json[] default null,
@@ -102,6 +102,7 @@ begin
     from holdfast._end_runs(p_now, p_run_ids,
         array_fill(p_status, array[cardinality(p_run_ids)]), null, p_errors,
         array(select unnest(p_run_ids) except select unnest(ended))) as e;
+    perform holdfast._count_ended(p_now, ended, p_status);
     if v_children is not null then
         notices := notices || holdfast._tell_parents(p_now, v_children);
     end if;

@@ -354,7 +354,8 @@ begin
 end $$;
 
 -- Write the entries of logs, then end the runs that are done or fail. Returns (topic, payload)
--- notices. Locks: expects the turn rows locked; events and runs. Called by _advance_flows.
+-- notices. Locks: expects the turn rows locked; events and runs; as _count_ended. Called by
+-- _advance_flows.
 create or replace function holdfast._end_flows(
     p_now timestamptz, p_done holdfast._flow_step[], p_entries holdfast._flow_entry[],
     p_failures holdfast._flow_failure[]
@@ -377,6 +378,7 @@ begin
         from holdfast._end_runs(p_now, v_done,
             array_fill('completed'::text, array[cardinality(v_done)]),
             holdfast._step_inputs(p_done)::json[]) as e;
+        perform holdfast._count_ended(p_now, v_done, 'completed');
         if v_children is not null then
             v_notices := v_notices || holdfast._tell_parents(p_now, v_children);
         end if;

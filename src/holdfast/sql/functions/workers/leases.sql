@@ -56,14 +56,17 @@ end $$;
 -- are used: how many exist, are in use, run abandoned attempts, and are waited for. If a worker
 -- missed two heartbeats of p_interval_seconds, or was heard in the future, it had a gap:
 -- heard_since becomes now. If another transaction has locked a task's row, the lease is renewed the
--- next time.
--- Locks: the worker's row; task rows by (run_id, key), skipping locked ones. Called by workers.
+-- next time. The p_stat_… are parallel arrays of what the worker counted, see _record_stats.
+-- Locks: the worker's row; its rows of stats; task rows by (run_id, key), skipping locked ones.
+-- Called by workers.
 create or replace function holdfast.heartbeat(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
     p_concurrency int, p_version text, p_started_at bigint, p_lease_seconds float8,
     p_run_ids uuid[], p_keys text[], p_leases int[], p_known int[],
     p_details json[] default null, p_interval_seconds float8 default 2,
     p_threads int[] default null,
+    p_stat_minutes bigint[] default null, p_stat_names text[] default null,
+    p_stat_counts text[] default null,
     out now bigint, out lost int[], out news int[], out cancelled int[]
 )
 language plpgsql
@@ -87,6 +90,9 @@ begin
         threads = excluded.threads,
         heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval_seconds)
             then w.heard_since else v_now end;
+    if p_stat_minutes is not null then
+        perform holdfast._record_stats(p_worker, p_stat_minutes, p_stat_names, p_stat_counts);
+    end if;
     if cardinality(p_run_ids) = 0 then
         return;
     end if;

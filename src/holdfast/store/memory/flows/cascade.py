@@ -17,6 +17,7 @@ from holdfast.store.memory.flows.progress import Entry, Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of, step_row
 from holdfast.store.memory.flows.skips import skip_steps
 from holdfast.store.memory.rows import END
+from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables
 from holdfast.types import Event
 
@@ -99,6 +100,7 @@ def _end_runs(progress: Progress, done: Sequence[UUID]) -> None:
     for run_id in done:
         output = run_output(tables, run_id)
         progress.notices += tables.end(run_id, "completed", now, output=output)
+    count_ends(tables, now, done, "completed")
     progress.notices += tell_parents(tables, now, done)
     failed = Event("WorkflowFailed", None, None, now)
     errors = progress.failures

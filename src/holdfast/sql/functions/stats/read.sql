@@ -1,0 +1,96 @@
+-- Statistics by minute, as they are read, merged and deleted.
+
+-- Return the counts of minutes and hours that began at or after a moment, the newest first, at most
+-- p_limit rows; a minute may have several. p_names null: of all workflows. Locks nothing. Called by
+-- clients.
+create or replace function holdfast.read_stats(p_since bigint, p_names text[], p_limit int)
+returns table (minute bigint, seconds int, name text, counts bigint[])
+language sql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+    select holdfast._micros(s.minute), s.seconds, s.name, s.counts
+    from holdfast.stats s
+    where s.minute >= holdfast._moment(p_since) and (p_names is null or s.name = any (p_names))
+    order by s.minute desc limit holdfast._limit(p_limit)
+$$;
+
+-- Merge the rows of different writers of minutes that ended five minutes ago, and the minutes of
+-- hours that ended two days ago; delete what is older than 90 days. At most p_limit rows of each.
+-- Returns how many rows were merged or deleted.
+-- Locks: the rows, skipping what others hold; then rows of merged counts, in order. Called by
+-- workers.
+create or replace function holdfast.merge_stats(p_limit int default 1000) returns int
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_days timestamptz := date_trunc('hour', v_now - interval '48 hours', 'UTC');
+    v_part holdfast.stats[];
+    v_taken int := 0;
+    v_deleted int;
+begin
+    with old as (
+        delete from holdfast.stats s
+        where s.ctid = any (array(
+            select o.ctid from holdfast.stats o
+            where o.minute < v_now - interval '90 days'
+            order by o.minute limit holdfast._limit(p_limit) for update skip locked))
+        returning 1
+    )
+    select count(*) into v_deleted from old;
+
+    with taken as (
+        delete from holdfast.stats s
+        where s.ctid = any (array(
+            select o.ctid from holdfast.stats o
+            where o.minute < v_now - interval '6 minutes' and o.writer <> ''
+            order by o.minute limit p_limit for update skip locked))
+        returning s.*
+    )
+    select array_agg(t::holdfast.stats) into v_part from taken t;
+    v_taken := v_taken + coalesce(cardinality(v_part), 0);
+    perform holdfast._merge_part(v_part, 60);
+
+    with taken as (
+        delete from holdfast.stats s
+        where s.ctid = any (array(
+            select o.ctid from holdfast.stats o
+            where o.minute < v_days and o.seconds = 60
+            order by o.minute limit p_limit for update skip locked))
+        returning s.*
+    )
+    select array_agg(t::holdfast.stats) into v_part from taken t;
+    v_taken := v_taken + coalesce(cardinality(v_part), 0);
+    perform holdfast._merge_part(v_part, 3600);
+    return v_deleted + v_taken;
+end $$;
+
+-- Add rows that were taken out to the merged rows of their minutes, or of their hours. Locks: the
+-- merged rows, in order. Called by merge_stats.
+create or replace function holdfast._merge_part(p_rows holdfast.stats[], p_seconds int)
+returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    insert into holdfast.stats as s (minute, seconds, name, writer, counts)
+    select m.minute, p_seconds, m.name, '', array_agg(m.total order by m.place)
+    from (
+        select date_trunc(case p_seconds when 60 then 'minute' else 'hour' end, r.minute, 'UTC')
+            as minute, r.name, c.place, sum(c.count)::bigint as total
+        from unnest(p_rows) as r
+        cross join lateral unnest(r.counts) with ordinality as c (count, place)
+        group by 1, r.name, c.place
+    ) as m
+    group by m.minute, m.name
+    order by m.minute, m.name
+    on conflict (minute, seconds, name, writer) do update
+    set counts = holdfast._add_counts(s.counts, excluded.counts);
+end $$;

@@ -1,0 +1,86 @@
+"""Statistics by minute."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from holdfast.store.memory.database import Part
+from holdfast.store.memory.tables import Tables
+from holdfast.types import EndStatus, MinuteCounts
+from holdfast.types.stats import BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS
+
+_MINUTE: Final = 60_000_000
+_HOUR: Final = 60 * _MINUTE
+_WRITER: Final = "sql/0"  # of what no worker wrote
+_Key: TypeAlias = tuple[int, int, str, str]
+
+
+class MemoryStats(Part):
+    """Reads and merges statistics."""
+
+    async def read_stats(
+        self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
+    ) -> list[MinuteCounts]:
+        """Return counts; see `StatsStore.read_stats`."""
+        async with self._transaction() as (tables, _):
+            found = sorted(tables.stats, reverse=True)
+            return [
+                MinuteCounts(
+                    minute, name, tuple(tables.stats[minute, seconds, name, writer]), seconds
+                )
+                for minute, seconds, name, writer in found
+                if minute >= since and (names is None or name in names)
+            ][:limit]
+
+    async def merge_stats(self, *, limit: int = 1_000) -> int:
+        """Merge and delete rows; see `StatsStore.merge_stats`."""
+        async with self._transaction() as (tables, now):
+            days = _floor(now - 48 * _HOUR, _HOUR)
+            old = [key for key in sorted(tables.stats) if key[0] < now - 90 * 24 * _HOUR][:limit]
+            for key in old:
+                del tables.stats[key]
+            by_writer = [
+                key for key in sorted(tables.stats) if key[0] < now - 6 * _MINUTE and key[3]
+            ]
+            merged = _merge(tables, by_writer[:limit], 60)
+            by_minute = [key for key in sorted(tables.stats) if key[0] < days and key[1] == 60]
+            return len(old) + merged + _merge(tables, by_minute[:limit], 3600)
+
+
+def record_stats(tables: Tables, writer: str, stats: Iterable[MinuteCounts]) -> None:
+    """Add what a writer counted."""
+    for each in stats:
+        _add(tables, (_floor(each.minute, _MINUTE), 60, each.name, writer), each.counts)
+
+
+def count_ends(tables: Tables, now: int, run_ids: Iterable[UUID], status: EndStatus) -> None:
+    """Count runs that ended without a worker's commit."""
+    for run_id in run_ids:
+        row, counts = tables.runs[run_id], [0] * COUNTS
+        counts[ENDED[status]] = 1
+        if row.started_at is not None:
+            took = max(now - row.started_at, 0) / 1e6
+            counts[MILLIS] = round(took * 1000)
+            counts[BUCKETS + bisect_right(BOUNDS, took)] = 1
+        record_stats(tables, _WRITER, [MinuteCounts(now, row.new.name, tuple(counts))])
+
+
+def _merge(tables: Tables, keys: Sequence[_Key], seconds: int) -> int:
+    for key in keys:
+        minute, _, name, _ = key
+        counts = tables.stats.pop(key)
+        _add(tables, (_floor(minute, seconds * 1_000_000), seconds, name, ""), counts)
+    return len(keys)
+
+
+def _add(tables: Tables, key: _Key, counts: Sequence[int]) -> None:
+    row = tables.stats.setdefault(key, [0] * COUNTS)
+    for place, count in enumerate(counts):
+        row[place] += count
+
+
+def _floor(moment: int, length: int) -> int:
+    return moment - moment % length

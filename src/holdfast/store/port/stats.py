@@ -1,0 +1,25 @@
+"""The part of the port for statistics by minute. Workers write them with their heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.types import MinuteCounts
+
+
+class StatsStore(Protocol):
+    """Reads statistics, merges them as they get older, and deletes them."""
+
+    async def read_stats(
+        self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
+    ) -> list[MinuteCounts]:
+        """Return the counts from a moment on, the newest first; a minute may have several rows."""
+        ...
+
+    async def merge_stats(self, *, limit: int = 1_000) -> int:
+        """Merge writers after some minutes, minutes to hours after 48 h; delete after 90 days.
+
+        Returns how many rows were merged or deleted, of each at most `limit`.
+        """
+        ...

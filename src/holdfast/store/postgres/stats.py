@@ -1,0 +1,37 @@
+"""Statistics by minute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.store.postgres.database import Part
+from holdfast.types import MinuteCounts
+
+
+class PostgresStats(Part):
+    """Reads and merges statistics."""
+
+    async def read_stats(
+        self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
+    ) -> list[MinuteCounts]:
+        """Return counts; see `StatsStore.read_stats`."""
+        given = None if names is None else list(names)
+        return [
+            MinuteCounts(row["minute"], row["name"], tuple(row["counts"]), row["seconds"])
+            for row in await self._database.rows("read_stats", since, given, limit)
+        ]
+
+    async def merge_stats(self, *, limit: int = 1_000) -> int:
+        """Merge and delete rows; see `StatsStore.merge_stats`."""
+        merged: int = (await self._database.row("merge_stats", limit))["merge_stats"]
+        return merged
+
+
+def stats_arguments(
+    stats: Sequence[MinuteCounts],
+) -> tuple[list[int] | None, list[str] | None, list[str] | None]:
+    """Return what the heartbeat's function is given: moments, names and counts as texts."""
+    if not stats:
+        return None, None, None
+    texts = [f"{{{','.join(map(str, each.counts))}}}" for each in stats]
+    return [each.minute for each in stats], [each.name for each in stats], texts

@@ -1,0 +1,38 @@
+"""Statistics by minute: what is counted of a workflow, and where it stands among the counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.types.base import Value
+
+COUNTS: Final = 25
+BEGUN: Final = 0  # runs that a worker claimed first; those of flows have no such claim
+ENDED: Final = {
+    status: place
+    for place, status in enumerate(
+        ("completed", "failed", "cancelled", "timed_out", "terminated", "continued"), 1
+    )
+}
+RETRIES: Final = 7  # attempts of steps after the first
+MILLIS: Final = 8  # that the runs which ended took together, from their first claims
+BUCKETS: Final = 9  # from here on: runs by how long they took
+
+BOUNDS: Final = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600, 21600, 86400, 604800)
+"""A run that took less than so many seconds, and no less than the bound before, is in its bucket.
+
+The last bucket has the runs that took longer than all bounds.
+"""
+
+
+class MinuteCounts(Value, frozen=True):
+    """What one writer counted of a workflow in a minute, which begins at `minute`.
+
+    `minute` is in microseconds since 1970, `name` has the app. An old row is of a whole hour, as
+    `seconds` says.
+    """
+
+    minute: int
+    name: str
+    counts: tuple[int, ...]
+    seconds: int = 60

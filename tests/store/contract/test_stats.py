@@ -1,0 +1,111 @@
+"""Statistics by minute: written with heartbeats and by ends from outside, merged, deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from clocks import Clock
+
+from holdfast.store.port import Store
+from holdfast.types import MinuteCounts
+from holdfast.types.stats import BEGUN, BUCKETS, COUNTS, ENDED, MILLIS
+
+from .actors import ManualWorker, start
+
+MINUTE = 60_000_000
+NAME = "test/order"
+
+
+def counted(minute: int, number: int, name: str = NAME) -> MinuteCounts:
+    """A minute in which so many runs began and ended."""
+    counts = [0] * COUNTS
+    counts[BEGUN] = counts[ENDED["failed"]] = number
+    return MinuteCounts(minute, name, tuple(counts))
+
+
+async def beat(store: Store, worker: ManualWorker, *stats: MinuteCounts) -> None:
+    await store.heartbeat(worker.info(), [], lease_seconds=30, stats=stats)
+
+
+async def this_minute(store: Store) -> int:
+    now = await store.now()
+    return now - now % MINUTE
+
+
+async def totals(store: Store) -> Counter[tuple[int, int, str]]:
+    """How many runs ended by minute, its length and workflow."""
+    found: Counter[tuple[int, int, str]] = Counter()
+    for row in await store.read_stats(since=0):
+        found[row.minute, row.seconds, row.name] += sum(row.counts[at] for at in ENDED.values())
+    return found
+
+
+async def test_heartbeats_of_several_workers_add_up(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    minute = await this_minute(store)
+    await beat(
+        store, ann, counted(minute, 2), counted(minute - MINUTE, 5), counted(minute, 7, "a/b")
+    )
+    await beat(store, ann, counted(minute, 3))
+    await beat(store, bob, counted(minute, 1))
+    await beat(store, bob)
+    assert await totals(store) == {
+        (minute, 60, NAME): 6,
+        (minute - MINUTE, 60, NAME): 5,
+        (minute, 60, "a/b"): 7,
+    }
+    only = await store.read_stats(since=minute, names=[NAME])
+    assert sorted(row.counts[BEGUN] for row in only) == [1, 5]
+    assert len(await store.read_stats(since=0, limit=1)) == 1
+
+
+async def test_a_run_that_ends_from_outside_is_counted_with_its_time(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    claimed = await start(store)
+    await ann.beat()
+    task = await ann.take()
+    assert task.run_id == claimed
+    never_claimed = await start(store)
+    await clock.advance(2)
+    await store.terminate_runs([claimed])
+    await store.cancel_runs([never_claimed])
+    rows = await store.read_stats(since=0)
+    counts = [sum(each) for each in zip(*(row.counts for row in rows), strict=True)]
+    assert {row.name for row in rows} == {task.name}
+    assert counts[ENDED["terminated"]] == counts[ENDED["cancelled"]] == 1
+    assert counts[MILLIS] == 2_000
+    assert counts[BUCKETS:] == [0] * 5 + [1] + [0] * 10  # of 1 to 3 seconds
+
+
+async def test_old_rows_are_merged_then_deleted(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    hour = 60 * MINUTE
+    await clock.advance((hour - await store.now() % hour) / 1e6)
+    began = await store.now()
+    for worker in (ann, bob):
+        await beat(store, worker, *(counted(began + at * MINUTE, 1) for at in range(3)))
+    expected = {(began + at * MINUTE, 60, NAME): 2 for at in range(3)}
+    assert await store.merge_stats() == 0
+    assert await totals(store) == expected
+
+    await clock.advance(10 * 60)
+    assert await store.merge_stats() == 6
+    assert await store.merge_stats() == 0
+    assert len(await store.read_stats(since=0)) == 3
+    await beat(store, ann, counted(began, 4))  # one that was late
+    assert await store.merge_stats() == 1
+    assert await totals(store) == {**expected, (began, 60, NAME): 6}
+    assert len(await store.read_stats(since=0)) == 3
+
+    await clock.advance(50 * 3600)
+    assert await store.merge_stats(limit=2) == 2
+    assert await store.merge_stats(limit=2) == 1
+    assert await store.merge_stats() == 0
+    assert await totals(store) == {(began, 3600, NAME): 10}
+
+    await clock.advance(91 * 86400)
+    assert await store.merge_stats() == 1
+    assert await store.read_stats(since=0) == []
