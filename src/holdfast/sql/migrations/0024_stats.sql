@@ -3,7 +3,7 @@
 begin;
 select pg_advisory_xact_lock(hashtext('holdfast.migrate'));
 
-insert into holdfast.schema_migrations (version, name) values (23, 'stats');
+insert into holdfast.schema_migrations (version, name) values (24, 'stats');
 
 create table holdfast.stats (
     minute timestamptz not null,  -- when it begins
