@@ -111,10 +111,17 @@ def work(
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     served = releases.release(release) if release else app
-    asyncio.run(_work(url, served, queues, kill_at, pace))
+    asyncio.run(serve(url, served, queues, kill_at, pace))
 
 
-async def _work(url: str, served: App, queues: tuple[str, ...], kill_at: int, pace: Pace) -> None:
+async def serve(
+    url: str,
+    served: App,
+    queues: tuple[str, ...] = (DEFAULT,),
+    kill_at: int = 0,
+    pace: Pace = QUICK,
+) -> None:
+    """Be a worker of an app until the process ends."""
     store = PostgresStore(url, tells=True)
     worker = Worker(
         served,

@@ -7,14 +7,14 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 from holdfast.client import Client
-from tests.cli.processes import Process, running
+from tests.cli.processes import running
+from tests.server.processes import server
 
 pytestmark = pytest.mark.crash
 
@@ -22,21 +22,6 @@ pytestmark = pytest.mark.crash
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-
-
-@contextmanager
-def server(url: str, home: Path, *arguments: str) -> Iterator[tuple[Process, httpx.Client]]:
-    """A server on a port of its own, and a client that has its key."""
-    arguments = ("server", "--database", url, "--port", "0", *arguments)
-    with running(home / "server.log", *arguments) as process:
-        text = process.await_text("serving")
-        address = re.search(r"http://\S+", text)
-        assert address is not None
-        headers = {
-            "Authorization": f"Bearer {(home / '.holdfast' / 'server.key').read_text().strip()}"
-        }
-        with httpx.Client(base_url=address.group(), headers=headers, timeout=30) as http:
-            yield process, http
 
 
 def read_until(lines: Iterator[str], event: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ from holdfast.insight.timeline import read_spans, read_steps
 from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.flows import explain_flow, running_steps, runs_that_continue
-from holdfast.insight.why.queued import explain_queued
+from holdfast.insight.why.queued import explain_queued, unserved_details, unserved_text
 from holdfast.insight.why.start_rules import explain_start
 from holdfast.insight.why.surroundings import Surroundings, look_around, sent_signals
 from holdfast.insight.why.waiting import (
@@ -200,11 +200,7 @@ def _leased(
     worker = next((each for each in around.workers if each.worker_id == worker_id), None)
     if worker is None or is_silent(worker, now):
         heard = "is not signed on" if worker is None else f"was heard {ago(worker.heard_at, now)}"
-        return explanation(
-            run,
-            f"worker {worker_id} holds it and {heard}",
-            ("another worker takes it over once that one counts as dead", *details),
-        )
+        return _left(run, f"worker {worker_id} holds it and {heard}", details, around)
     if shortage := thread_shortage(worker):
         details = (shortage, *details)
     last = max((span.ended_at or span.began_at for span in spans), default=run.created_at)
@@ -213,4 +209,20 @@ def _leased(
         f"it runs on worker {worker_id}; the last entry in its log was made {ago(last, now)}",
         details,
         traceback=last_traceback(spans),
+    )
+
+
+def _left(
+    run: RunRecord, because: str, details: tuple[str, ...], around: Surroundings
+) -> Explanation:
+    """Explain a run whose worker is silent: another takes it over, if one can."""
+    live = live_workers(around.workers, around.now)
+    if any(serves(each, run) for each in live):
+        takes_over = "another worker takes it over once that one counts as dead"
+        return explanation(run, because, (takes_over, *details))
+    return explanation(
+        run,
+        f"{because}; {unserved_text(run)}",
+        (*unserved_details(run, run.queue, live), *details),
+        (Action("start_worker", name=run.queue),),
     )

@@ -51,11 +51,15 @@ def _limited(run: RunRecord, since: str, around: Surroundings) -> Explanation:
 def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explanation:
     return explanation(
         run,
-        f"no worker can run this: no live worker serves {run.handler} on queue {run.queue!r} "
-        f"(it has been due {since})",
+        f"no worker can run this: {unserved_text(run)} (it has been due {since})",
         tuple(unserved_details(run, run.queue, live)),
         (Action("start_worker", name=run.queue),),
     )
+
+
+def unserved_text(run: RunRecord) -> str:
+    """Return what is missing where no live worker can take a run."""
+    return f"no live worker serves {run.handler} on queue {run.queue!r}"
 
 
 def unserved_details(run: RunRecord, queue: str, live: Sequence[WorkerInfo]) -> list[str]:
