@@ -1,4 +1,4 @@
-"""What the tests of the failure table run: steps that stop at a gate, in workers that are killed."""
+"""What the tests of the failure table run: steps that wait at a gate, in workers to be killed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make_app(*, complete: bool = True) -> App:
 
     @app.workflow
     async def careful(ctx: Context, gate: str) -> str:
-        """Go on where an act has failed for good."""
+        """Continue where an act has failed for good."""
         try:
             return await act(gate)
         except StepFailed as failed:

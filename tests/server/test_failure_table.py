@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -92,7 +93,7 @@ def steps(http: httpx.Client, path: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_B12_a_worker_that_crashes_in_a_step(http: httpx.Client, crew: Crew) -> None:
+def test_b12_a_worker_that_crashes_in_a_step(http: httpx.Client, crew: Crew) -> None:
     """Another one executes the step again; what was recorded before is not repeated."""
     path = start(http, "order", ["a", "b"])
     doomed = crew.start()
@@ -112,7 +113,7 @@ def test_B12_a_worker_that_crashes_in_a_step(http: httpx.Client, crew: Crew) -> 
     assert events(http, path).count("StepCompleted") == 2
 
 
-def test_B12_a_worker_that_crashes_after_it_has_recorded_a_step(
+def test_b12_a_worker_that_crashes_after_it_has_recorded_a_step(
     http: httpx.Client, crew: Crew
 ) -> None:
     """The step and what continues the run are one transaction: the run cannot be left behind.
@@ -132,8 +133,8 @@ def test_B12_a_worker_that_crashes_after_it_has_recorded_a_step(
     assert len(crew.acts("a")) == 1
 
 
-def test_B12_a_step_that_has_used_up_its_attempts(http: httpx.Client, crew: Crew) -> None:
-    """The workflow may go on without it; else the run fails, is looked into, and is retried."""
+def test_b12_a_step_that_has_used_up_its_attempts(http: httpx.Client, crew: Crew) -> None:
+    """The workflow may continue without it; else the run fails, is looked into, and is retried."""
     careful, order = start(http, "careful", "away"), start(http, "order", ["away"])
     doomed = crew.start()
     crew.await_acts("away", 2)
@@ -152,7 +153,7 @@ def test_B12_a_step_that_has_used_up_its_attempts(http: httpx.Client, crew: Crew
     assert ask(http, "GET", order)["status"] == "failed"  # it stays to be read
 
 
-def test_B12_an_error_outside_of_a_step(http: httpx.Client, crew: Crew) -> None:
+def test_b12_an_error_outside_of_a_step(http: httpx.Client, crew: Crew) -> None:
     """The run fails with it, also where a worker died before it got that far."""
     path = start(http, "clumsy", "a")
     doomed = crew.start()
@@ -166,7 +167,7 @@ def test_B12_an_error_outside_of_a_step(http: httpx.Client, crew: Crew) -> None:
     assert events(http, path).count("WorkflowFailed") == 1
 
 
-def test_B12_a_wait_that_times_out(http: httpx.Client, crew: Crew) -> None:
+def test_b12_a_wait_that_times_out(http: httpx.Client, crew: Crew) -> None:
     """The code takes its other branch, although no worker lived when the time was up."""
     path = start(http, "waiter", {"gate": "a", "seconds": 1.0})
     crew.open("a")
@@ -182,7 +183,7 @@ def test_B12_a_wait_that_times_out(http: httpx.Client, crew: Crew) -> None:
     assert late["type"] == "urn:holdfast:problem:run-ended"
 
 
-def test_B12_a_signal_that_comes_before_its_wait(http: httpx.Client, crew: Crew) -> None:
+def test_b12_a_signal_that_comes_before_its_wait(http: httpx.Client, crew: Crew) -> None:
     """It is kept, though the worker dies before the code waits for it."""
     path = start(http, "waiter", {"gate": "a", "seconds": 60.0})
     doomed = crew.start()
@@ -194,7 +195,7 @@ def test_B12_a_signal_that_comes_before_its_wait(http: httpx.Client, crew: Crew)
     assert end_of(http, path)["output"] == "in cash"
 
 
-def test_B12_two_workers_that_have_the_same_run(http: httpx.Client, crew: Crew) -> None:
+def test_b12_two_workers_that_have_the_same_run(http: httpx.Client, crew: Crew) -> None:
     """One of two holds it. One that was taken for dead cannot record what it did meanwhile."""
     path = start(http, "order", ["a"])
     frozen = crew.start()
@@ -203,7 +204,7 @@ def test_B12_two_workers_that_have_the_same_run(http: httpx.Client, crew: Crew) 
     crew.freeze(frozen)
     crew.start()
     acts = crew.await_acts("a", 2)
-    assert [each["pid"] for each in acts][0] == frozen.pid
+    assert acts[0]["pid"] == frozen.pid
     assert ask(http, "GET", path)["wait"]["lease_no"] > lease
     crew.thaw(frozen)
     crew.open("a")
@@ -215,7 +216,7 @@ def test_B12_two_workers_that_have_the_same_run(http: httpx.Client, crew: Crew) 
     assert ask(http, "GET", path)["output"] == [acts[1]["nonce"]]
 
 
-def test_B12_a_database_that_dies_in_a_step(
+def test_b12_a_database_that_dies_in_a_step(
     http: httpx.Client, crew: Crew, database: EmbeddedServer
 ) -> None:
     """Callers are told, and nothing is lost: the run continues with the database."""
@@ -236,7 +237,7 @@ def test_B12_a_database_that_dies_in_a_step(
     assert len(crew.acts("a")) == 1
 
 
-def test_B12_a_start_that_is_sent_again(
+def test_b12_a_start_that_is_sent_again(
     http: httpx.Client, crew: Crew, database: EmbeddedServer, home: Path
 ) -> None:
     """The server is killed, so its caller asks another: the same run, and how it stands."""
@@ -261,7 +262,7 @@ def test_B12_a_start_that_is_sent_again(
     assert len(crew.acts("a")) == 1
 
 
-def test_B12_a_definition_that_is_gone(http: httpx.Client, crew: Crew) -> None:
+def test_b12_a_definition_that_is_gone(http: httpx.Client, crew: Crew) -> None:
     """Its runs are not failed: they say who is missing. It is restored, or they are ended."""
     kept, dropped = start(http, "order", ["a"]), start(http, "order", ["a"])
     doomed = crew.start()
@@ -274,7 +275,7 @@ def test_B12_a_definition_that_is_gone(http: httpx.Client, crew: Crew) -> None:
         return "no live worker serves table/order@1" in why["because"]
 
     for path in (kept, dropped):
-        until(lambda: unserved(path) or None, "what is missing")
+        until(partial(unserved, path), "what is missing")
         assert ask(http, "GET", path)["status"] == "running"
     assert any("table/other@1" in each for each in ask(http, "GET", f"{kept}/why")["details"])
     assert ask(http, "DELETE", f"{dropped}?reason=gone")["changed"]
