@@ -25,8 +25,8 @@ def test_the_short_way_writes_what_the_long_way_writes(hand: Hand, room: int) ->
     short, long = ([hand.start("row", {"n": n}) for n in (1, 2)] for _ in range(2))
     assert len(claim(hand)) == 4
     for step in ("a", "b"):
-        by_short = end(hand, dict.fromkeys(short, step), room=room)
-        by_long = end(hand, dict.fromkeys(long, step), failing=uuid4(), room=room)
+        by_short = end(hand, every(short, step), room=room)
+        by_long = end(hand, every(long, step), failing=uuid4(), room=room)
         assert (by_short.pop("took"), by_long.pop("took")) == ({SHORT}, {LONG})
         assert by_short == by_long
         assert [rows_of(hand, run) for run in short] == [rows_of(hand, run) for run in long]
@@ -59,7 +59,7 @@ def test_what_is_not_followed_by_one_plain_step_takes_the_long_way(
     define(hand)
     run = hand.start("row", None)
     claim(hand)
-    assert end(hand, {run: "a"}, room=4)["took"] == {SHORT, LONG}
+    assert end(hand, [(run, "a")], room=4)["took"] == {SHORT, LONG}
     assert hand.statuses(run)["a"] in ("completed", "failed")
 
 
@@ -68,7 +68,7 @@ def test_one_step_of_another_kind_sends_its_whole_call_the_long_way(hand: Hand) 
     hand.define("wide", ("a", []), ("b", ["a"]), ("c", ["a"]))
     runs = [hand.start("row", None), hand.start("wide", None)]
     claim(hand)
-    ended = end(hand, dict.fromkeys(runs, "a"), room=4)
+    ended = end(hand, every(runs, "a"), room=4)
     assert ended["took"] == {SHORT, LONG}
     assert ended["outcomes"] == ["recorded", "recorded"]
     assert sorted(ended["handed"]) == ["b", "b", "c"]
@@ -84,7 +84,7 @@ def test_a_lost_lease_is_told_and_the_others_are_recorded(hand: Hand) -> None:
     )
     hand.rows("select holdfast.terminate_runs(array[%s::uuid])", ended_run)
     runs = [first, second, ended_run]
-    ended = end(hand, dict.fromkeys(runs, "a"), room=4)
+    ended = end(hand, every(runs, "a"), room=4)
     assert ended["outcomes"] == ["recorded", "lost", "lost"]
     assert ended["handed"] == ["b"]
     assert hand.statuses(second)["a"] == "started"
@@ -95,11 +95,29 @@ def test_a_paused_run_keeps_its_next_step_in_the_queue(hand: Hand) -> None:
     run = hand.start("row", None)
     claim(hand)
     hand.rows("select holdfast.pause_runs(array[%s::uuid])", run)
-    ended = end(hand, {run: "a"}, room=4)
+    ended = end(hand, [(run, "a")], room=4)
     assert (ended["took"], ended["handed"]) == ({SHORT}, [])
     assert hand.value(
         "select paused and worker is null from holdfast.tasks where run_id = %s and key = 'b'", run
     )
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_two_steps_of_one_run_take_the_long_way(hand: Hand, between: int) -> None:
+    hand.define("row", ("a", []), ("b", ["a"]), ("y", []), ("z", ["y"]))
+    run, *others = [hand.start("row", None) for _ in range(1 + between)]
+    claim(hand)
+    ended = end(hand, [(run, "a"), *every(others, "a"), (run, "y")], room=4)
+    assert ended["took"] - {SHORT} == {LONG}
+    assert hand.log(run) == [
+        "WorkflowStarted",
+        "FlowStepCompleted a",
+        "FlowStepCompleted y",
+    ]
+
+
+def every(runs: list[UUID], step: str) -> list[tuple[UUID, str]]:
+    return [(run, step) for run in runs]
 
 
 def claim(hand: Hand) -> list[dict[str, Any]]:
@@ -110,21 +128,21 @@ def claim(hand: Hand) -> list[dict[str, Any]]:
 
 
 def end(
-    hand: Hand, steps: dict[UUID, str], *, room: int, failing: UUID | None = None
+    hand: Hand, steps: list[tuple[UUID, str]], *, room: int, failing: UUID | None = None
 ) -> dict[str, Any]:
     """End steps in one call; return what was said, and which of the two ways was taken."""
     hand.connection.execute("set track_functions = 'all'")
     hand.begin()
     before = called(hand)
-    runs = [*steps, *([] if failing is None else [failing])]
+    runs = [*(run for run, _ in steps), *([] if failing is None else [failing])]
     first, *handed = hand.rows(
         "select * from holdfast.end_step_tasks('ann', %s, %s, %s, %s::json[],"
         " p_errors => %s::json[], p_retryable => %s, p_room => %s,"
         " p_queues => array['default'], p_handlers => array['row@1', 'wide@1'])",
         runs,
-        [*steps.values(), *([] if failing is None else ["a"])],
+        [*(step for _, step in steps), *([] if failing is None else ["a"])],
         [1] * len(runs),
-        [f'{{"of": "{step}"}}' for step in steps.values()] + [None] * (failing is not None),
+        [f'{{"of": "{step}"}}' for _, step in steps] + [None] * (failing is not None),
         None if failing is None else [None] * len(steps) + ['{"kind": "x", "message": "no"}'],
         [True] * len(runs),
         room,

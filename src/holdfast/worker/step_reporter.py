@@ -30,7 +30,9 @@ from holdfast.worker.recording import Batcher, repeated
 
 logger = logging.getLogger("holdfast.committer")
 
-_MANY: Final = 40  # so many ends are worth two calls
+_MANY: Final = (
+    80  # so many ends are worth two calls; with fewer, what a call costs at least prevails
+)
 
 Answer: TypeAlias = Callable[[StepTaskOutcome], None]
 _End: TypeAlias = tuple[StepTaskEnd, Answer]

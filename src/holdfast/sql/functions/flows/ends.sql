@@ -110,7 +110,9 @@ declare
         v_now + p_lease * interval '1 second');
 begin
     perform holdfast._check_ends(p_outputs, p_errors, null);
-    if not v_has_errors and p_worker is distinct from '' and strpos(p_keys[1], ':') = 0 then
+    if not v_has_errors and p_worker is distinct from '' and strpos(p_keys[1], ':') = 0
+        and p_run_ids[1] is distinct from p_run_ids[2]  -- two steps of one run begin no row
+    then
         return query
         select * from holdfast._end_linear_steps(
             v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, v_taker, p_tell);
