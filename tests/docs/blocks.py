@@ -19,7 +19,7 @@ _BLOCK = re.compile(
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$|^<!-- (?P<hidden>\w+)\n(?P<setup>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
-_FILE = re.compile(r"`(?P<name>[\w./-]+\.(?:py|toml|service|yaml|txt))`")
+_FILE = re.compile(r"`(?P<name>[\w./-]+\.(?:py|toml|service|yaml|txt)|Dockerfile)`")
 
 
 @dataclass(frozen=True)
