@@ -28,6 +28,7 @@ _PUT_SECONDS: Final = 10.0  # after which a client's call fails
 _READ_SECONDS: Final = 10.0  # for all objects of one answer of the database
 _PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # between the tries of a put
 _UNASKED_SECONDS: Final = 60.0  # after which a put that fails is given up
+_TOLD_SECONDS: Final = 20.0  # between two notes of the same failure
 _BEING_DELETED_SECONDS: Final = 5.0
 _CACHE_BYTES: Final = 64 * 1024 * 1024
 _KNOWN: Final = 1_000  # puts that are remembered
@@ -36,7 +37,7 @@ _KNOWN: Final = 1_000  # puts that are remembered
 class Put:
     """An object that is put, or was."""
 
-    __slots__ = ("asked_at", "error", "reference", "task", "text")
+    __slots__ = ("asked_at", "error", "reference", "task", "text", "told_at")
 
     def __init__(self, reference: Reference, text: str) -> None:
         self.reference = reference
@@ -44,6 +45,7 @@ class Put:
         self.task: asyncio.Task[None] | None = None
         self.error: ObjectsUnavailable | None = None
         self.asked_at = 0.0
+        self.told_at: float | None = None  # when the database was told of a failure
 
     @property
     def is_done(self) -> bool:
@@ -142,6 +144,7 @@ class Shelf:
                 put.error = _unavailable(self.url, error)
                 if _time() - put.asked_at > _UNASKED_SECONDS:
                     return
+                await self._tell(put, str(put.error))
                 logger.warning(
                     "a payload of run %s (%d bytes) cannot be stored, and is tried again; what "
                     "refers to it waits: %s",
@@ -154,7 +157,20 @@ class Shelf:
             else:
                 self._keep(reference, text)
                 put.text = put.error = None
+                if put.told_at is not None:
+                    await self._tell(put, None)
                 return
+
+    async def _tell(self, put: Put, error: str | None) -> None:
+        """Say in the database that an object cannot be put now, or that it is there at last."""
+        now = _time()
+        if error is not None and put.told_at is not None and now - put.told_at < _TOLD_SECONDS:
+            return
+        put.told_at = now
+        try:
+            await self._store.note_put(self.url, put.reference.owner, error)
+        except HoldfastError as failure:  # only explanations lack it
+            logger.debug("what became of a put could not be noted: %s", failure)
 
     # Reading
 

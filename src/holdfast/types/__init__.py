@@ -43,7 +43,7 @@ from holdfast.types.flows import (
     Taker,
 )
 from holdfast.types.forms import FieldType, FormField
-from holdfast.types.large_payloads import UnneededPayloads
+from holdfast.types.large_payloads import FailingPut, UnneededPayloads
 from holdfast.types.limits import Holds, LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
 from holdfast.types.messages import (
     Approval,
@@ -229,6 +229,7 @@ __all__ = [
     "Event",
     "EventTarget",
     "ExportedRuns",
+    "FailingPut",
     "FieldType",
     "Finish",
     "Fired",

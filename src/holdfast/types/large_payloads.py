@@ -12,3 +12,11 @@ class UnneededPayloads(Value, frozen=True):
 
     owner: UUID
     url: str
+
+
+class FailingPut(Value, frozen=True):
+    """A URL at which a payload of a run could not be put when it was last tried, and why."""
+
+    url: str
+    failed_at: int
+    error: str

@@ -296,11 +296,22 @@ async def test_runs_wait_for_the_object_store_and_nothing_is_repeated(
             await asyncio.sleep(0.01)
         assert await (await client.start("echo", SMALL)).result() == SMALL
         assert (await client.runs.get(run.run_id)).status == "running"
+        await until_explained(client, run.run_id, large.url)
         with pytest.raises(ObjectsUnavailable, match="connection refused"):
             await client.start("echo", BIG)
         outage.is_on = False
         assert await run.result() in (5_000, 5_000 * "x", {"first": 5_000 * "x"})
+        assert await store.failing_puts(run.run_id) == []
     assert calls == ["make"]
+
+
+async def until_explained(client: Client, run_id: UUID, url: str) -> None:
+    """Wait until `why` says that a run waits to store a payload, and how it may go on."""
+    while not (found := await client.why(run_id)).because.startswith("it waits to store"):
+        await asyncio.sleep(0.01)
+    assert f"a large payload at {url}; last tried " in found.because
+    assert "connection refused" in found.because
+    assert "tries again by itself, and repeats nothing" in found.details[0]
 
 
 async def test_a_run_that_cannot_be_read_now_is_read_later(

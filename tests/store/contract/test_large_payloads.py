@@ -242,3 +242,22 @@ async def test_the_next_run_keeps_what_was_sent_to_the_first(
     assert (await store.sweep_runs()).deleted == 2
     assert await due(store) == set()
     assert object_of(first) in ((await log(store, fork_id))[1].details or "")
+
+
+async def test_a_put_that_fails_is_known_until_it_succeeds(store: Store, clock: Clock) -> None:
+    """A note is two minutes old at most: whoever waits tries again all the time."""
+    owner = uuid4()
+    await store.note_put(URL, owner, "an owner that is not known")
+    assert await store.failing_puts(owner) == []
+    await own(store, owner)
+    await store.note_put(URL, owner, "connection refused")
+    [failing] = await store.failing_puts(owner)
+    assert (failing.url, failing.error) == (URL, "connection refused")
+    assert await store.failing_puts(uuid4()) == []
+    await store.note_put(URL, owner, None)
+    assert await store.failing_puts(owner) == []
+    await store.note_put(URL, owner, "connection refused")
+    await clock.advance(150)
+    assert await store.failing_puts(owner) == []
+    with pytest.raises(InvalidInput):
+        await store.note_put(URL, owner, "x" * 70_000)

@@ -45,12 +45,31 @@ def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expl
         found = _ended(run, spans, around)
         return replace(found, details=(*found.details, *undelivered))
     found = _open(run, wait, spans, around)
+    if around.failing_puts:
+        found = _waits_to_store(found, around)
     actions, details = list(found.actions), list(found.details)
     for reason in call_reasons(run, spans, around):
         details.append(reason.text)
         if reason.action is not None and reason.action not in actions:
             actions.append(reason.action)
     return replace(found, details=(*details, *undelivered), actions=tuple(actions))
+
+
+def _waits_to_store(found: Explanation, around: Surroundings) -> Explanation:
+    """Explain a run whose worker cannot put a large payload of it where these are kept."""
+    failing = around.failing_puts[0]
+    when = ago(failing.failed_at, around.now)
+    return replace(
+        found,
+        because=f"it waits to store a large payload at {failing.url}; last tried {when}: "
+        f"{failing.error}",
+        details=(
+            "its worker tries again by itself, and repeats nothing that has run: see that the "
+            "place can be reached, and that the worker may write there",
+            found.because,
+            *found.details,
+        ),
+    )
 
 
 def _scheduled(run: RunRecord) -> Iterator[str]:

@@ -14,6 +14,7 @@ from holdfast.insight.spans import Span
 from holdfast.insight.why.start_rules import waits_for_rule
 from holdfast.store.port import Store
 from holdfast.types import (
+    FailingPut,
     FlowShape,
     LimitWait,
     OpenActivity,
@@ -50,6 +51,7 @@ class Surroundings:
     this one, if it is stuck, is a fork. `start_wait` is the rule because of which it has not begun.
     `targets` are the newest runs of those that signals were sent to, by the id that the sender
     gave. `flow` is there if the run is one of a flow. `limits` are those that its tasks wait for.
+    `failing_puts` say where a payload of it cannot be stored now.
     """
 
     now: int
@@ -64,6 +66,7 @@ class Surroundings:
     flow: FlowSurroundings | None = None
     start_wait: StartWait | None = None
     limits: Sequence[LimitWait] = ()
+    failing_puts: Sequence[FailingPut] = ()
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -93,6 +96,7 @@ async def look_around(store: Store, run: RunRecord, spans: Sequence[Span]) -> Su
         flow=await _flow(store, run) if run.kind == "flow" else None,
         start_wait=await store.start_wait(run.run_id) if waits_for_rule(run) else None,
         limits=await store.explain_limits(run.run_id),
+        failing_puts=await store.failing_puts(run.run_id),
     )
 
 

@@ -13,9 +13,11 @@ from holdfast.store.memory.clock import Clock, to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import PayloadOwnerRow
 from holdfast.store.memory.tables import Nesting, Tables
-from holdfast.types import UnneededPayloads
+from holdfast.texts import check_text
+from holdfast.types import FailingPut, UnneededPayloads
 
 _DAY: Final = to_micros(86_400)
+_FRESH: Final = to_micros(120.0)  # a failure from before is not one that is tried again
 
 
 class MemoryLargePayloads(Part):
@@ -48,6 +50,24 @@ class MemoryLargePayloads(Part):
                 if user not in (None, owner) and owner not in refused:
                     tables.payload_users.add((user, owner))
             return sorted(refused)
+
+    async def note_put(self, url: str, owner: UUID, error: str | None) -> None:
+        """Note what became of a put; see `LargePayloadStore.note_put`."""
+        async with self._transaction() as (tables, now):
+            row = tables.payload_owners.get((owner, url))
+            if error is not None:
+                check_text("error", error)
+            if row is not None:
+                row.failed = None if error is None else (now, error)
+
+    async def failing_puts(self, run_id: UUID) -> list[FailingPut]:
+        """Return where payloads of a run cannot be put now."""
+        async with self._transaction() as (tables, now):
+            return [
+                FailingPut(url, *row.failed)
+                for (owner, url), row in sorted(tables.payload_owners.items())
+                if owner == run_id and row.failed is not None and row.failed[0] > now - _FRESH
+            ]
 
     async def due_payloads(
         self, *, limit: int = 100, lease_seconds: float = 600.0

@@ -253,3 +253,4 @@ class PayloadOwnerRow:
     noted_at: int
     due_at: int | None = None
     removed_until: int | None = None
+    failed: tuple[int, str] | None = None  # when a put failed last, and why

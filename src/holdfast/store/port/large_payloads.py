@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.objects import Objects
-from holdfast.types import UnneededPayloads
+from holdfast.types import FailingPut, UnneededPayloads
 
 
 class LargePayloadStore(Protocol):
@@ -33,6 +33,14 @@ class LargePayloadStore(Protocol):
         Call this before the first object is put, and put and commit within an hour. Returns the
         owners whose objects from before are being deleted: wait a little and call again for these.
         """
+        ...
+
+    async def note_put(self, url: str, owner: UUID, error: str | None) -> None:
+        """Note that a payload of a run could not be put, and why; None: now it could."""
+        ...
+
+    async def failing_puts(self, run_id: UUID) -> list[FailingPut]:
+        """Return where payloads of a run could not be put in the last two minutes, by URL."""
         ...
 
     async def due_payloads(

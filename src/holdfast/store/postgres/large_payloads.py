@@ -7,7 +7,7 @@ from uuid import UUID
 
 from holdfast.objects import Objects, open_objects
 from holdfast.store.postgres.database import Part
-from holdfast.types import UnneededPayloads
+from holdfast.types import FailingPut, UnneededPayloads
 
 
 class PostgresLargePayloads(Part):
@@ -23,6 +23,15 @@ class PostgresLargePayloads(Part):
         """Note that runs have objects; see `LargePayloadStore.own_payloads`."""
         row = await self._database.row("own_payloads", url, list(owners), list(users))
         return list(row[0])
+
+    async def note_put(self, url: str, owner: UUID, error: str | None) -> None:
+        """Note what became of a put; see `LargePayloadStore.note_put`."""
+        await self._database.rows("note_put", url, owner, error)
+
+    async def failing_puts(self, run_id: UUID) -> list[FailingPut]:
+        """Return where payloads of a run cannot be put now."""
+        rows = await self._database.rows("failing_puts", run_id)
+        return [FailingPut(row["url"], row["failed_at"], row["error"]) for row in rows]
 
     async def due_payloads(
         self, *, limit: int = 100, lease_seconds: float = 600.0
