@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import zlib
 
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from holdfast.codec import check_open, decoder, encode, encode_error, seal_label
 from holdfast.errors import ConfigurationError, PayloadError, PayloadLocked
 from holdfast.payloads import READABLE, AesGcm, Payloads, Zlib
+from holdfast.payloads.store import PayloadStore
+from holdfast.store.port import Store
 from holdfast.types import ErrorInfo
 
 KEY, OTHER = AesGcm.new_key(), AesGcm.new_key()
@@ -139,3 +142,14 @@ def test_the_field_of_envelopes_is_reserved() -> None:
 def test_codecs_that_cannot_work_are_refused(make: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_a_store_with_payloads_takes_what_the_port_does() -> None:
+    """It passes methods on by their parameters: one that it lacks would fail every caller."""
+    for name, method in inspect.getmembers(PayloadStore, inspect.isfunction):
+        known = getattr(Store, name, None)
+        if known is None or name.startswith("_"):
+            continue
+        taken = inspect.signature(method).parameters
+        if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken.values()):
+            assert list(taken) == list(inspect.signature(known).parameters), name

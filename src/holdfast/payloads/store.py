@@ -37,6 +37,7 @@ from holdfast.types import (
     LimitRule,
     ListedMessage,
     LoggedEvent,
+    MinuteCounts,
     NewMessage,
     NewRun,
     NewSignal,
@@ -308,6 +309,7 @@ class PayloadStore:
         *,
         lease_seconds: float,
         interval_seconds: float = 2.0,
+        stats: Sequence[MinuteCounts] = (),
     ) -> Heartbeat:
         """Renew leases; see `WorkerStore.heartbeat`."""
         return await self._store.heartbeat(
@@ -315,6 +317,7 @@ class PayloadStore:
             [self._hidden(lease) for lease in leases],
             lease_seconds=lease_seconds,
             interval_seconds=interval_seconds,
+            stats=stats,
         )
 
     async def end_activities(
