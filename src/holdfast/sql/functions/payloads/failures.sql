@@ -20,8 +20,8 @@ begin
         and (p_error is not null or o.error is not null);
 end $$;
 
--- Return where payloads of a run could not be put in the last two minutes: who puts them tries again
--- all the time. Locks nothing. Called by clients.
+-- Return where payloads of a run could not be put in the last two minutes: workers try again all
+-- the time. Locks nothing. Called by clients.
 create or replace function holdfast.failing_puts(p_run_id uuid)
 returns table (url text, failed_at bigint, error text)
 language plpgsql stable
