@@ -306,7 +306,7 @@ async def test_runs_wait_for_the_object_store_and_nothing_is_repeated(
 
 
 async def until_explained(client: Client, run_id: UUID, url: str) -> None:
-    """Wait until `why` says that a run waits to store a payload, and how it may go on."""
+    """Wait until `why` says that a run waits to store a payload, and what helps."""
     while not (found := await client.why(run_id)).because.startswith("it waits to store"):
         await asyncio.sleep(0.01)
     assert f"a large payload at {url}; last tried " in found.because

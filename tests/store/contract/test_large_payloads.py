@@ -245,7 +245,7 @@ async def test_the_next_run_keeps_what_was_sent_to_the_first(
 
 
 async def test_a_put_that_fails_is_known_until_it_succeeds(store: Store, clock: Clock) -> None:
-    """A note is two minutes old at most: whoever waits tries again all the time."""
+    """A note is two minutes old at most: the worker tries again all the time."""
     owner = uuid4()
     await store.note_put(URL, owner, "an owner that is not known")
     assert await store.failing_puts(owner) == []
