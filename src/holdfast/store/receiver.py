@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.errors import HoldfastError, TransientDatabaseError
+from holdfast.errors import HoldfastError, PayloadError, TransientDatabaseError
 from holdfast.store.port import Store, messages_topic
 from holdfast.types import MessageReturn, Receipt, Receive, Received
 
@@ -148,10 +148,22 @@ class Receiver:
     async def _persist(self, receive: Receive) -> Received:
         for attempt in range(1, _MAX_TRIES):
             try:
-                return await self._store.receive_messages(receive)
+                return await self._receive_less(receive)
             except TransientDatabaseError:
                 await asyncio.sleep(0.01 * 2**attempt)
-        return await self._store.receive_messages(receive)
+        return await self._receive_less(receive)
+
+    async def _receive_less(self, receive: Receive) -> Received:
+        """Receive; fewer messages if so many are more than an answer of the database can hold."""
+        while True:
+            try:
+                return await self._store.receive_messages(receive)
+            except PayloadError:
+                limit, per_group = receive.limit, receive.per_group
+                if max(limit, per_group) <= 1:
+                    raise
+            half = {"limit": limit // 2} if limit >= per_group else {"per_group": per_group // 2}
+            receive = replace(receive, **half)
 
     async def _listen(self) -> bool:
         """Listen for sends. Return True if it begins now: others may have been missed."""

@@ -13,6 +13,7 @@ from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, Unkn
 from holdfast.insight.queues import check_queues
 from holdfast.payloads import Zlib
 from holdfast.store.port import Store
+from holdfast.types import Receive, Received
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,31 @@ async def test_a_receive_waits_for_a_send(client: Client) -> None:
         found = [message for messages in await asyncio.gather(*waits) for message in messages]
     assert sorted(str(message.payload) for message in found) == ["0", "1", "2"]
     assert await client.queues.receive("parcels", wait="10ms") == []
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_a_receive_takes_less_if_so_much_does_not_fit_an_answer(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch, fifo: bool
+) -> None:
+    """Edge case 12. PostgreSQL answers with 1 GB at most: 70 messages of 16 MB are more."""
+    await client.queues.create("parcels", fifo=fifo)
+    group = "a" if fifo else None
+    await client.queues.send_many("parcels", [Outgoing(each, group=group) for each in range(7)])
+    receive_messages = store.receive_messages
+
+    async def answer(receive: Receive) -> Received:
+        if max(receive.limit, receive.per_group) > 3:
+            raise PayloadError("array size exceeds the maximum allowed")
+        return await receive_messages(receive)
+
+    monkeypatch.setattr(store, "receive_messages", answer)
+    seen: list[object] = []
+    while len(seen) < 7:
+        received = await client.queues.receive("parcels", 10, per_group=10, wait="10s")
+        assert 0 < len(received) <= 3
+        seen += [message.payload for message in received]
+        await client.queues.ack(received)
+    assert seen == list(range(7))
 
 
 async def test_what_a_cancelled_wait_would_have_received_is_there_for_others(
