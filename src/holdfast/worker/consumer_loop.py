@@ -12,7 +12,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -27,11 +27,13 @@ from holdfast.worker.attempts import Launcher
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.message_calls import HeldDelivery, MessageCall, pause_seconds
+from holdfast.worker.releases import LastCalls
 
 logger = logging.getLogger("holdfast.consumers")
 
 _POLL_SECONDS: Final = 5.0  # notifications may get lost
 _ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exist
+_LOSS: Final = "ends of messages were not recorded: they are due again when their visibility ends"
 _SIBLINGS_SECONDS: Final = 0.02  # a message that has ended waits so long for the others
 
 
@@ -351,7 +353,9 @@ class ConsumerLoop:
 
     # Draining
 
-    async def drain(self, grace: asyncio.Event, grace_seconds: float) -> None:
+    async def drain(
+        self, grace: asyncio.Event, grace_seconds: float, last_calls: LastCalls
+    ) -> None:
         """Receive no more; let calls end until `grace` is set or the time is over; give back."""
         if self._task is None:
             return
@@ -359,31 +363,19 @@ class ConsumerLoop:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         end = asyncio.get_running_loop().time() + grace_seconds
+        record = partial(last_calls.make, partial(self._flush, at_once=True), _LOSS)
         while self._running and not grace.is_set():
             self._woken.clear()
             left = end - asyncio.get_running_loop().time()
             if left <= 0:
                 break
             await _first_of(self._woken, grace, left)
-            await self._record()
+            await record()
         self._give_up()
-        await self._record()
+        await record()
         if self._stop_listening is not None:
-            with suppress(DatabaseError):
-                await self._stop_listening()
-        await self._receiver.close()
-
-    async def _record(self) -> None:
-        """Record all ends of a worker that stops, or log why it cannot be done now."""
-        try:
-            await self._flush(at_once=True)
-        except Exception as error:
-            logger.warning(
-                "%s could not record the ends of messages; they are due again when their "
-                "visibility ends: %s",
-                self.consumer,
-                error,
-            )
+            await last_calls.make(self._stop_listening, _LOSS)
+        await last_calls.make(self._receiver.close, _LOSS)
 
     def _give_up(self) -> None:
         """Stop what still runs; its messages are given back, and this receive does not count."""

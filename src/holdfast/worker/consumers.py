@@ -13,6 +13,7 @@ from holdfast.worker.attempts import Launcher
 from holdfast.worker.clock import Clock
 from holdfast.worker.consumer_loop import ConsumerLoop
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.releases import LastCalls
 
 
 class Consumers:
@@ -62,9 +63,10 @@ class Consumers:
             for each in self._loops:
                 await each.extend(store, self._event_loop)
 
-    async def drain(self, grace_seconds: float) -> None:
+    async def drain(self, grace_seconds: float, last_calls: LastCalls) -> None:
         """Receive no more, let calls end within the grace period, and give back the rest."""
-        await asyncio.gather(*(each.drain(self._grace_over, grace_seconds) for each in self._loops))
+        over = self._grace_over
+        await asyncio.gather(*(each.drain(over, grace_seconds, last_calls) for each in self._loops))
 
     def end_grace(self) -> None:
         """End the grace period now."""

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast.errors import DatabaseError
+from holdfast.errors import HoldfastError
 from holdfast.store.port import Store
 from holdfast.types import Notice, Release
 
 logger = logging.getLogger("holdfast.worker")
 
 _TRY_SECONDS = 3.0  # for each try
+_LOSS = "leases were not given back, and expire by themselves"
 _FAREWELL_SECONDS = 8.0  # for all of them together, once the worker has drained
 
 
@@ -26,8 +27,8 @@ class LastCalls:
         """Limit the time of all later calls together, so that a stop does not take too long."""
         self._until = asyncio.get_running_loop().time() + _FAREWELL_SECONDS
 
-    async def make(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Make a call, and log it if it fails.
+    async def make(self, call: Callable[[], Awaitable[None]], loss: str = _LOSS) -> None:
+        """Make a call, and log it with what is lost if it fails.
 
         A call that is not answered is made once more, over another connection: the first may be
         dead.
@@ -41,10 +42,10 @@ class LastCalls:
                 return
             except TimeoutError:
                 reason = "the database does not answer"
-            except DatabaseError as error:
+            except HoldfastError as error:
                 reason = str(error)
                 break
-        logger.warning("leases were not given back, and expire by themselves: %s", reason)
+        logger.warning("%s: %s", loss, reason)
 
 
 class Releases:

@@ -314,7 +314,8 @@ class Worker:
         self.expect_stop(grace_seconds)
         await self._claimer.stop()
         releases, _ = await asyncio.gather(
-            self._workload.drain(grace_seconds, self._save), self._consumers.drain(grace_seconds)
+            self._workload.drain(grace_seconds, self._save),
+            self._consumers.drain(grace_seconds, self._last_calls),
         )
         self._last_calls.begin_farewell()
         await self._duties.stop()
