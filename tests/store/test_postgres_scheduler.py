@@ -144,3 +144,15 @@ async def test_a_backfill_from_sql_begins_at_once(scene: Scene) -> None:
         await until(scene, "select from holdfast.schedule_backfills where ended_at is not null")
     query = "select count(*) from holdfast.schedule_buckets where origin = 'backfill'"
     assert await scene.value(query) == 120
+
+
+async def test_a_scheduler_that_stops_gives_back_what_it_was_given(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has computed the tick ahead of time; others need not wait until its lease ends."""
+    monkeypatch.setattr(scheduler, "_AHEAD", HOUR + 1)
+    when = When(every_seconds=HOUR, anchor=await scene.store.now())
+    async with scheduling(scene):
+        await scene.store.create_schedule(new_schedule(when=when))
+        await until(scene, "select from holdfast.schedules where look_at > next_tick_at")
+    assert await scene.value("select look_at = next_tick_at from holdfast.schedules")

@@ -474,3 +474,24 @@ async def test_changes_tell_schedulers(store: Store, sally: ManualScheduler) -> 
         await store.notify([marker])
     assert heard[:4] == [NAME, NAME, NAME, "marker"]
     await stop()
+
+
+async def test_leases_that_are_given_back_are_others_at_once(
+    store: Store, sally: ManualScheduler, sam: ManualScheduler, clock: Clock
+) -> None:
+    tick = await sally.create()
+    due = await sally.take(ahead_seconds=61.0, lease_seconds=30.0)
+    await clock.advance(60)
+    assert await store.due_schedules() == []
+    await store.release_schedules([due], [])
+    assert await sam.take() == due
+    await store.release_schedules([msgspec.structs.replace(due, expected=tick - 1)], [])
+    assert await store.due_schedules() == []  # not that lease: it was of another tick
+    assert (await sam.move(due, tick, next_tick_at=tick + MINUTE)).moved == {NAME}
+    await store.release_schedules([due], [])
+    assert (await store.next_look()).at == tick + MINUTE
+    await store.backfill_schedule(NAME, tick, tick, backfill_id=uuid4())
+    given = await store.due_backfills()
+    assert await store.due_backfills() == []
+    await store.release_schedules([], given)
+    assert await store.due_backfills() == given

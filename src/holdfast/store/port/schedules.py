@@ -161,6 +161,15 @@ class ScheduleStore(Protocol):
         """Return backfills to continue, which are left to the caller for `lease_seconds`."""
         ...
 
+    async def release_schedules(
+        self, schedules: Sequence[DueSchedule], backfills: Sequence[DueBackfill]
+    ) -> list[Notice]:
+        """Give schedules and backfills back that were left to the caller, for others at once.
+
+        Those that were fired or changed meanwhile are left alone.
+        """
+        ...
+
     async def next_look(self) -> NextLook:
         """Return when there is something to compute next."""
         ...

@@ -159,6 +159,19 @@ class PostgresSchedules(Part):
             for row in rows
         ]
 
+    async def release_schedules(
+        self, schedules: Sequence[DueSchedule], backfills: Sequence[DueBackfill]
+    ) -> list[Notice]:
+        """Give leases back; see `ScheduleStore.release_schedules`."""
+        await self._database.rows(
+            "release_schedules",
+            [each.name for each in schedules],
+            [each.revision for each in schedules],
+            [each.expected for each in schedules],
+            [each.backfill_id for each in backfills],
+        )
+        return []
+
     async def next_look(self) -> NextLook:
         """Return when there is something to compute next."""
         row = await self._database.row("next_look")

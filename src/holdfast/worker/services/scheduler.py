@@ -22,7 +22,7 @@ from holdfast.errors import (
     TransientDatabaseError,
 )
 from holdfast.schedules.planning import plan_backfill, plan_firing
-from holdfast.types import BackfillFiring, Firing, NextLook
+from holdfast.types import BackfillFiring, DueBackfill, DueSchedule, Firing, NextLook
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.schedules")
@@ -32,6 +32,7 @@ _AT_ONCE: Final = 2  # calls that fire
 _BREATH: Final = 5  # schedules that are computed before others on the event loop have a turn
 _AHEAD: Final = 5.0  # seconds before a tick at which it is computed
 _LEASE: Final = 2.0  # seconds after its tick for which a schedule is left to one worker
+_RELEASE_SECONDS: Final = 1.0  # for which a stop waits to give leases back
 _BUFFERED_SECONDS: Final = 5.0  # between looks at buffered ticks, of which nobody was told
 _SWEEP_SECONDS: Final = 60.0
 _SHORTEST: Final = 0.02  # seconds between two looks that find nothing to do
@@ -44,6 +45,8 @@ class Scheduler(Service):
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context)
         self._planned: list[Firing] = []  # of schedules that this worker was given
+        self._given: dict[str, DueSchedule] = {}  # those that are not fired yet
+        self._backfills: dict[UUID, DueBackfill] = {}  # the same of backfills
         self._ended: list[UUID] = []  # runs for whose ends ticks may wait
         self._buffered_at = self._swept_at = 0.0
         self._passing = False
@@ -59,6 +62,19 @@ class Scheduler(Service):
         with contextlib.suppress(ValueError):  # it may be the name of a schedule or of an app
             self._ended.append(UUID(payload.partition(" ")[0]))
         self._woken.set()
+
+    async def stop(self) -> None:
+        """Stop, and give back what this worker was given: others fire it in time. Idempotent."""
+        await super().stop()
+        schedules, backfills = [*self._given.values()], [*self._backfills.values()]
+        self._given, self._backfills, self._planned = {}, {}, []
+        if not schedules and not backfills:
+            return
+        try:
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                self._notify(await self._store.release_schedules(schedules, backfills))
+        except (DatabaseError, TimeoutError) as error:
+            logger.info("schedules are fired by others a little later: %s", error)
 
     async def run_once(self) -> None:
         """Fire everything that is due now, and start the buffered ticks that can start."""
@@ -131,6 +147,7 @@ class Scheduler(Service):
         given = await self._store.due_schedules(
             limit=_BATCH, ahead_seconds=ahead, lease_seconds=_LEASE
         )
+        self._given |= {due.name: due for due in given}
         for place, due in enumerate(given):
             if place % _BREATH == 0:
                 await asyncio.sleep(0)
@@ -168,6 +185,8 @@ class Scheduler(Service):
             await self._fire(firings[:middle])
             await self._fire(firings[middle:])
             return
+        for firing in firings:
+            self._given.pop(firing.name, None)
         self._notify(list(fired.notices))
 
     async def _give_up(self, firing: Firing, error: HoldfastError) -> None:
@@ -181,6 +200,7 @@ class Scheduler(Service):
 
     async def _backfill(self) -> bool:
         given = await self._store.due_backfills(lease_seconds=_LEASE)
+        self._backfills |= {due.backfill_id: due for due in given}
         for due in given:
             await self._fire_backfill(plan_backfill(due), due.schedule)
         return bool(given)
@@ -193,6 +213,7 @@ class Scheduler(Service):
         except TransientDatabaseError as error:
             logger.info("schedule %s is backfilled later: %s", schedule, error)
             return
+        self._backfills.pop(firing.backfill_id, None)
         self._notify(notices)
 
     async def _start_buffered(self, run_ids: Sequence[UUID] | None) -> None:

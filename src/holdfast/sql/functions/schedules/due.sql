@@ -85,6 +85,49 @@ begin
     order by l.created_at, l.backfill_id;
 end $$;
 
+-- Give leases of schedules and of backfills back: other schedulers are given them at once. Those
+-- that have another revision or are at another tick by now are left alone. Schedulers are told.
+-- Locks: the schedules by name and the backfills, skipping what others hold. Called by schedulers
+-- that stop.
+create or replace function holdfast.release_schedules(
+    p_names text[], p_revisions bigint[], p_expecteds bigint[], p_backfill_ids uuid[]
+) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_count int;
+begin
+    update holdfast.schedules s
+    set look_at = least(s.look_at, coalesce(nullif(s.next_tick_at, 'infinity'), v_now))
+    from (
+        select f.ctid
+        from (
+            select * from unnest(p_names, p_revisions, p_expecteds) as u (name, revision, expected)
+            order by u.name collate "C"
+        ) as u
+        cross join lateral (
+            select s.ctid, s.revision, s.next_tick_at, s.look_at from holdfast.schedules s
+            where s.name = u.name for update skip locked
+        ) as f
+        where f.revision = u.revision and f.look_at < 'infinity'
+            and holdfast._micros(f.next_tick_at) is not distinct from u.expected
+    ) as f
+    where s.ctid = f.ctid;
+    get diagnostics v_count = row_count;
+    update holdfast.schedule_backfills f set look_at = v_now
+    where f.backfill_id in (
+        select b.backfill_id from holdfast.schedule_backfills b
+        where b.backfill_id = any (p_backfill_ids) and b.ended_at is null
+        for update skip locked);
+    if v_count > 0 or found then
+        perform holdfast._tell_schedulers('');
+    end if;
+end $$;
+
 -- Return when a backfill is to continue. A lease lasts seconds: if it ends later, the clock has
 -- gone back. Called by due_backfills and next_look.
 create or replace function holdfast._backfill_due_at(p_look_at timestamptz, p_now timestamptz)

@@ -235,6 +235,21 @@ class MemorySchedules(Part):
                 for key, each in due
             ]
 
+    async def release_schedules(
+        self, schedules: Sequence[DueSchedule], backfills: Sequence[DueBackfill]
+    ) -> list[Notice]:
+        """Give leases back; see `ScheduleStore.release_schedules`."""
+        async with self._transaction() as (tables, now):
+            for due in schedules:
+                row = tables.schedules.get(due.name)
+                if row is not None and due_schedule(row) == due and row.look_at < NEVER:
+                    row.look_at = min(row.look_at, now if due.expected is None else due.expected)
+            for asked in backfills:
+                backfill = tables.backfills.get(asked.backfill_id)
+                if backfill is not None and backfill.ended_at is None:
+                    backfill.look_at = now
+            return told("")
+
     async def next_look(self) -> NextLook:
         """Return when there is something to compute next."""
         async with self._transaction() as (tables, now):
