@@ -200,6 +200,7 @@ REFUSED = [
     (f"fork_run({RUN}, {RUN}, p_results => BAD)", WRONG),
     ("recent_events(9223372036854775807, 1)", WRONG),
     ("recent_events(0, -1)", WRONG),
+    (f"read_log({RUN}, 0, -1, 10)", WRONG),
     (f"list_activities({RUN}, -1)", WRONG),
     ("list_approvals(p_limit => -1)", WRONG),
     # Of flows here is what needs none; the rest is in tests/flows.
@@ -334,6 +335,8 @@ ANSWERED = [
     "list_activities(null)",
     "list_approvals()",
     "recent_events(null, null)",
+    "read_log(null, null, null, null)",
+    f"read_log({RUN}, -5, 1, 2147483647)",
     f"flow_steps({IDS})",
     "delete_flow('nobody')",
     f"retry_flow({RUN}, {RUN}, 'nobody')",

@@ -17,7 +17,7 @@ from holdfast.codec import decode_error
 from holdfast.insight.folding import Fold, fold
 from holdfast.insight.spans import Attempt, Kind, Outcome, Span, Timeline
 from holdfast.moments import to_datetime
-from holdfast.types import LoggedEvent, RunKind, RunRecord, State, Status, Wait
+from holdfast.types import ClippedEvent, LoggedEvent, RunKind, RunRecord, State, Status, Wait
 
 LARGEST_SHOWN: Final = 64 * 1024
 """Bytes of a payload that is shown within a run; a larger one is asked for alone."""
@@ -181,6 +181,19 @@ def event_shape(entry: LoggedEvent, largest: int | None = None) -> EventShape:
         details=details,
         at=to_datetime(entry.event.at),
         details_bytes=size,
+    )
+
+
+def clipped_shape(entry: ClippedEvent, largest: int) -> EventShape:
+    """Return an entry of a page of a log, details of more than `largest` bytes as their size."""
+    is_cut = entry.size > largest
+    return EventShape(
+        idx=entry.idx,
+        type=entry.event.type,
+        key=entry.event.key,
+        details=None if is_cut else raw(entry.event.details),
+        at=to_datetime(entry.event.at),
+        details_bytes=entry.size if is_cut else msgspec.UNSET,
     )
 
 

@@ -22,6 +22,7 @@ from holdfast.types import (
     Ahead,
     ClaimedTask,
     Claims,
+    ClippedEvent,
     Committed,
     Delivered,
     Event,
@@ -72,6 +73,9 @@ def with_payloads(store: Store, payloads: Payloads | None) -> Store:
 
 def _named(signal: NewSignal) -> str:
     return f"{'update' if signal.update else 'signal'} {signal.name}"
+
+
+_SEALED_SHOWS = 4096  # characters of details, which have the mark of what is sealed among them
 
 
 class PayloadStore:
@@ -395,6 +399,29 @@ class PayloadStore:
         """Read logs; see `QueryStore.read_events`."""
         logs = await self._store.read_events(ranges, patience=patience)
         return {run_id: self._open_events(events) for run_id, events in logs.items()}
+
+    async def read_log(
+        self, run_id: UUID, since: int, *, limit: int, clip: int
+    ) -> list[ClippedEvent]:
+        """Read a page of a log; see `QueryStore.read_log`. What is sealed is read whole."""
+        clip_sealed = max(clip, _SEALED_SHOWS)
+        found = await self._store.read_log(run_id, since, limit=limit, clip=clip_sealed)
+        for place, each in enumerate(found):
+            text = each.event.details or ""
+            if len(text) == clip_sealed and is_sealed(text):
+                [found[place]] = await self._store.read_log(
+                    run_id, each.idx, limit=1, clip=each.size
+                )
+        return [self._open_clipped(each, clip) for each in found]
+
+    def _open_clipped(self, entry: ClippedEvent, clip: int) -> ClippedEvent:
+        opened = open_event(self.payloads, entry.event)
+        if opened is entry.event:
+            cut = None if opened.details is None else opened.details[:clip]
+            return msgspec.structs.replace(
+                entry, event=msgspec.structs.replace(opened, details=cut)
+            )
+        return ClippedEvent.of(entry.idx, opened, clip)
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Read the newest entries; see `QueryStore.recent_events`."""

@@ -77,6 +77,7 @@ from holdfast.types.retention import (
     Swept,
 )
 from holdfast.types.runs import (
+    ClippedEvent,
     End,
     Fork,
     Forking,
@@ -209,6 +210,7 @@ __all__ = [
     "ClaimedDelivery",
     "ClaimedTask",
     "Claims",
+    "ClippedEvent",
     "Committed",
     "Decided",
     "Decision",

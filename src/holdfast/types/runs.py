@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from holdfast.types.base import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
@@ -158,6 +160,22 @@ class LoggedEvent(Value, frozen=True):
     run_id: UUID
     idx: int
     event: Event
+
+
+class ClippedEvent(Value, frozen=True):
+    """An event with its place, whose details may be cut; `size` is that of all of them in bytes."""
+
+    idx: int
+    event: Event
+    size: int
+
+    @classmethod
+    def of(cls, idx: int, event: Event, clip: int) -> ClippedEvent:
+        """Return an event with the first `clip` characters of its details."""
+        if event.details is None:
+            return cls(idx, event, 0)
+        cut = msgspec.structs.replace(event, details=event.details[:clip])
+        return cls(idx, cut, len(event.details.encode()))
 
 
 class Fork(Value, frozen=True, kw_only=True):

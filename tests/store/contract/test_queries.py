@@ -52,6 +52,22 @@ async def test_logs_are_read_from_an_index_on(store: Store, ann: ManualWorker) -
     assert await log(store, first, 3) == []
 
 
+async def test_pages_of_logs_are_cut(store: Store, ann: ManualWorker) -> None:
+    """Details have as many characters as were asked for, and say how many bytes there are."""
+    run_id = await start(store, input='"' + "é" * 50 + '"')
+    for task in (await ann.claim()).tasks:
+        await ann.commit(task, step("a"), step("b"), step("c"))
+    page = await store.read_log(run_id, 0, limit=3, clip=10)
+    assert [(each.idx, each.event.key) for each in page] == [(0, None), (1, "a"), (2, "b")]
+    assert (page[0].event.details, page[0].size) == ('"' + "é" * 9, 102)
+    whole = await log(store, run_id)
+    assert [each.event for each in await store.read_log(run_id, 0, limit=9, clip=1000)] == whole
+    assert [each.idx for each in await store.read_log(run_id, 3, limit=9, clip=0)] == [3]
+    assert await store.read_log(run_id, 4, limit=9, clip=9) == []
+    assert await store.read_log(run_id, 0, limit=0, clip=9) == []
+    assert await store.read_log(uuid4(), 0, limit=9, clip=9) == []
+
+
 async def test_listings_are_newest_first(store: Store, clock: Clock) -> None:
     """S1."""
     runs = []

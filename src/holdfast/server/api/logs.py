@@ -15,7 +15,7 @@ from holdfast.insight.shapes import (
     EventShape,
     StepShape,
     TimelineShape,
-    event_shape,
+    clipped_shape,
     failure_shapes,
     raw,
     shaped,
@@ -25,6 +25,7 @@ from holdfast.insight.spans import Span, error_text
 from holdfast.insight.timeline import read_spans
 from holdfast.moments import to_datetime
 from holdfast.server.api.fields import Limit
+from holdfast.server.log_pages import read_log_page
 from holdfast.server.operations import Call, Nothing, Operation, Query
 from holdfast.types import LoggedEvent, RunRecord
 
@@ -62,12 +63,13 @@ class StepList(msgspec.Struct, frozen=True):
 async def list_events(call: Call[EventQuery, None]) -> EventList:
     """Return a run's log, a page at a time."""
     query = call.query
-    first = query.after + 1
-    entries = await call.site.reader.runs.log(call.run_id, first)
+    entries = await read_log_page(
+        call.site, call.run_id, query.after + 1, query.limit + 1, query.clip
+    )
     page = entries[: query.limit]
     more = len(entries) > len(page)
     return EventList(
-        [event_shape(entry, query.clip) for entry in page], page[-1].idx if more else None
+        [clipped_shape(entry, query.clip) for entry in page], page[-1].idx if more else None
     )
 
 

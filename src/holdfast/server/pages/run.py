@@ -17,16 +17,19 @@ from holdfast.insight.tree import read_children
 from holdfast.insight.why import Explanation, explain
 from holdfast.insight.why.surroundings import look_around
 from holdfast.insight.wording import length
+from holdfast.server.log_pages import read_log_page
 from holdfast.server.pages.graph import draw_flow
 from holdfast.server.pages.logs import RunLog, logs_of
 from holdfast.server.pages.runs import DONE
 from holdfast.server.pages.strips import WINDOW, Scale, make_strips
 from holdfast.server.pages.view import Download, Fragment, Page, View
 from holdfast.server.problems import Problem
+from holdfast.types import ClippedEvent
 
 _TABS: Final = ("timeline", "log", "data", "children")
 _EVENTS: Final = 200  # of a page of the log
 _CLIP: Final = 2048  # characters of an event's details
+_WHOLE: Final = 2**30
 _SECONDS: Final = 0.5
 
 
@@ -91,11 +94,9 @@ async def _tab(view: View, tab: str, log: RunLog, now: int) -> Mapping[str, obje
         return await _timeline(view, log, now)
     if tab == "log":
         after = view.number("after", 0, 10**9)
-        shown = log.events[after : after + _EVENTS]
+        shown = await read_log_page(view.site, log.run.run_id, after, _EVENTS, _CLIP)
         return {
-            "events": [
-                (after + place, event, clip(event.details)) for place, event in enumerate(shown)
-            ],
+            "events": [(each.idx, each.event, clip(each)) for each in shown],
             "after": after,
             "next": after + _EVENTS if after + _EVENTS < len(log.events) else None,
             "before": max(0, after - _EVENTS),
@@ -114,11 +115,12 @@ async def _tab(view: View, tab: str, log: RunLog, now: int) -> Mapping[str, obje
     }
 
 
-def clip(text: str | None) -> str:
-    """Return details of an event, cut where they are too long for a list."""
+def clip(entry: ClippedEvent) -> str:
+    """Return details of an event, which say so where they were cut."""
+    text = entry.event.details
     if text is None or text == "null":
         return ""
-    return text if len(text) <= _CLIP else text[:_CLIP] + " …"
+    return text if len(text) < _CLIP or len(text.encode()) == entry.size else text + " …"
 
 
 async def _timeline(view: View, log: RunLog, now: int) -> Mapping[str, object]:
@@ -163,8 +165,8 @@ async def download(view: View) -> Download:
     if what in ("input", "output", "error"):
         text: str | None = getattr(run, what)
     elif what.isascii() and what.isdigit() and len(what) < 10:
-        found = await view.reader.runs.log(run.run_id, int(what))
-        text = found[0].event.details if found else None
+        found = await read_log_page(view.site, run.run_id, int(what), 1, _WHOLE)
+        text = found[0].event.details if found and found[0].idx == int(what) else None
     else:
         text = None
     if text is None:

@@ -17,7 +17,17 @@ from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import NEVER, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables
-from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, State, Status, Wait
+from holdfast.types import (
+    ClippedEvent,
+    Event,
+    LoggedEvent,
+    RecordPage,
+    RunFilter,
+    RunRecord,
+    State,
+    Status,
+    Wait,
+)
 
 
 class MemoryQueries(Part):
@@ -72,6 +82,16 @@ class MemoryQueries(Part):
         """Return logs, each from an index on; see `QueryStore.read_events`."""
         async with self._transaction() as (tables, _):
             return {run_id: tables.read(run_id, since) for run_id, since in ranges}
+
+    async def read_log(
+        self, run_id: UUID, since: int, *, limit: int, clip: int
+    ) -> list[ClippedEvent]:
+        """Return a page of a log; see `QueryStore.read_log`."""
+        since = max(since, 0)
+        async with self._transaction() as (tables, _):
+            log = tables.logs.get(run_id, [])[since : since + limit]
+            events = [tables.filled(run_id, row.event) for row in log]
+        return [ClippedEvent.of(idx, event, clip) for idx, event in enumerate(events, since)]
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Return what happened in all runs since a moment, oldest first."""

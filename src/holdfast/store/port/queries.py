@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, Status
+from holdfast.types import (
+    ClippedEvent,
+    Event,
+    LoggedEvent,
+    RecordPage,
+    RunFilter,
+    RunRecord,
+    Status,
+)
 
 
 class QueryStore(Protocol):
@@ -47,6 +55,16 @@ class QueryStore(Protocol):
 
         A run that does not exist has an empty list. `patience` multiplies the time that the
         answer may take; if it takes longer, the error's cause is a TimeoutError.
+        """
+        ...
+
+    async def read_log(
+        self, run_id: UUID, since: int, *, limit: int, clip: int
+    ) -> list[ClippedEvent]:
+        """Return a page of a log: at most `limit` events from an index on.
+
+        Details of more than `clip` bytes may be cut, to `clip` characters at least. A run that
+        does not exist has an empty log.
         """
         ...
 

@@ -10,7 +10,16 @@ from uuid import UUID
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.names import split_name
 from holdfast.store.postgres.database import Database, Part, read_event, read_headers
-from holdfast.types import Event, LoggedEvent, RecordPage, RunFilter, RunRecord, Status, Wait
+from holdfast.types import (
+    ClippedEvent,
+    Event,
+    LoggedEvent,
+    RecordPage,
+    RunFilter,
+    RunRecord,
+    Status,
+    Wait,
+)
 
 if TYPE_CHECKING:
     import asyncpg
@@ -80,6 +89,14 @@ class PostgresQueries(Part):
         for row in found:
             logs[row["run_id"]].append(read_event(row))
         return logs
+
+    async def read_log(
+        self, run_id: UUID, since: int, *, limit: int, clip: int
+    ) -> list[ClippedEvent]:
+        """Return a page of a log; see `QueryStore.read_log`."""
+        with _in_time():
+            found = await self._database.rows("read_log", run_id, since, limit, clip)
+        return [ClippedEvent(row["idx"], read_event(row), row["size"] or 0) for row in found]
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Return what happened in all runs since a moment, oldest first."""

@@ -23,6 +23,35 @@ begin
     ) as e;
 end $$;
 
+-- Return a page of a log, for readers: events from an index on, at most p_limit, in order. Details
+-- are the first p_clip characters of their text, and `size` is how many bytes all of it has.
+-- Refuses a limit below 0 (22023). Locks nothing. Called by clients.
+create or replace function holdfast.read_log(
+    p_run_id uuid, p_since int, p_limit int, p_clip int
+)
+returns table (idx int, event_type text, key text, details text, size int, at bigint)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select e.idx, e.event_type, e.key, left(d.details, greatest(p_clip, 0)),
+        octet_length(d.details), holdfast._micros(e.at)
+    from (
+        select * from holdfast.events e
+        where e.run_id = p_run_id and e.idx >= p_since
+        order by e.idx
+        limit holdfast._limit(p_limit)
+    ) as e
+    cross join lateral (
+        select holdfast._details(e.run_id, e.event_type, e.key, e.details)::text as details offset 0
+    ) as d
+    order by e.idx;
+end $$;
+
 -- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
 -- at]. With p_texts the details are text in it, so that a flaw in the details of one event is not
 -- one in the answer of the call. Workers of releases before that take them as JSON. Called by
