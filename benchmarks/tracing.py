@@ -61,11 +61,12 @@ async def measure(url: str, environment: Mapping[str, str]) -> float:
     engine = CANDIDATES["holdfast"].load(url)
     await engine.open()
     bench = Bench(engine, CACHE / "tracing.log")
+    kept = dict(os.environ)
     os.environ.update(environment)
     try:
         with bench.worker(WorkerSetting()) as worker:
-            for name in environment:
-                del os.environ[name]
+            os.environ.clear()
+            os.environ.update(kept)
             await bench.warm_up(worker, "many")
             worker.freeze()
             await engine.start_many("many", [STEPS] * RUNS)
@@ -92,7 +93,8 @@ def main() -> None:
             for name in random.sample(list(tried), len(tried)):
                 url = server.fresh_database("bench_tracing")
                 found[name].append(asyncio.run(measure(url, tried[name])))
-            print(number + 1, {name: round(figures[-1], 2) for name, figures in found.items()})
+            line = {name: round(figures[-1], 2) for name, figures in found.items()}
+            print(number + 1, line, flush=True)
         server.drop_database("bench_tracing")
     for name, figures in found.items():
         ratios = [one / off for one, off in zip(figures, found["off"], strict=True)]

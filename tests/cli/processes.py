@@ -96,13 +96,17 @@ def call(
 
 @contextmanager
 def running(
-    log: Path, *arguments: str, cwd: Path | None = None, stdin: int = subprocess.DEVNULL
+    log: Path,
+    *arguments: str,
+    cwd: Path | None = None,
+    stdin: int = subprocess.DEVNULL,
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Process]:
     """Run a command for the length of the block; killed at its end if it still lives."""
     with log.open("wb") as output:
         popen = subprocess.Popen(
             command(*arguments),
-            env=environment(),
+            env=environment(env),
             cwd=cwd,
             stdin=stdin,
             stdout=output,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 import pytest
 
 from holdfast.cli import exits
+from holdfast.trace_ids import trace_text
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, call, running
 
@@ -88,6 +90,15 @@ def test_show_draws_a_timeline(served: CommandLine) -> None:
     assert "completed" in shown
     assert '"7 by Ada"' in shown
     assert "✉ packed" in shown
+
+
+def test_show_names_the_trace_of_a_run(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = cli.start("pack")
+    assert cli.json("runs", "show", run)["trace_id"] is None
+    monkeypatch.setenv("HOLDFAST_TRACE_URL", "https://traces.test/{trace_id}")
+    trace_id = cli.json("runs", "show", run)["trace_id"]
+    assert trace_id == trace_text(UUID(run), None)
+    assert f"https://traces.test/{trace_id}" in cli("runs", "show", run).stdout.replace("\n", "")
 
 
 def test_show_writes_what_the_encoding_of_stdout_has(served: CommandLine) -> None:

@@ -19,6 +19,7 @@ from holdfast.server.access import KeyAccess
 from holdfast.server.pages.graph import layers_of
 from holdfast.server.pages.table import TABLE
 from holdfast.store.port import Store
+from holdfast.trace_ids import trace_text
 from holdfast.types import FlowShape, StepShape
 from holdfast.worker import Worker, WorkerOptions
 from tests.server.desk import Order, app, checkout, refund
@@ -117,6 +118,23 @@ async def test_the_page_of_a_run_says_why_and_has_its_actions(
     whole = await browser.get(f"/runs/{run}/download/input")
     assert whole.json() == {"n": 1}
     assert whole.headers["content-disposition"].startswith("attachment")
+
+
+async def test_a_run_that_is_traced_shows_its_trace(
+    server: Server, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = "ab" * 16
+    run = await start(server, {"n": 1}, headers={"traceparent": f"00-{trace}-{'cd' * 8}-01"})
+    other = await start(server, {"n": 2})
+    html = await page(browser, f"/runs/{run}")
+    assert trace in html
+    assert "<span>trace" not in await page(browser, f"/runs/{other}")
+    monkeypatch.setenv("HOLDFAST_TRACE_URL", "https://traces.test/trace/{trace_id}")
+    assert f'href="https://traces.test/trace/{trace}"' in await page(browser, f"/runs/{run}")
+    own = f"https://traces.test/trace/{trace_text(UUID(other), None)}"
+    assert own in await page(browser, f"/runs/{other}")
+    monkeypatch.setenv("HOLDFAST_TRACE_URL", "javascript:alert('{trace_id}')")
+    assert "javascript:" not in await page(browser, f"/runs/{run}")
 
 
 async def test_forms_change_a_run_and_an_old_page_is_told_so(

@@ -17,10 +17,11 @@ Span = dict[str, Any]
 
 
 class Collector:
-    """What has been received."""
+    """What has been received. Programs send their spans here if they have its `env`."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self.env = {"OTEL_EXPORTER_OTLP_ENDPOINT": self.url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
 
     def spans(self, **wanted: object) -> list[Span]:
         """Return the spans with these fields or attributes, `.` in their names written as `_`."""
@@ -56,11 +57,3 @@ def collector() -> Iterator[Collector]:
         assert process.stdout is not None
         yield Collector(int(process.stdout.readline()))
         process.communicate(timeout=30)
-
-
-@pytest.fixture
-def exporting(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> Collector:
-    """Let programs that are started now send their spans to the collector."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-    return collector

@@ -16,18 +16,21 @@ SHOP = str(Path(__file__).with_name("shop.py"))
 
 
 async def test_one_trace_has_all_of_a_run_across_workers_children_and_sleeps(
-    database_url: str, exporting: Collector, tmp_path: Path
+    database_url: str, collector: Collector, tmp_path: Path
 ) -> None:
     arguments = ["--database", database_url, "worker", SHOP]
-    with running(tmp_path / "a", *arguments) as one, running(tmp_path / "b", *arguments) as two:
+    with (
+        running(tmp_path / "a", *arguments, env=collector.env) as one,
+        running(tmp_path / "b", *arguments, env=collector.env) as two,
+    ):
         one.await_text("ready")
         two.await_text("ready")
         async with Client(database_url) as client:
             handle = await client.start("shop/order", str(tmp_path / "marker"))
             assert await handle.result(timeout="60s") == "receipt 42"
-        spans = exporting.trace_of(handle.run_id)
-        child = exporting.wait(bool, name="workflow.run", workflow_name="pack")[0]
-        spans = exporting.wait(lambda found: len(found) >= 11, trace=spans[0]["trace"])
+        spans = collector.trace_of(handle.run_id)
+        child = collector.wait(bool, name="workflow.run", workflow_name="pack")[0]
+        spans = collector.wait(lambda found: len(found) >= 11, trace=spans[0]["trace"])
         assert one.popen.poll() is None, one.text()
 
     run = next(
@@ -74,23 +77,23 @@ async def test_one_trace_has_all_of_a_run_across_workers_children_and_sleeps(
 
 @pytest.mark.crash
 async def test_a_killed_worker_leaves_each_attempt_one_span_and_the_run_one(
-    database_url: str, exporting: Collector, tmp_path: Path
+    database_url: str, collector: Collector, tmp_path: Path
 ) -> None:
     arguments = ["--database", database_url, "worker", SHOP]
     marker = tmp_path / "marker"
-    with running(tmp_path / "a", *arguments) as first:
+    with running(tmp_path / "a", *arguments, env=collector.env) as first:
         first.await_text("ready")
         async with Client(database_url) as client:
             handle = await client.start("shop/lost", str(marker))
         assert first.ended() == -9
-    with running(tmp_path / "b", *arguments) as second:
+    with running(tmp_path / "b", *arguments, env=collector.env) as second:
         second.await_text("ready")
         async with Client(database_url) as client:
             assert await client.result(handle.run_id, timeout="90s") == "survived"
-        spans = exporting.trace_of(handle.run_id)
+        spans = collector.trace_of(handle.run_id)
         second.popen.terminate()
         assert second.ended() == 0, second.text()
-    spans = exporting.spans(trace=spans[0]["trace"])
+    spans = collector.spans(trace=spans[0]["trace"])
     assert [span["name"] for span in spans].count("workflow.run") == 1
     died = [each for each in spans if each["attributes"].get("step.name") == "dies_once"]
     assert [each["id"] for each in died] == [_span_id(handle.run_id, died[0], 2)]

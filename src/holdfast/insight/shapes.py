@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.codec import decode_error
 from holdfast.insight.folding import Fold, fold
 from holdfast.insight.spans import Attempt, Kind, Outcome, Span, Timeline
+from holdfast.insight.traces import find_trace
 from holdfast.moments import to_datetime
 from holdfast.types import ClippedEvent, LoggedEvent, RunKind, RunRecord, State, Status, Wait
 
@@ -96,6 +97,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     parent_run_id: UUID | None
     parent_key: str | None
     archive: str | None
+    trace_id: str | None
     input_bytes: int | msgspec.UnsetType = msgspec.UNSET
     output_bytes: int | msgspec.UnsetType = msgspec.UNSET
 
@@ -141,6 +143,7 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
     """Return a run with its payloads, those of more than `largest` bytes as their size."""
     input_text, input_bytes = _clip(run.input, largest)
     output_text, output_bytes = _clip(run.output, largest)
+    trace = find_trace(run)
     return RunShape(
         run_id=run.run_id,
         kind=run.kind,
@@ -166,6 +169,7 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
         parent_run_id=run.parent_run_id,
         parent_key=run.parent_key,
         archive=run.archive,
+        trace_id=None if trace is None else trace.trace_id,
         input_bytes=input_bytes,
         output_bytes=output_bytes,
     )

@@ -25,11 +25,15 @@ class Place:
     def __init__(self, trace_id: int, span_id: int, sampled: bool) -> None:
         self.trace_id, self.sampled = trace_id, sampled
         self.parent = Parent(trace_id, span_id, sampled)
-        self.context = self.context_of(span_id)
+        self.context = context_within(self.parent, is_remote=False)
 
-    def context_of(self, span_id: int) -> Context:
-        """Return the context in which a span of this run is the current one."""
-        return context_within(Parent(self.trace_id, span_id, self.sampled), is_remote=False)
+
+class PlacedHeaders(dict[str, str]):
+    """The headers of a run, with its place: so an attempt need not look it up."""
+
+    def __init__(self, headers: Mapping[str, str], place: Place) -> None:
+        super().__init__(headers)
+        self.place = place
 
 
 def place_of(tracer: Tracer, run_id: UUID, headers: Mapping[str, str] | None) -> Place:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 from uuid import UUID
 
-from opentelemetry import context as otel_context
+from opentelemetry.context import Context, attach
+from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
 from holdfast.definitions.activities import ActivityContext
 from holdfast.definitions.flow_context import FlowStepContext
@@ -22,9 +24,9 @@ from holdfast.trace_ids import (
     run_span_id,
 )
 from holdfast.tracing.ended import read_ended
-from holdfast.tracing.places import Place, place_of
+from holdfast.tracing.places import Place, PlacedHeaders, place_of
 from holdfast.tracing.provider import Tracer
-from holdfast.tracing.writer import EndedSpan, Kind, SpanWriter
+from holdfast.tracing.writer import EndedSpan, Kind, SpanWriter, sampled_context
 from holdfast.types import ErrorInfo
 
 logger = logging.getLogger("holdfast.tracing")
@@ -32,6 +34,7 @@ logger = logging.getLogger("holdfast.tracing")
 _STOP_SECONDS: Final = 3.0  # for the logs of runs that have ended
 _AT_ONCE: Final = 4  # logs that are read at the same time
 _WAITING: Final = 1_000  # runs whose logs wait to be read; the spans of more are dropped
+_INTERNAL: Kind = "internal"
 _REMEMBERED: Final = 10_000  # runs whose sampling is remembered
 
 
@@ -62,60 +65,40 @@ class WorkerTracer:
 
     def headers_of(self, run_id: UUID, headers: Mapping[str, str] | None) -> Mapping[str, str]:
         """Return a run's headers with its trace context, which its children inherit."""
-        if headers is not None and parent_of(headers) is not None:
-            return headers
-        return {**(headers or {}), TRACEPARENT: str(self._place(run_id, headers).parent)}
+        place = place_of(self._tracer, run_id, headers)
+        if headers is None or parent_of(headers) is None:
+            headers = {**(headers or {}), TRACEPARENT: str(place.parent)}
+        return PlacedHeaders(headers, place)
 
-    def begin(self, context: AttemptContext, lease_no: int, started_at: int) -> AttemptSpan | None:
+    def begin(
+        self,
+        context: AttemptContext,
+        lease_no: int,
+        started_at: int,
+        headers: Mapping[str, str] | None,
+    ) -> AttemptSpan | None:
         """Begin the span of an attempt, and make it the current one; None if not sampled."""
-        if not isinstance(context, StepContext | ActivityContext):
+        if type(headers) is PlacedHeaders:
+            place = headers.place
+        elif isinstance(context, StepContext | ActivityContext):
+            place = self._place(context.run_id, headers)
+        else:  # of a consumer: no run has called it
             return None
-        run_id = context.run_id
-        place = self._places.get(run_id) or self._place(run_id, context.headers)
         if not place.sampled:
-            otel_context.attach(place.context)
+            attach(place.context)
             return None
-        span_id = attempt_span_id(run_id, context.key, context.attempt, lease_no)
-        otel_context.attach(place.context_of(span_id))
-        return AttemptSpan(self, context, place.trace_id, span_id, started_at)
+        assert isinstance(context, StepContext | ActivityContext), "it has the headers of a run"
+        span = AttemptSpan(self, place, context, lease_no, started_at)
+        attach(set_span_in_context(span, Context()))
+        return span
 
-    def write(self, attempt: AttemptSpan, error: str | None) -> None:
+    def put(self, attempt: AttemptSpan, error: str | None) -> None:
         """Write the span of an attempt that has ended."""
-        context = attempt.context
-        kind: Kind = "internal"
-        if isinstance(context, ActivityContext):
-            kind, step, of = "consumer", context.name, "activity"
-            workflow: dict[str, str] = {}
-        else:
-            step, of = context.step, "flow" if isinstance(context, FlowStepContext) else "step"
-            workflow = {"workflow.name": context.workflow}
-        run_id = context.run_id
-        attributes: dict[str, str | int] = {
-            **workflow,
-            "run_id": str(run_id),
-            "step.name": step,
-            "step.kind": of,
-            "step.attempt": context.attempt,
-            "holdfast.key": context.key,
-        }
-        self._writer.put(
-            EndedSpan(
-                "workflow.step",
-                attempt.trace_id,
-                attempt.span_id,
-                run_span_id(run_id),
-                attempt.started_at,
-                self._now(),
-                attributes,
-                kind,
-                error,
-            )
-        )
+        self._writer.put(partial(ended_attempt, attempt, self._now(), error))
 
     def run_ended(self, run_id: UUID, headers: Mapping[str, str] | None) -> None:
         """Write the span of a run whose end is durable, with those that its log tells of."""
-        place = self._places.pop(run_id, None) or self._place(run_id, headers)
-        self._places.pop(run_id, None)
+        place = headers.place if type(headers) is PlacedHeaders else self._place(run_id, headers)
         if not place.sampled:
             return
         if len(self._reading) >= _WAITING:
@@ -136,31 +119,70 @@ class WorkerTracer:
             logger.exception("the spans of run %s could not be written", run_id)
 
     def _place(self, run_id: UUID, headers: Mapping[str, str] | None) -> Place:
-        """Decide once whether a run's trace is sampled, as every other process decides it."""
-        places = self._places
-        if len(places) >= _REMEMBERED:
-            del places[next(iter(places))]
-        place = places[run_id] = place_of(self._tracer, run_id, headers)
+        """Return the place of a run that another worker may hold."""
+        place = self._places.get(run_id)
+        if place is None:
+            if len(self._places) >= _REMEMBERED:
+                del self._places[next(iter(self._places))]
+            place = self._places[run_id] = place_of(self._tracer, run_id, headers)
         return place
 
 
-class AttemptSpan:
-    """The span of an attempt under way."""
-
-    __slots__ = ("_tracer", "context", "span_id", "started_at", "trace_id")
+class AttemptSpan(NonRecordingSpan):
+    """The span of an attempt under way, as its code sees it. Its ids are made when asked for."""
 
     def __init__(
         self,
         tracer: WorkerTracer,
+        place: Place,
         context: StepContext | ActivityContext,
-        trace_id: int,
-        span_id: int,
+        lease_no: int,
         started_at: int,
     ) -> None:
-        self._tracer, self.context = tracer, context
-        self.trace_id, self.span_id, self.started_at = trace_id, span_id, started_at
+        self._tracer, self._lease_no = tracer, lease_no
+        self.place, self.attempt, self.started_at = place, context, started_at
 
-    def end(self, error: ErrorInfo | None, *, stopped: bool = False) -> None:
+    @property
+    def span_id(self) -> int:
+        """The id of the span."""
+        attempt = self.attempt
+        return attempt_span_id(attempt.run_id, attempt.key, attempt.attempt, self._lease_no)
+
+    def get_span_context(self) -> SpanContext:
+        """Return the ids of the span."""
+        return sampled_context(self.place.trace_id, self.span_id, is_remote=False)
+
+    def finish(self, error: ErrorInfo | None, *, stopped: bool = False) -> None:
         """End it: with a result, with an error, or because the worker has stopped the attempt."""
         kind = None if error is None else error.kind.removeprefix("builtins.")
-        self._tracer.write(self, "stopped" if stopped else kind)
+        self._tracer.put(self, "stopped" if stopped else kind)
+
+
+def ended_attempt(span: AttemptSpan, ended_at: int, error: str | None) -> EndedSpan:
+    """Return the span of an attempt that has ended."""
+    attempt, workflow = span.attempt, dict[str, str]()
+    run_id, kind = attempt.run_id, _INTERNAL
+    if isinstance(attempt, ActivityContext):
+        kind, step, of = "consumer", attempt.name, "activity"
+    else:
+        step, of = attempt.step, "flow" if isinstance(attempt, FlowStepContext) else "step"
+        workflow["workflow.name"] = attempt.workflow
+    attributes: dict[str, str | int] = {
+        **workflow,
+        "run_id": str(run_id),
+        "step.name": step,
+        "step.kind": of,
+        "step.attempt": attempt.attempt,
+        "holdfast.key": attempt.key,
+    }
+    return EndedSpan(
+        "workflow.step",
+        span.place.trace_id,
+        span.span_id,
+        run_span_id(run_id),
+        span.started_at,
+        ended_at,
+        attributes,
+        kind,
+        error,
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 from opentelemetry import trace
@@ -64,7 +64,7 @@ class SpanWriter:
 
     def __init__(self, tracer: Tracer, capacity: int = _CAPACITY) -> None:
         self._tracer, self._capacity = tracer, capacity
-        self._queue: deque[EndedSpan] = deque()
+        self._queue: deque[EndedSpan | Callable[[], EndedSpan]] = deque()
         self._filled, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self.dropped = 0
@@ -76,8 +76,8 @@ class SpanWriter:
             self._thread = threading.Thread(target=self._work, name="holdfast-spans", daemon=True)
             self._thread.start()
 
-    def put(self, span: EndedSpan) -> None:
-        """Take a span to write; drop it if too many wait."""
+    def put(self, span: EndedSpan | Callable[[], EndedSpan]) -> None:
+        """Take a span to write, or what makes it; drop it if too many wait."""
         if len(self._queue) >= self._capacity:
             self.dropped += 1
             return
@@ -110,7 +110,8 @@ class SpanWriter:
     def _write_all(self) -> None:
         while self._queue:
             try:
-                self._write(self._queue.popleft())
+                span = self._queue.popleft()
+                self._write(span if isinstance(span, EndedSpan) else span())
             except Exception:  # of a span processor of the program, say
                 logger.exception("a span could not be written")
 
@@ -134,8 +135,7 @@ class SpanWriter:
         written.end(max(span.ended_at, span.began_at) * 1000)
 
 
-def sampled_context(trace_id: int, span_id: int) -> SpanContext:
+def sampled_context(trace_id: int, span_id: int, *, is_remote: bool = True) -> SpanContext:
     """Return the context of a span that another process, or a later moment, writes."""
-    return SpanContext(
-        trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)
-    )
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(trace_id, span_id, is_remote, flags)

@@ -96,7 +96,7 @@ class ActivityExecution(Execution[ActivityContext]):
         context = ActivityContext(task, is_async=activity.is_async)
         super().__init__(activity, context, started_at, call.start_to_close, report)
         self.task, self.call, self.silence_seconds = task, call, call.heartbeat_timeout
-        self.lease_no = task.lease_no
+        self.lease_no, self.headers = task.lease_no, task.headers
         self._cancel_requested = self._deferred = False
         self._stopped: BaseException | None = (
             None  # the error to report if its cancellation ends it

@@ -55,6 +55,7 @@ class Execution(Generic[C]):
         "error",
         "function",
         "future",
+        "headers",
         "lease_no",
         "limit_seconds",
         "observed",
@@ -85,6 +86,7 @@ class Execution(Generic[C]):
         self.future: asyncio.Future[object] | None = None
         self.timer: Cancellable | None = None
         self.lease_no = 0  # of the task that it belongs to
+        self.headers: Mapping[str, str] | None = None  # those of its run
         self.span: OpenSpan | None = None
         self.observed: Callable[[Attempt], None] | None = None
         self._report: Callable[[Any], None] | None = report
@@ -177,7 +179,7 @@ class Execution(Generic[C]):
     def _end_span(self, *, stopped: bool = False) -> None:
         span, self.span = self.span, None
         assert span is not None, "asked before"
-        span.end(self.error, stopped=stopped)
+        span.finish(self.error, stopped=stopped)
 
     def _may_be_retried(self, error: BaseException) -> bool:
         if isinstance(error, PayloadError):  # the same code gives the same value
@@ -279,7 +281,11 @@ class Launcher:
         if self._tracer is not None:
             begin, variables = self._tracer.begin, variables or contextvars.copy_context()
             execution.span = variables.run(
-                begin, execution.context, execution.lease_no, execution.started_at
+                begin,
+                execution.context,
+                execution.lease_no,
+                execution.started_at,
+                execution.headers,
             )
 
     async def wait_for_cleanup(self, seconds: float) -> None:
@@ -321,7 +327,7 @@ class StepRunner:
         """Start an attempt. `report` is called when it has ended, never before this returns."""
         step, context = call.step, StepContext(info, call)
         execution = Execution(step, context, self._clock.now(), step.timeout_seconds, report)
-        execution.lease_no = lease_no
+        execution.lease_no, execution.headers = lease_no, info.headers
         self._launcher.launch(execution, call.arguments, self._layers)
         return execution
 

@@ -55,7 +55,7 @@ class StepTaskExecution(Execution[FlowStepContext]):
         super().__init__(
             step, FlowStepContext(task, step), started_at, step.timeout_seconds, report
         )
-        self.task, self.lease_no = task, task.lease_no
+        self.task, self.lease_no, self.headers = task, task.lease_no, task.headers
 
     @property
     def end(self) -> StepTaskEnd:

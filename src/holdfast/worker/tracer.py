@@ -14,7 +14,7 @@ from holdfast.types import ErrorInfo
 class OpenSpan(Protocol):
     """The span of an attempt under way."""
 
-    def end(self, error: ErrorInfo | None, *, stopped: bool = False) -> None:
+    def finish(self, error: ErrorInfo | None, *, stopped: bool = False) -> None:
         """End it: with a result, with an error, or because the worker has stopped the attempt."""
 
 
@@ -31,10 +31,17 @@ class Tracer(Protocol):
         """Return a run's headers with its trace context, which its children inherit."""
         ...
 
-    def begin(self, context: AttemptContext, lease_no: int, started_at: int) -> OpenSpan | None:
+    def begin(
+        self,
+        context: AttemptContext,
+        lease_no: int,
+        started_at: int,
+        headers: Mapping[str, str] | None,
+    ) -> OpenSpan | None:
         """Begin the span of an attempt; None if its trace is not sampled.
 
         Called within the context variables of the attempt: the span becomes the current one there.
+        `headers` are those of its run, as `headers_of` has given them.
         """
         ...
 

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.cli.render.console import decoded
 from holdfast.insight.shapes import event_shape, run_shape
 from holdfast.insight.spans import error_text
+from holdfast.insight.traces import find_trace
 from holdfast.insight.wording import ago, length, moment, shorten
 from holdfast.types import JSON, SCHEDULE_HEADER, TICK_HEADER, LoggedEvent, RunRecord
 
@@ -110,6 +111,8 @@ def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
         facts.append(("schedule", f"{headers[SCHEDULE_HEADER]}, tick {headers.get(TICK_HEADER)}"))
     if run.parent_run_id is not None:
         facts.append(("parent", f"{run.parent_run_id} ({run.parent_key})"))
+    if (trace := find_trace(run)) is not None:
+        facts.append(("trace", trace.url or trace.trace_id))
     facts.append(("input", None if run.input == "null" else run.input))
     facts.append(("created", f"{moment(run.created_at)} ({ago(run.created_at, now)})"))
     if run.completed_at is not None:

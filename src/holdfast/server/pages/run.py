@@ -13,6 +13,7 @@ from holdfast.errors import RunNotFound
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.folding import Fold
 from holdfast.insight.spans import error_chain, read_json, traceback_text
+from holdfast.insight.traces import find_trace
 from holdfast.insight.tree import read_children
 from holdfast.insight.why import Explanation, explain
 from holdfast.insight.why.surroundings import look_around
@@ -50,6 +51,7 @@ async def run_page(view: View) -> Page:
         "why": await _why(view, log),
         "approvals": await _approvals(view, log),
         "new_id": form_id(log),
+        "trace": find_trace(run),
         "done": DONE.get(view.param("done"), ""),
         "children": sum(span.kind == "child" for span in log.spans),
     }
