@@ -22,6 +22,14 @@ async def fail(ctx: Context) -> None:
     await flaky([])
 
 
+line = app.flow("line", input=int)
+
+
+@line.step
+async def only(run: int) -> int:
+    return run
+
+
 @app.workflow
 async def succeed(ctx: Context) -> None:
     return None
@@ -32,9 +40,11 @@ async def test_runs_are_counted_by_minute_and_sent_when_the_worker_stops() -> No
         store = env.store
         for workflow in (succeed, succeed, fail):
             await env.client.start(workflow)
+        await env.client.start("line", 1)
         await env.advance("5s")
     rows = {row.name: row.counts for row in await store.read_stats(since=0)}
     assert rows["shop/succeed"][BEGUN] == rows["shop/succeed"][ENDED["completed"]] == 2
+    assert rows["shop/line"][ENDED["completed"]] == sum(rows["shop/line"][BUCKETS:]) == 1
     failed = rows["shop/fail"]
     assert failed[ENDED["failed"]] == failed[RETRIES] == 1
     assert sum(failed[BUCKETS:]) == 1

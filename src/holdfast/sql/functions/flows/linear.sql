@@ -129,6 +129,7 @@ begin
             select e.notices from holdfast._end_runs(p_now, v_found.done,
                 array_fill('completed'::text, array[cardinality(v_found.done)]),
                 v_found.outputs::json[]) as e);
+        perform holdfast._count_ended(p_now, v_found.done, 'completed');
     end if;
     notices := holdfast._tell(p_tell, notices);
     outcomes := array(
