@@ -32,7 +32,6 @@ DEFAULT_SCHEMA = "holdfast"
 FOLDERS: Final = (
     "core",
     "workers",
-    "stats",
     "activities",
     "approvals",
     "children",
@@ -43,6 +42,7 @@ FOLDERS: Final = (
     "control",
     "forks",
     "queries",
+    "stats",
     "flows",
     "schedules",
     "payloads",

@@ -18,6 +18,7 @@ from holdfast.insight.queues import check_queues
 from holdfast.insight.retention import check_sweeper
 from holdfast.insight.schedules import check_schedules
 from holdfast.insight.serving import live_workers
+from holdfast.insight.stats import check_failures
 from holdfast.insight.topics import check_deliveries
 from holdfast.insight.wording import length, several
 from holdfast.store.port import Store
@@ -271,7 +272,7 @@ async def examine(
             await check_schedules(store),
             await check_queues(store),
         ]
-        findings += [await check_deliveries(store)]
+        findings += [await check_deliveries(store), await check_failures(store)]
         findings += [await check_notifications(store)]
         findings += [await check_transactions(connection)]
         findings += [await check_dead_rows(connection, schema)]

@@ -11,9 +11,14 @@ from typing import Final, TypeAlias
 
 from starlette.routing import BaseRoute
 
-from holdfast.server import description, health, pages
+from holdfast.server import description, health, metrics, pages
 from holdfast.server.site import Site
 
 Part: TypeAlias = Callable[[Site], Sequence[BaseRoute]]
 
-PARTS: Final[tuple[Part, ...]] = (health.routes, description.routes, pages.routes)
+PARTS: Final[tuple[Part, ...]] = (
+    health.routes,
+    metrics.routes,
+    description.routes,
+    pages.routes,
+)

@@ -17,6 +17,8 @@ from holdfast.server.gates import MAX_BODY, RequestGate, StreamGate
 from holdfast.server.hub import Hub
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
+from holdfast.telemetry.sending import CountedSignals
+from holdfast.telemetry.server import ServerMetrics
 
 WRITERS: Final = 4  # connections
 READERS: Final = 8
@@ -58,6 +60,7 @@ class Site:
         self.read_only, self.max_body = read_only, max_body
         self.stream_seconds = stream_seconds
         self.requests, self.streams = RequestGate(), StreamGate()
+        self.metrics = ServerMetrics()
         self.closing = asyncio.Event()
         self.database: Database | None = None  # known once it is open, unless a store was given
         self._database, self._given_store = database, store
@@ -100,6 +103,7 @@ class Site:
             reads = await stack.enter_async_context(
                 opened_store(database, self.schema, READERS, query_seconds=READ_SECONDS)
             )
+        writes = CountedSignals(writes, self.metrics.signals).store
         known = None if self.app is None else self.app.payloads
         readable = None if known else READABLE  # a client takes those of the app itself
         self.client = await stack.enter_async_context(

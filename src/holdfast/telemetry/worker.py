@@ -10,7 +10,8 @@ import msgspec
 
 from holdfast.definitions.steps import StepContext
 from holdfast.events import SIGNAL_SENT
-from holdfast.telemetry.tallies import MOST_EXTERNAL, Counter, Family, Histogram, gauge
+from holdfast.telemetry.sending import signals_counter
+from holdfast.telemetry.tallies import Counter, Family, Histogram, gauge
 from holdfast.types import Claims, Committed, TurnCommit
 from holdfast.worker import Worker
 from holdfast.worker.observing import Attempt
@@ -61,12 +62,7 @@ class WorkerMetrics:
             "Attempts of steps, activities and consumers after the first.",
             ("workflow", "step"),
         )
-        self.signals = Counter(
-            "workflow_signals_total",
-            "Signals that were delivered, counted by the program that sent them.",
-            ("event",),
-            most=MOST_EXTERNAL,
-        )
+        self.signals = signals_counter()
         self.deleted = Counter(
             "workflow_retention_swept_total", "Ended runs that were deleted after their retention."
         )

@@ -140,7 +140,7 @@ from holdfast.types.start_rules import (
     StartWait,
     ThrottleExcess,
 )
-from holdfast.types.stats import MinuteCounts
+from holdfast.types.stats import Gauges, MinuteCounts
 from holdfast.types.topics import (
     ClaimedDelivery,
     DeclaredSubscriptions,
@@ -245,6 +245,7 @@ __all__ = [
     "Fork",
     "Forking",
     "FormField",
+    "Gauges",
     "Heartbeat",
     "HeldKey",
     "Holds",

@@ -36,3 +36,17 @@ class MinuteCounts(Value, frozen=True):
     name: str
     counts: tuple[int, ...]
     seconds: int = 60
+
+
+class Gauges(Value, frozen=True, kw_only=True):
+    """How things stand: counts that end at a limit.
+
+    `in_flight` are runs that have not ended, by workflow with its app. `due` are tasks that could
+    be claimed now, by queue; `oldest_due_seconds` is for how long the oldest has waited.
+    """
+
+    in_flight: dict[str, int]
+    due: dict[str, int]
+    oldest_due_seconds: dict[str, float]
+    approvals_open: int
+    runs_stuck: int

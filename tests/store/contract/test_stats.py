@@ -7,10 +7,10 @@ from collections import Counter
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import MinuteCounts
+from holdfast.types import Finish, MinuteCounts, Release
 from holdfast.types.stats import BEGUN, BUCKETS, COUNTS, ENDED, MILLIS
 
-from .actors import ManualWorker, start
+from .actors import ManualWorker, start, step
 
 MINUTE = 60_000_000
 NAME = "test/order"
@@ -109,3 +109,29 @@ async def test_old_rows_are_merged_then_deleted(
     await clock.advance(91 * 86400)
     assert await store.merge_stats() == 1
     assert await store.read_stats(since=0) == []
+
+
+async def test_gauges_say_what_waits_and_end_at_a_limit(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await ann.beat()
+    runs = [await start(store) for _ in range(3)]
+    done = await ann.first()
+    await ann.commit(done, step(), then=Finish("completed", "1"))
+    await store.set_pause("queue", "nothing", paused=True)
+    await clock.advance(90)
+    stuck = await ann.first()
+    await store.release_tasks(
+        ann.worker_id,
+        [Release(stuck.run_id, "", stuck.lease_no, await store.now() + MINUTE, "changed code")],
+    )
+    seen = await store.read_gauges()
+    assert done.run_id in runs
+    assert seen.in_flight == {done.name: 2}
+    assert (seen.due, seen.runs_stuck, seen.approvals_open) == ({"default": 1}, 1, 0)
+    assert seen.oldest_due_seconds == {"default": 90}
+    limited = await store.read_gauges(limit=1)
+    assert limited.in_flight == {done.name: 1}
+    await ann.take()
+    empty = await store.read_gauges()
+    assert (empty.due, empty.oldest_due_seconds) == ({"default": 0}, {"default": 0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import RunNotFound
 from holdfast.names import split_name
+from holdfast.server.access import Principal
 from holdfast.server.api.paths import Paths, route_path
 from holdfast.server.api.table import operations
 from holdfast.server.operations import Call, Operation, Reply
@@ -44,6 +46,17 @@ class Api:
         site = self._site
         principal = await site.access.principal(request)
         operation, path = self._find(request)
+        began = time.perf_counter()
+        try:
+            return await self._carry_out(request, principal, operation, path)
+        finally:
+            route = f"{operation.method} {operation.path}"
+            site.metrics.http_seconds.observe((route,), time.perf_counter() - began)
+
+    async def _carry_out(
+        self, request: Request, principal: Principal, operation: Operation, path: dict[str, str]
+    ) -> Response:
+        site = self._site
         if not principal.may(operation.level):
             raise Problem(403, "forbidden", f"it needs the level {operation.level}")
         async with site.requests.slot() as slot:

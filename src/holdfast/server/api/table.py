@@ -24,6 +24,7 @@ from holdfast.server.api import (
     runs,
     schedules,
     served,
+    stats,
     topics,
 )
 from holdfast.server.operations import Operation
@@ -40,6 +41,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *forks.OPERATIONS,
     *bulk.OPERATIONS,
     *served.OPERATIONS,
+    *stats.OPERATIONS,
     *flows.OPERATIONS,
     *schedules.OPERATIONS,
     *limits.OPERATIONS,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import Tables
-from holdfast.types import EndStatus, MinuteCounts
+from holdfast.types import EndStatus, Gauges, MinuteCounts
 from holdfast.types.stats import BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS
 
 _MINUTE: Final = 60_000_000
@@ -48,6 +49,31 @@ class MemoryStats(Part):
             merged = _merge(tables, by_writer[:limit], 60)
             by_minute = [key for key in sorted(tables.stats) if key[0] < days and key[1] == 60]
             return len(old) + merged + _merge(tables, by_minute[:limit], 3600)
+
+    async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
+        """Return how things stand; see `StatsStore.read_gauges`."""
+        async with self._transaction() as (tables, now):
+            tasks = [task for task in tables.tasks.values() if task.handler]
+            names = {row.new.name for row in tables.runs.values()}
+            running = Counter(
+                row.new.name for row in tables.runs.values() if row.status == "running"
+            )
+            due: dict[str, list[int]] = {task.queue: [] for task in tasks}
+            for task in tasks:
+                at = task.visible_at
+                if task.worker is None and at <= now:
+                    due[task.queue].append(at)
+            kinds = Counter(task.kind for task in tables.tasks.values())
+            stuck = sum(task.stuck is not None for task in tables.tasks.values())
+            return Gauges(
+                in_flight={name: min(running[name], limit) for name in names},
+                due={queue: min(len(ats), limit) for queue, ats in due.items()},
+                oldest_due_seconds={
+                    queue: (now - min(ats, default=now)) / 1e6 for queue, ats in due.items()
+                },
+                approvals_open=min(kinds["approval"], limit),
+                runs_stuck=min(stuck, limit),
+            )
 
 
 def record_stats(tables: Tables, writer: str, stats: Iterable[MinuteCounts]) -> None:

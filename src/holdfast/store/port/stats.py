@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.types import MinuteCounts
+from holdfast.types import Gauges, MinuteCounts
 
 
 class StatsStore(Protocol):
@@ -22,4 +22,8 @@ class StatsStore(Protocol):
 
         Returns how many rows were merged or deleted, of each at most `limit`.
         """
+        ...
+
+    async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
+        """Return how things stand now; each count ends at `limit`."""
         ...

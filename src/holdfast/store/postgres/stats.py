@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.postgres.database import Part
-from holdfast.types import MinuteCounts
+from holdfast.types import Gauges, MinuteCounts
 
 
 class PostgresStats(Part):
@@ -25,6 +25,19 @@ class PostgresStats(Part):
         """Merge and delete rows; see `StatsStore.merge_stats`."""
         merged: int = (await self._database.row("merge_stats", limit))["merge_stats"]
         return merged
+
+    async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
+        """Return how things stand; see `StatsStore.read_gauges`."""
+        found: dict[str, dict[str, int]] = {"in_flight": {}, "due": {}, "oldest_due": {}}
+        for row in await self._database.rows("read_gauges", limit):
+            found.setdefault(row["gauge"], {})[row["name"]] = row["number"]
+        return Gauges(
+            in_flight=found["in_flight"],
+            due=found["due"],
+            oldest_due_seconds={name: each / 1e6 for name, each in found["oldest_due"].items()},
+            approvals_open=found["approvals_open"][""],
+            runs_stuck=found["runs_stuck"][""],
+        )
 
 
 def stats_arguments(

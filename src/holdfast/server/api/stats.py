@@ -1,0 +1,45 @@
+"""The operation about statistics: how many runs ended lately, how, and how long they took."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from holdfast.insight.stats import DAYS_KEPT, Stats, read_workflow_stats
+from holdfast.server.api.fields import Name
+from holdfast.server.api.filters import moment_of
+from holdfast.server.operations import Call, Operation, Query
+from holdfast.server.reading import bad_parameter
+
+
+class StatsQuery(Query, frozen=True):
+    """The time from this moment until now, or so long ago; one workflow with its app, or all."""
+
+    since: Annotated[str, Meta(max_length=50)] = "1h"
+    workflow: Name | None = None
+
+
+async def read_stats(call: Call[StatsQuery, None]) -> Stats:
+    """Return how many runs of each workflow ended lately, how, and how long they took.
+
+    The numbers are approximate: the last two seconds of a worker that was killed are missing.
+    """
+    since = await moment_of(call, "since", call.query.since)
+    seconds = (await call.site.store.now() - since) / 1e6
+    if not 0 < seconds <= DAYS_KEPT * 86_400:
+        raise bad_parameter("since", f"it is in the past, at most {DAYS_KEPT} days")
+    names = None if call.query.workflow is None else [call.query.workflow]
+    return await read_workflow_stats(call.site.store, since_seconds=seconds, names=names)
+
+
+OPERATIONS: Final = (
+    Operation(
+        method="GET",
+        path="/v1/stats",
+        level="read",
+        handler=read_stats,
+        query=StatsQuery,
+        answers=(Stats,),
+    ),
+)

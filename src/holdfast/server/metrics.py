@@ -1,0 +1,30 @@
+"""The metrics of the server, and what it knows of all runs, for monitors."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from holdfast.errors import DatabaseError
+from holdfast.server.site import Site
+from holdfast.telemetry.text import CONTENT_TYPE, render
+
+
+def routes(site: Site) -> list[BaseRoute]:
+    """Return the route of the metrics: it needs the level read."""
+
+    async def metrics(request: Request) -> Response:
+        await site.access.principal(request)  # each level includes read
+        try:
+            await site.open()
+            store = site.store
+        except DatabaseError:  # what the server counted itself is shown all the same
+            store = None
+        families = await site.metrics.families(store, site.streams.count)
+        text = await asyncio.to_thread(render, families)  # not to hold up other requests
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+    return [Route("/metrics", metrics)]

@@ -1,0 +1,64 @@
+-- What a monitor asks for again and again. What an answer costs does not grow with the tables.
+
+-- Return how things stand: (gauge, name, number). `in_flight`: runs that have not ended, by
+-- workflow, of a thousand names at most. `due` and `oldest_due`: tasks that could be claimed now, by
+-- queue, and for how many microseconds the oldest has waited. `approvals_open`, `runs_stuck`. Each
+-- count ends at p_limit, in a queue for each handler. Locks nothing. Called by clients.
+create or replace function holdfast.read_gauges(p_limit int)
+returns table (gauge text, name text, number bigint)
+language sql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+    with recursive names as (
+        (select r.name, 1 as place from holdfast.runs r order by r.name limit 1)
+        union all
+        select n.name, l.place + 1
+        from names l
+        cross join lateral (
+            select r.name from holdfast.runs r where r.name > l.name order by r.name limit 1
+        ) as n
+        where l.place < 1000
+    ), ranges as (
+        select n.* from holdfast._next_range('', '') as n
+        union all
+        select n.* from ranges l cross join lateral holdfast._next_range(l.queue, l.handler) as n
+    ), due as (
+        select l.queue, count(t.visible_at) as tasks, min(t.visible_at) as oldest
+        from ranges l
+        left join lateral (
+            select t.visible_at
+            from generate_series(0, 4) as p (priority)
+            cross join lateral (
+                select t.visible_at from holdfast.tasks t
+                where t.queue = l.queue and t.handler = l.handler and t.priority = p.priority
+                    and t.worker is null and t.visible_at <= holdfast.now()
+                order by t.visible_at limit p_limit
+            ) as t
+            limit p_limit
+        ) as t on true
+        where l.handler <> ''
+        group by l.queue
+    )
+    select 'in_flight', n.name, c.runs
+    from names n
+    cross join lateral (
+        select count(*) as runs from (
+            select from holdfast.runs r where r.name = n.name and r.status = 'running' limit p_limit
+        ) as found
+    ) as c
+    union all
+    select 'due', d.queue, least(d.tasks, p_limit) from due d
+    union all
+    select 'oldest_due', d.queue, coalesce(
+        holdfast._micros(holdfast.now()) - holdfast._micros(d.oldest), 0)
+    from due d
+    union all
+    select 'approvals_open', '', count(*) from (
+        select from holdfast.tasks t where t.kind = 'approval' limit p_limit) as found
+    union all
+    select 'runs_stuck', '', count(*) from (
+        select from holdfast.tasks t where t.stuck is not null limit p_limit) as found
+$$;

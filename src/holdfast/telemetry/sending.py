@@ -1,0 +1,46 @@
+"""A store that counts the signals that were sent through it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.store.port import Store
+from holdfast.telemetry.tallies import MOST_EXTERNAL, Counter
+from holdfast.types import Delivered, NewSignal
+
+
+def signals_counter() -> Counter:
+    """Return the counter of signals: of a worker, a server or another program that sends them."""
+    return Counter(
+        "workflow_signals_total",
+        "Signals that were delivered, counted by the program that sent them.",
+        ("event",),
+        most=MOST_EXTERNAL,
+    )
+
+
+class CountedSignals:
+    """Pass every call on to a store, and count the signals that were delivered."""
+
+    def __init__(self, store: Store, counter: Counter) -> None:
+        self._store, self._counter = store, counter
+
+    @property
+    def store(self) -> Store:
+        """The store that counts."""
+        return cast("Store", self)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Pass on what is not counted."""
+            return getattr(self._store, name)
+
+    async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Send signals, and count them; see `ExternalStore.signal_runs`."""
+        delivered = await self._store.signal_runs(signals)
+        for signal, outcome in zip(signals, delivered.outcomes, strict=True):
+            if outcome == "delivered" and not signal.update:
+                self._counter.add((signal.name,))
+        return delivered
