@@ -16,8 +16,8 @@ as $$
     order by w.worker_id
 $$;
 
--- Return the queue and handler that come next in either index of tasks. Called by unserved and
--- _active_runs.
+-- Return the queue and handler that come next in either index of tasks. Called by unserved,
+-- _active_runs and read_gauges.
 create or replace function holdfast._next_range(p_queue text, p_handler text)
 returns table (queue text, handler text)
 language sql stable
