@@ -1,9 +1,9 @@
 -- What a monitor asks for again and again. What an answer costs does not grow with the tables.
 
 -- Return how things stand: (gauge, name, number). `in_flight`: runs that have not ended, by
--- workflow, of a thousand names at most. `due` and `oldest_due`: tasks that could be claimed now, by
--- queue, and for how many microseconds the oldest has waited. `approvals_open`, `runs_stuck`. Each
--- count ends at p_limit, in a queue for each handler. Locks nothing. Called by clients.
+-- workflow, of a thousand names at most. `due` and `oldest_due`: tasks that could be claimed now,
+-- by queue, and for how many microseconds the oldest has waited. `approvals_open`, `runs_stuck`.
+-- Each count ends at p_limit, in a queue for each handler. Locks nothing. Called by clients.
 create or replace function holdfast.read_gauges(p_limit int)
 returns table (gauge text, name text, number bigint)
 language sql stable
