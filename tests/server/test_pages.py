@@ -269,11 +269,21 @@ async def test_a_run_is_started_from_the_form_of_its_input(
     run = await server.site.client.runs.get(new[1])
     assert run.input == Order(7, ["lamp"], "large", True, 'a "note" & <b>')
     wrong = await send(browser, "/workflows/start", 422, **(fields | {"f.number": "seven"}))
-    assert "number is not JSON" in wrong.text
+    assert "No run was started: number is not a number" in wrong.text
+    assert new[1] in wrong.text
+    for kept in ('value="seven"', "[&#34;lamp&#34;]", 'value="&#34;large&#34;" selected'):
+        assert kept in wrong.text
+    late = await send(browser, "/workflows/start", 422, **(fields | {"delay": "soon"}))
+    assert "not a duration: &#39;soon&#39;" in late.text
+    assert 'value="soon"' in late.text
     missing = await send(browser, "/workflows/start", 422, **(fields | {"f.number": ""}))
     assert "number is required" in missing.text
     plain = await page(browser, "/workflow?name=desk/checkout")
     assert "Input, as JSON" in plain
+    bad = {"name": "desk/checkout", "key": "order-6", "input": "{oops"}
+    again = (await send(browser, "/workflows/start", 422, **bad)).text
+    assert "{oops" in again
+    assert "order-6" in again
     await send(browser, "/workflows/start", name="desk/checkout", input="[1]", key="order-7")
     assert (await server.site.client.runs.get(("checkout", "order-7"))).input == [1]
     await send(browser, "/workflows/start", 404, name="desk/nobody", input="1", key="x")

@@ -12,7 +12,7 @@ from holdfast.errors import RunEnded
 from holdfast.ids import uuid7
 from holdfast.insight.approvals import OpenApproval
 from holdfast.server.access import Level
-from holdfast.server.pages.forms import decode
+from holdfast.server.pages.forms import decode, read_value
 from holdfast.server.pages.logs import logs_of
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.view import Page, Redirect, View
@@ -115,7 +115,7 @@ def _values(view: View, approval: OpenApproval) -> dict[str, object] | None:
             if text or each.required:
                 given[each.name] = text
         elif text.strip():
-            given[each.name] = decode(text, each.label or each.name)
+            given[each.name] = read_value(text, each.type, each.label or each.name)
     return given or None
 
 

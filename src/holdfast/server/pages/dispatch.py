@@ -111,7 +111,8 @@ class _Pages:
             except Exception as error:
                 _log_change(row, view, problem_of(error).slug)
                 raise
-            _log_change(row, view, "done")
+            refused = isinstance(made, Page) and made.status >= 400
+            _log_change(row, view, "refused" if refused else "done")
             match made:
                 case Redirect():
                     return RedirectResponse(view.root + made.path, 303)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.server.problems import Problem
 
@@ -63,10 +64,28 @@ def read_values(fields: list[Field], form: Mapping[str, str]) -> dict[str, objec
             if text or each.required:
                 found[each.name] = text
         elif text.strip():
-            found[each.name] = decode(text, each.name)
+            found[each.name] = read_value(text, each.kind, each.name)
         elif each.required:
             raise Problem(422, "invalid-input", f"{each.name} is required")
     return found
+
+
+def refill(fields: list[Field] | None, form: Mapping[str, str]) -> list[Field] | None:
+    """Return the fields with what was filled in, for a form that is shown again."""
+    if fields is None:
+        return None
+    return [replace(each, text=form.get(f"f.{each.name}", each.text)) for each in fields]
+
+
+def read_value(text: str, kind: str, name: str) -> object:
+    """Return the value of a field that is not text. Raises Problem 422."""
+    if kind != "number":
+        return decode(text, name)
+    try:
+        return msgspec.json.decode(text.strip(), type=int | float)
+    except (msgspec.DecodeError, UnicodeError):
+        told = f"{name} is not a number: write digits, as in 7 or 4.5"
+        raise Problem(422, "invalid-input", told, title="That is not a number") from None
 
 
 def decode(text: str, name: str) -> object:

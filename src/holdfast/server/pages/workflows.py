@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.client.starting import StartOptions
+from holdfast.errors import HoldfastError
 from holdfast.ids import uuid7
 from holdfast.insight.serving import Served, read_served
 from holdfast.server.pages.forms import (
@@ -10,11 +11,12 @@ from holdfast.server.pages.forms import (
     example,
     read_fields,
     read_values,
+    refill,
 )
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.runs import line
 from holdfast.server.pages.view import Page, Redirect, View
-from holdfast.server.problems import Problem
+from holdfast.server.problems import Problem, problem_of
 
 
 async def workflows_page(view: View) -> Page:
@@ -35,7 +37,10 @@ async def workflows_page(view: View) -> Page:
 
 async def workflow_page(view: View) -> Page:
     """Return one workflow with its newest runs and the form that starts one."""
-    name = _name(view.param("name"))
+    return await _form(view, _name(view.param("name")))
+
+
+async def _form(view: View, name: str, problem: Problem | None = None) -> Page:
     found = [each for each in await read_served(view.store, "workflow") if each.name == name]
     served: Served | None = found[0] if found else None
     now = await view.store.now()
@@ -46,13 +51,16 @@ async def workflow_page(view: View) -> Page:
         template="workflow.html",
         title=name,
         place="/workflows",
+        status=200 if problem is None else problem.status,
         values={
             "name": name,
             "served": served,
             "about": "" if entry is None else entry.about,
-            "fields": read_fields(schema),
-            "example": example(schema),
-            "new_run_id": uuid7(),
+            "fields": refill(read_fields(schema), view.form),
+            "input": view.form.get("input", example(schema)),
+            "form": view.form,
+            "problem": problem,
+            "new_run_id": view.form.get("run_id", "") or uuid7(),
             "lines": [] if newest is None else [line(each.record, now) for each in newest.runs],
             "searched": None,
             "kept": {"q": "", "state": "", "workflow": name, "queue": "", "since": ""},
@@ -60,8 +68,21 @@ async def workflow_page(view: View) -> Page:
     )
 
 
-async def start(view: View) -> Redirect:
-    """Start a run. The form has the run's id: sent twice, it starts one."""
+async def start(view: View) -> Redirect | Page:
+    """Start a run. The form has the run's id: sent twice, it starts one.
+
+    If a value does not fit, the form is shown again with what was filled in.
+    """
+    try:
+        return await _start(view)
+    except (Problem, HoldfastError) as error:
+        problem = problem_of(error)
+        if problem.status != 422:
+            raise
+        return await _form(view, _name(view.form.get("name", "")), problem)
+
+
+async def _start(view: View) -> Redirect:
     name = _name(view.form.get("name", ""))
     entry = await view.site.catalogue.find(name)
     fields = read_fields(None if entry is None else entry.schema)
