@@ -413,6 +413,31 @@ async def test_queues_and_topics_are_shown_and_dead_deliveries_delivered_again(
     html = await page(browser, "/messages")
     assert "FIFO" in html
     assert "goes to queue mail" in html
+    assert "/message-queue?name=mail" in html
+    await client.queues.update("mail", max_receives=1)
+    await client.queues.send("mail", HOSTILE, group="ann")
+    [message] = await client.queues.receive("mail")
+    await client.queues.nack(message, error="no such mailbox")
+    for path in ("/", "/messages"):
+        assert "dead letter" in await page(browser, path)
+    html = await page(browser, "/message-queue?name=mail")
+    for part in (
+        "no such mailbox",
+        "mail.dead",
+        "After 1 receive it moves",
+        f'value="{message.id}"',
+    ):
+        assert part in html
+    assert HOSTILE not in html
+    assert "dead letters of" in await page(browser, "/message-queue?name=mail.dead")
+    await page(browser, "/message-queue?name=nobody", 404)
+    await send(browser, "/message-queue/redrive", 400, name="mail", id="x")
+    back = await send(browser, "/message-queue/redrive", name="mail", id=str(message.id))
+    html = await page(browser, back.headers["location"])
+    assert "moved back" in html
+    assert "1 due" in html
+    assert (await client.queues.metrics("mail"))[0].dead == 0
+    await send(browser, "/message-queue/redrive", name="mail", id="all")
     await send(browser, "/messages/redrive", id="all")
     await send(browser, "/messages/discard", id="7")
     await send(browser, "/messages/discard", 400, id="x")

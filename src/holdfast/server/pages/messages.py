@@ -17,6 +17,7 @@ _DONE: Final = {
 
 async def messages_page(view: View) -> Page:
     """Return message queues, subscriptions, and deliveries that are not done."""
+    counts = {each.name: each for each in await view.reader.queues.metrics()}
     subscriptions = await view.reader.topics.list(limit=_MOST)
     return Page(
         template="messages.html",
@@ -24,7 +25,9 @@ async def messages_page(view: View) -> Page:
         place="/messages",
         parts={"all": "parts/messages.html"},
         values={
-            "queues": await view.reader.queues.list(),
+            "queues": [
+                (each, counts.get(each.settings.name)) for each in await view.reader.queues.list()
+            ],
             "subscriptions": [(each, target_text(each.target)) for each in subscriptions],
             "deliveries": await view.reader.topics.deliveries(limit=_MOST),
             "most": _MOST,

@@ -7,8 +7,10 @@ from typing import Final
 
 from holdfast.insight.doctor import check_pauses, check_unserved, check_workers
 from holdfast.insight.findings import Finding
+from holdfast.insight.queues import check_queues
 from holdfast.insight.schedules import check_schedules
 from holdfast.insight.serving import live_workers
+from holdfast.insight.topics import check_deliveries
 from holdfast.server.pages.runs import line
 from holdfast.server.pages.view import Page, View
 
@@ -24,7 +26,14 @@ async def overview(view: View) -> Page:
     newest = await runs.list(limit=10)
     approvals = await view.reader.approvals.list(limit=_FEW)
     workers = await view.store.list_workers()
-    checks = (check_workers, check_unserved, check_pauses, check_schedules)
+    checks = (
+        check_workers,
+        check_unserved,
+        check_pauses,
+        check_schedules,
+        check_queues,
+        check_deliveries,
+    )
     findings: list[Finding] = [await check(view.store) for check in checks]
     return Page(
         template="overview.html",

@@ -48,6 +48,9 @@ SIGNS: Final[Mapping[str, str]] = {
     "buffered": "◷",
     "silent": "!",
     "live": "✓",
+    "due": "○",
+    "in_flight": "▶",
+    "dead": "✗",
 }
 
 
