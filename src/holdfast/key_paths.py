@@ -15,7 +15,7 @@ import msgspec
 from holdfast.errors import ConfigurationError
 
 _MOST_BYTES: Final = 256  # of a path
-_LONGEST_KEY: Final = 512  # bytes; of a longer key the digest is used
+_LONGEST_KEY: Final = 200  # bytes; of a longer key the digest is used
 _PATH: Final = re.compile(r"input(\.[^.|\s]+)*")
 _INDEX: Final = re.compile(r"-?\d{1,9}")
 
@@ -61,13 +61,20 @@ def fields_of(path: str) -> list[str]:
 def key_of(text: str, path: str | None) -> str:
     """Return the key to which a path leads in an input, which is JSON text.
 
-    A text is itself, any other value its JSON text. Without a path, or where the input has no
-    value or null, the key is empty. Of a key with more than 512 bytes it is the SHA-256.
+    A text is itself, any other value its JSON text. Of several paths, with `|` in between, the
+    first that leads to a value counts. Without a path, or where the input has no value or null,
+    the key is empty. Of a key with more than 200 bytes it is the SHA-256.
 
     >>> key_of('{"customer": "ann", "n": 7}', "input.customer"), key_of("{}", "input.customer")
     ('ann', '')
     """
-    return "" if path is None else _shortened(value_at(text, fields_of(path)) or "")
+    return "" if path is None else first_key(text, [fields_of(each) for each in path.split("|")])
+
+
+def first_key(text: str, places: Iterable[Iterable[str]]) -> str:
+    """Return the key at the first of several places that has a value; see `key_of`."""
+    found = (value_at(text, fields) for fields in places)
+    return _shortened(next((each for each in found if each is not None), ""))
 
 
 def value_at(text: str, fields: Iterable[str]) -> str | None:

@@ -68,6 +68,20 @@ async def test_excess_is_refused_and_says_until_when(store: Store, clock: Clock)
     assert (await start_one(store, order())).refused_until == began + 14 * SECOND
 
 
+async def test_starts_are_not_refused_for_hours_after_the_clock_went_back(
+    store: Store, clock: Clock
+) -> None:
+    """A slot that lies ahead counts no more; the next one does again."""
+    await declare(store, "refuse", limit=1)
+    assert (await start_one(store, order())).created
+    await clock.advance(-3600)
+    began = await store.now()
+    assert (await start_one(store, order())).created
+    assert (await start_one(store, order())).refused_until == began + 10 * SECOND
+    await clock.advance(11)
+    assert (await start_one(store, order())).created
+
+
 async def test_start_of_an_existing_id_takes_no_slot(store: Store) -> None:
     await declare(store, "refuse")
     run = order()

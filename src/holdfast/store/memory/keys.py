@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from typing import Final
 
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.key_paths import fields_of, is_key_path, value_at
+from holdfast.key_paths import fields_of, first_key, is_key_path, key_of
 from holdfast.names import check_queue_name, check_reference
 from holdfast.types import LimitRule
 
-_LONG: Final = 200
-
 
 def key_value(key: str, run_input: str, payload: str | None) -> str:
-    """Return the value of a limit's key, as text; `null` if its path leads to nothing.
+    """Return the value of a limit's key, as text; see `key_of`.
 
     `payload` is that of an activity, whose input counts instead of the run's.
     """
-    text, start = (run_input, []) if payload is None else (payload, ["input"])
-    found = (value_at(text, [*start, *fields_of(path)]) for path in key.split("|"))
-    value = next((each for each in found if each is not None), "null")
-    if len(value.encode()) > _LONG:
-        return f"md5:{hashlib.md5(value.encode(), usedforsecurity=False).hexdigest()}"
-    return value
+    if payload is None:
+        return key_of(run_input, key)
+    return first_key(payload, [["input", *fields_of(path)] for path in key.split("|")])
 
 
 def check_rule(rule: LimitRule) -> None:

@@ -32,6 +32,7 @@ from holdfast.types import (
 )
 
 _NONE: Final = StartRules()
+_CLOCK_MOVED: Final = to_micros(10.0)  # what lies so far ahead is from before it went back
 _read_rules = msgspec.json.Decoder(RulesOfStart).decode
 
 
@@ -246,9 +247,14 @@ def _merge(tables: Tables, now: int, new: NewRun, rules: StartRules, key: StartK
 
 
 def _next_slot(slots: list[int], now: int, rules: StartRules) -> int:
-    """Return the moment at which the next run may begin: a period after the one `limit` before."""
+    """Return the moment at which the next run may begin: a period after the one `limit` before.
+
+    Where excess is refused no slot lies ahead: one that does is from before the clock went back.
+    """
     limit = rules.throttle_limit or 1
     if len(slots) < limit:
+        return now
+    if rules.throttle_excess == "refuse" and slots[-limit] > now + _CLOCK_MOVED:
         return now
     return max(now, slots[-limit] + to_micros(rules.throttle_period_seconds or 0.0))
 

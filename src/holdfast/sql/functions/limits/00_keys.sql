@@ -1,4 +1,4 @@
--- Which limits concern a task, and the values of their keys.
+-- Which limits concern a task, and the values of their keys, which are those of _key_of.
 
 -- Return true if a limit concerns the tasks of a queue and a handler. Called by all that look for
 -- limits.
@@ -9,21 +9,6 @@ language sql immutable parallel safe
 return case p_scope when 'queue' then p_name = p_queue
     when 'activity' then p_handler = p_name || '@0'
     else p_handler not like '%@0' and p_name = regexp_replace(p_handler, '@[0-9]+$', '') end;
-
--- Return the value of a limit's key in an input: the text of what its path leads to, 'null' if that
--- is nothing, and a digest of a long one. Of several paths, with | in between, the first that leads
--- to something counts. Called by _limit_keys and _count_present.
-create or replace function holdfast._key_value(p_key text, p_input json) returns text
-language sql immutable
-set search_path = pg_catalog, pg_temp
-as $$
-    select case when octet_length(v.value) > 200 then 'md5:' || md5(v.value) else v.value end
-    from (select coalesce((
-        select p_input #>> (string_to_array(p.path, '.'))[2:]
-        from unnest(string_to_array(p_key, '|')) with ordinality as p (path, place)
-        where p_input #>> (string_to_array(p.path, '.'))[2:] is not null
-        order by p.place limit 1), 'null') as value) as v
-$$;
 
 -- Return the limits that a task must wait for, with the values of their keys:
 -- {"limit_id": "value"}; null if it need not wait. A limit that is held by runs, and a rate, let a
@@ -37,7 +22,7 @@ set plan_cache_mode = force_generic_plan
 as $$
 begin
     return jsonb_object_agg(l.limit_id, case l.key when '' then ''
-        else holdfast._key_value(l.key, p_input) end)::text
+        else holdfast._key_of(p_input, l.key) end)::text
     from holdfast.limits l
     where holdfast._concerns(l.scope, l.name, p_queue, p_handler) and not l.removed
         and case when l.holds = 'run' then p_key = '' and p_lease_no = 0

@@ -2,7 +2,8 @@
 --
 -- Starts of a key are numbered, and each has a slot: the moment at which its run may begin. A slot
 -- is at least one period after the slot that is `throttle_limit` places before it. So no period,
--- from whatever moment on, has more slots.
+-- from whatever moment on, has more slots. Where excess is refused no slot lies ahead: one that does
+-- was taken before the clock went back, and counts no more.
 
 -- Take the next slot of a key. If it is later than now and the rules refuse excess, nothing is
 -- taken, and `refused` is true. Locks: the key's row. Called by _start_ruled.
@@ -17,20 +18,23 @@ set enable_seqscan = off
 as $$
 declare
     v_period interval := p_rules.throttle_period_seconds * interval '1 second';
+    v_latest timestamptz := case when p_rules.throttle_excess = 'refuse'
+        then p_now + interval '10 seconds' else 'infinity' end;
     v_place bigint;
 begin
     select k.count + 1 into v_place
     from holdfast._lock_start_key('throttle', p_name, p_key, null) as k;
     at := greatest(p_now, (
         select s.at + v_period from holdfast.throttle_slots s
-        where s.name = p_name and s.key = p_key and s.place = v_place - p_rules.throttle_limit));
+        where s.name = p_name and s.key = p_key and s.place = v_place - p_rules.throttle_limit
+            and s.at <= v_latest));
     refused := at > p_now and p_rules.throttle_excess = 'refuse';
     if refused then
         return;
     end if;
     at := greatest(at, (  -- of a transaction that began later, and was first
         select s.at from holdfast.throttle_slots s
-        where s.name = p_name and s.key = p_key and s.place = v_place - 1));
+        where s.name = p_name and s.key = p_key and s.place = v_place - 1 and s.at <= v_latest));
     insert into holdfast.throttle_slots (name, key, place, at)
     values (p_name, p_key, v_place, at);
     delete from holdfast.throttle_slots s
