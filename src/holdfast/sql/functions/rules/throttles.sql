@@ -2,8 +2,8 @@
 --
 -- Starts of a key are numbered, and each has a slot: the moment at which its run may begin. A slot
 -- is at least one period after the slot that is `throttle_limit` places before it. So no period,
--- from whatever moment on, has more slots. Where excess is refused no slot lies ahead: one that does
--- was taken before the clock went back, and counts no more.
+-- from whatever moment on, has more slots. Where excess is refused no slot lies ahead: one that
+-- does was taken before the clock went back, and counts no more.
 
 -- Take the next slot of a key. If it is later than now and the rules refuse excess, nothing is
 -- taken, and `refused` is true. Locks: the key's row. Called by _start_ruled.
