@@ -12,6 +12,7 @@ from holdfast.client import Client, waiting
 from holdfast.store import notifier
 from holdfast.store.memory import MemoryStore
 from holdfast.store.notifier import Notifier
+from holdfast.store.port import Store
 from holdfast.types import Heartbeat, Lease, Notice, Release, WorkerInfo
 from holdfast.worker import Worker, heartbeat, releases
 from holdfast.worker.clock import EngineClock
@@ -84,6 +85,32 @@ async def test_a_heartbeat_that_is_not_answered_is_sent_again(
             await asyncio.sleep(0.01)
     await service.stop()
     assert store.asked["heartbeat"] >= 3
+
+
+async def test_messages_that_cannot_be_kept_do_not_delay_the_next_heartbeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise a worker with a consumer would look dead, and its runs begin elsewhere."""
+    monkeypatch.setattr(heartbeat, "_LEAST_ANSWER_SECONDS", 0.05)
+
+    async def keep(_: Store) -> None:
+        await asyncio.Event().wait()
+
+    store = Mute()
+    service = HeartbeatService(
+        lambda: store,
+        info(),
+        Nobody(),
+        EngineClock(),
+        keep_messages=keep,
+        interval_seconds=0.02,
+        lease_seconds=30,
+    )
+    await service.start()
+    async with asyncio.timeout(30):
+        while store.asked.get("heartbeat", 0) < 3:
+            await asyncio.sleep(0.01)
+    await service.stop()
 
 
 async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch, *, farewell_seconds: float) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 from uuid import UUID
 
@@ -126,10 +127,11 @@ class HeartbeatService:
         if answer.lost or answer.unread or answer.cancelled:
             self._tell(answer, leases)
         if self._keep_messages is not None:
-            await self._keep_messages(store)
+            async with self._in_time():
+                await self._keep_messages(store)
 
     async def _beat(self, store: Store, leases: list[Lease]) -> Heartbeat:
-        """Send a heartbeat. Over a dead connection it fails early, so that the next is in time."""
+        """Send a heartbeat."""
         stats = [] if self._statistics is None else self._statistics.take()
         try:
             return await self._send(store, leases, stats)
@@ -141,16 +143,22 @@ class HeartbeatService:
     async def _send(
         self, store: Store, leases: list[Lease], stats: list[MinuteCounts]
     ) -> Heartbeat:
+        async with self._in_time():
+            return await store.heartbeat(
+                msgspec.structs.replace(self._info, threads=self._look_at_threads()),
+                leases,
+                lease_seconds=self._lease_seconds,
+                interval_seconds=self._interval,
+                stats=stats,
+            )
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncGenerator[None]:
+        """Limit the time of a call, so that one over a dead connection delays no other."""
         limit = max(_LEAST_ANSWER_SECONDS, _ANSWER_BEATS * self._interval)
         try:
             async with asyncio.timeout(limit):
-                return await store.heartbeat(
-                    msgspec.structs.replace(self._info, threads=self._look_at_threads()),
-                    leases,
-                    lease_seconds=self._lease_seconds,
-                    interval_seconds=self._interval,
-                    stats=stats,
-                )
+                yield
         except TimeoutError:
             raise DatabaseUnavailable(f"no answer within {limit:g} s; it is sent again") from None
 
