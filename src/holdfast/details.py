@@ -251,9 +251,16 @@ class ValueSet(msgspec.Struct, gc=False):
 
 
 class Reason(msgspec.Struct, gc=False):
-    """Why a person or a program stopped or paused a run."""
+    """Why a person or a program stopped or paused a run, and who it was if they said so."""
 
     reason: str | None = None
+    by: str | None = None
+
+
+class By(msgspec.Struct, gc=False):
+    """Who made a change, if they said so."""
+
+    by: str | None = None
 
 
 class Forked(msgspec.Struct, gc=False):

@@ -20,6 +20,7 @@ from holdfast.details import (
     ActivityScheduled,
     ApprovalRequested,
     ApprovalResolved,
+    By,
     ChildCancelRequested,
     ChildCompleted,
     ChildFailed,
@@ -125,7 +126,7 @@ for _name in ("Started", "Completed", "Failed", "RetryScheduled", "Skipped"):
 
 CANCEL_REQUESTED: Final = _type("WorkflowCancelRequested", "external", Reason)
 PAUSED: Final = _type("WorkflowPaused", "external", Reason)
-RESUMED: Final = _type("WorkflowResumed", "external")
+RESUMED: Final = _type("WorkflowResumed", "external", By)
 FORKED: Final = _type("WorkflowForked", "external", Forked)
 WORKER_LOST: Final = _type("WorkerLost", "external", WorkerLost)
 YIELDED: Final = _type("WorkflowTaskYielded", "suspension")

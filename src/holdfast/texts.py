@@ -41,6 +41,11 @@ def check_reason(reason: str | None) -> str | None:
     return None if reason is None else check_text("reason", reason)
 
 
+def check_by(by: str | None) -> str | None:
+    """Return who makes a change, which may be left out. Raises InvalidInput."""
+    return None if by is None else check_text("name of who does it", by)
+
+
 def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return a run's tags. Raises InvalidInput, and ConfigurationError for a single text."""
     if isinstance(tags, str):

@@ -155,6 +155,13 @@ async def test_a_run_is_cancelled_paused_and_terminated(api: Api) -> None:
     assert (await api.ask("GET", run))["status"] == "cancelled"
     assert await api.ask("POST", f"{run}/cancel") == {"changed": False}
     assert await api.ask("POST", f"{run}/terminate") == {"changed": False}
+    log = (await api.ask("GET", f"{run}/events"))["events"]
+    told = {each["type"]: each["details"] for each in log}
+    assert told["WorkflowPaused"] == {"reason": "closed", "by": "key"}
+    assert told["WorkflowResumed"] == {"by": "key"}
+    assert told["WorkflowCancelRequested"] == {"reason": "changed", "by": "key"}
+    spans = (await api.ask("GET", f"{run}/timeline"))["spans"]
+    assert {each["note"] for each in spans} >= {"closed, by key", "changed, by key"}
     ended = await api.ask("POST", f"{run}/pause", status=409)
     assert ended["type"] == "urn:holdfast:problem:run-ended"
 

@@ -163,6 +163,8 @@ REFUSED = [
     ("cancel_runs(null)", NULL),
     ("cancel_runs(array[null]::uuid[])", NULL),
     (f"cancel_runs({IDS}, repeat('r', 100000))", WRONG),
+    (f"cancel_runs({IDS}, p_by => repeat('r', 100000))", WRONG),
+    (f"resume_runs({IDS}, repeat('r', 100000))", WRONG),
     ("terminate_runs(null)", NULL),
     ("terminate_runs(array[null]::uuid[])", NULL),
     (f"terminate_runs({IDS}, repeat('r', 100000))", WRONG),

@@ -15,7 +15,7 @@ from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
-from holdfast.texts import check_reason
+from holdfast.texts import check_by, check_reason
 from holdfast.types import OPEN_STATES, Delivered, RunRecord, State
 
 PAGE = 200
@@ -53,25 +53,29 @@ class BulkChange:
         self._session, self._where = session, where
         self._dry_run, self._progress = dry_run, progress
 
-    async def cancel(self, reason: str | None) -> BulkOutcome:
+    async def cancel(self, reason: str | None, by: str | None = None) -> BulkOutcome:
         """Ask the runs to end."""
-        call = partial(self._session.store.cancel_runs, reason=check_reason(reason))
+        call = partial(
+            self._session.store.cancel_runs, reason=check_reason(reason), by=check_by(by)
+        )
         return await self._deliver_all(OPEN_STATES, call, _is_open)
 
-    async def terminate(self, reason: str | None) -> BulkOutcome:
+    async def terminate(self, reason: str | None, by: str | None = None) -> BulkOutcome:
         """End the runs at once."""
-        call = partial(self._session.store.terminate_runs, reason=check_reason(reason))
+        call = partial(
+            self._session.store.terminate_runs, reason=check_reason(reason), by=check_by(by)
+        )
         return await self._deliver_all(OPEN_STATES, call, _is_open)
 
-    async def pause(self, reason: str | None) -> BulkOutcome:
+    async def pause(self, reason: str | None, by: str | None = None) -> BulkOutcome:
         """Pause the runs."""
-        call = partial(self._session.store.pause_runs, reason=check_reason(reason))
+        call = partial(self._session.store.pause_runs, reason=check_reason(reason), by=check_by(by))
         return await self._deliver_all(OPEN_STATES, call, _can_pause)
 
-    async def resume(self) -> BulkOutcome:
+    async def resume(self, by: str | None = None) -> BulkOutcome:
         """Resume the runs that are paused."""
         # A run is paused and "running" until its worker releases it.
-        call = self._session.store.resume_runs
+        call = partial(self._session.store.resume_runs, by=check_by(by))
         return await self._deliver_all(("paused", "running"), call, _can_resume)
 
     async def signal(self, name: str, payload: object, signal_id: str | None) -> BulkOutcome:

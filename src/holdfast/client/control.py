@@ -11,31 +11,37 @@ from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record
 from holdfast.client.session import Session
 from holdfast.errors import RunEnded, RunNotFound
-from holdfast.texts import check_reason
+from holdfast.texts import check_by, check_reason
 from holdfast.types import Delivered, Delivery, Pause, Scope
 
 
-async def cancel_run(session: Session, run: RunRef, reason: str | None) -> bool:
+async def cancel_run(
+    session: Session, run: RunRef, reason: str | None, by: str | None = None
+) -> bool:
     """Ask a run to end. Return False if it had ended before. Raises RunNotFound."""
-    call = partial(session.store.cancel_runs, reason=check_reason(reason))
+    call = partial(session.store.cancel_runs, reason=check_reason(reason), by=check_by(by))
     return (await _change(session, run, call))[0] != "ended"
 
 
-async def terminate_run(session: Session, run: RunRef, reason: str | None) -> bool:
+async def terminate_run(
+    session: Session, run: RunRef, reason: str | None, by: str | None = None
+) -> bool:
     """End a run at once. Return False if it had ended before. Raises RunNotFound."""
-    call = partial(session.store.terminate_runs, reason=check_reason(reason))
+    call = partial(session.store.terminate_runs, reason=check_reason(reason), by=check_by(by))
     return (await _change(session, run, call))[0] != "ended"
 
 
-async def pause_run(session: Session, run: RunRef, reason: str | None) -> bool:
+async def pause_run(
+    session: Session, run: RunRef, reason: str | None, by: str | None = None
+) -> bool:
     """Pause a run. Return False if it was paused before. Raises RunNotFound and RunEnded."""
-    call = partial(session.store.pause_runs, reason=check_reason(reason))
+    call = partial(session.store.pause_runs, reason=check_reason(reason), by=check_by(by))
     return await _change_open(session, run, call)
 
 
-async def resume_run(session: Session, run: RunRef) -> bool:
+async def resume_run(session: Session, run: RunRef, by: str | None = None) -> bool:
     """Resume a run. Return False if it was not paused. Raises RunNotFound and RunEnded."""
-    return await _change_open(session, run, session.store.resume_runs)
+    return await _change_open(session, run, partial(session.store.resume_runs, by=check_by(by)))
 
 
 async def set_pause(

@@ -183,18 +183,23 @@ class Runs:
 
     # Changing one: if it continued as new, the newest is changed
 
-    async def cancel(self, run: RunRef, reason: str | None = None) -> bool:
+    async def cancel(
+        self, run: RunRef, reason: str | None = None, *, by: str | None = None
+    ) -> bool:
         """Ask a run to end; its code may clean up first. Return False if it had ended before.
 
-        A run that no worker has begun ends at once. Raises RunNotFound.
+        A run that no worker has begun ends at once. `by` is who asks for it: the log has it, with
+        the reason. Raises RunNotFound.
 
         ```python
         await client.runs.cancel(run_id, reason="the customer changed their mind")
         ```
         """
-        return await cancel_run(self._session, run, reason)
+        return await cancel_run(self._session, run, reason, by)
 
-    async def terminate(self, run: RunRef, reason: str | None = None) -> bool:
+    async def terminate(
+        self, run: RunRef, reason: str | None = None, *, by: str | None = None
+    ) -> bool:
         """End a run at once, without its code. Return False if it had ended before.
 
         Raises RunNotFound.
@@ -203,9 +208,9 @@ class Runs:
         await client.runs.terminate(run_id, reason="started by mistake")
         ```
         """
-        return await terminate_run(self._session, run, reason)
+        return await terminate_run(self._session, run, reason, by)
 
-    async def pause(self, run: RunRef, reason: str | None = None) -> bool:
+    async def pause(self, run: RunRef, reason: str | None = None, *, by: str | None = None) -> bool:
         """Let a run do nothing until it is resumed. Return False if it was paused before.
 
         Steps that are running end and are recorded. Timers do not fire, and signals are kept until
@@ -215,9 +220,9 @@ class Runs:
         await client.runs.pause(("checkout", "order-7"), reason="the shop is closed")
         ```
         """
-        return await pause_run(self._session, run, reason)
+        return await pause_run(self._session, run, reason, by)
 
-    async def resume(self, run: RunRef) -> bool:
+    async def resume(self, run: RunRef, *, by: str | None = None) -> bool:
         """Let a paused run continue. Return False if it was not paused.
 
         Raises RunNotFound and RunEnded.
@@ -226,7 +231,7 @@ class Runs:
         await client.runs.resume(("checkout", "order-7"))
         ```
         """
-        return await resume_run(self._session, run)
+        return await resume_run(self._session, run, by)
 
     async def retry(self, run: RunRef, *, from_step: str | None = None) -> RunHandle[object]:
         """Start a run that continues where another one failed, with all that it had completed.
@@ -285,6 +290,7 @@ class Runs:
         where: RunFilters,
         *,
         reason: str | None = None,
+        by: str | None = None,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
@@ -300,13 +306,14 @@ class Runs:
         print(done.changed)
         ```
         """
-        return await BulkChange(self._session, where, dry_run, progress).cancel(reason)
+        return await BulkChange(self._session, where, dry_run, progress).cancel(reason, by)
 
     async def terminate_all(
         self,
         where: RunFilters,
         *,
         reason: str | None = None,
+        by: str | None = None,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
@@ -317,13 +324,14 @@ class Runs:
         print(done.changed, "of", done.matched)
         ```
         """
-        return await BulkChange(self._session, where, dry_run, progress).terminate(reason)
+        return await BulkChange(self._session, where, dry_run, progress).terminate(reason, by)
 
     async def pause_all(
         self,
         where: RunFilters,
         *,
         reason: str | None = None,
+        by: str | None = None,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
@@ -336,12 +344,13 @@ class Runs:
         await client.runs.pause_all(where, reason="no mail today")
         ```
         """
-        return await BulkChange(self._session, where, dry_run, progress).pause(reason)
+        return await BulkChange(self._session, where, dry_run, progress).pause(reason, by)
 
     async def resume_all(
         self,
         where: RunFilters,
         *,
+        by: str | None = None,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
@@ -351,7 +360,7 @@ class Runs:
         await client.runs.resume_all({"names": "checkout"})
         ```
         """
-        return await BulkChange(self._session, where, dry_run, progress).resume()
+        return await BulkChange(self._session, where, dry_run, progress).resume(by)
 
     async def signal_all(
         self,

@@ -64,6 +64,12 @@ def read_spans(
     return sorted(spans, key=lambda span: span.began_at)
 
 
+def _why(details: Details) -> str:
+    """Return the reason of a change, and who made it, as far as they are known."""
+    reason, by = text_of(details, "reason"), text_of(details, "by")
+    return ", ".join(part for part in (reason, f"by {by}" if by else "") if part)
+
+
 def _closed(span: Span, ended_at: int | None) -> Span:
     if span.outcome != "open" or ended_at is None:
         return span
@@ -116,7 +122,7 @@ class _Reader:
                 self._calls.begin_update(event, details)
             case events.PAUSED:
                 self._pause = len(self.spans)
-                self._add("pause", "paused", event.at, None, "open", text_of(details, "reason"))
+                self._add("pause", "paused", event.at, None, "open", _why(details))
             case events.RESUMED if self._pause is not None:
                 span = self.spans[self._pause]
                 self.spans[self._pause] = replace(span, ended_at=event.at, outcome="done")
@@ -143,9 +149,9 @@ class _Reader:
             case events.VALUE_RECORDED:
                 found = "patch", event.key or "", "changed code takes its new path"
             case events.CANCEL_REQUESTED:
-                found = "cancel", "cancel requested", text_of(details, "reason")
+                found = "cancel", "cancel requested", _why(details)
             case events.TERMINATED:
-                found = "end", "terminated", text_of(details, "reason")
+                found = "end", "terminated", _why(details)
             case events.CONTINUED:
                 found = "end", "continued as new", f"run {text_of(details, 'run_id')}"
             case events.WORKER_LOST:

@@ -147,18 +147,19 @@ class SyncRuns(SyncGroup[Runs]):
         """
         return self._portal.iterate(self._target.watch_steps(run))
 
-    def cancel(self, run: RunRef, reason: str | None = None) -> bool:
+    def cancel(self, run: RunRef, reason: str | None = None, *, by: str | None = None) -> bool:
         """Ask a run to end; its code may clean up first. Return False if it had ended before.
 
-        A run that no worker has begun ends at once. Raises RunNotFound.
+        A run that no worker has begun ends at once. `by` is who asks for it: the log has it, with
+        the reason. Raises RunNotFound.
 
         ```python
         client.runs.cancel(run_id, reason="the customer changed their mind")
         ```
         """
-        return self._call(self._target.cancel, run, reason)
+        return self._call(self._target.cancel, run, reason, by=by)
 
-    def terminate(self, run: RunRef, reason: str | None = None) -> bool:
+    def terminate(self, run: RunRef, reason: str | None = None, *, by: str | None = None) -> bool:
         """End a run at once, without its code. Return False if it had ended before.
 
         Raises RunNotFound.
@@ -167,9 +168,9 @@ class SyncRuns(SyncGroup[Runs]):
         client.runs.terminate(run_id, reason="started by mistake")
         ```
         """
-        return self._call(self._target.terminate, run, reason)
+        return self._call(self._target.terminate, run, reason, by=by)
 
-    def pause(self, run: RunRef, reason: str | None = None) -> bool:
+    def pause(self, run: RunRef, reason: str | None = None, *, by: str | None = None) -> bool:
         """Let a run do nothing until it is resumed. Return False if it was paused before.
 
         Steps that are running end and are recorded. Timers do not fire, and signals are kept until
@@ -179,9 +180,9 @@ class SyncRuns(SyncGroup[Runs]):
         client.runs.pause(("checkout", "order-7"), reason="the shop is closed")
         ```
         """
-        return self._call(self._target.pause, run, reason)
+        return self._call(self._target.pause, run, reason, by=by)
 
-    def resume(self, run: RunRef) -> bool:
+    def resume(self, run: RunRef, *, by: str | None = None) -> bool:
         """Let a paused run continue. Return False if it was not paused.
 
         Raises RunNotFound and RunEnded.
@@ -190,7 +191,7 @@ class SyncRuns(SyncGroup[Runs]):
         client.runs.resume(("checkout", "order-7"))
         ```
         """
-        return self._call(self._target.resume, run)
+        return self._call(self._target.resume, run, by=by)
 
     def retry(self, run: RunRef, *, from_step: str | None = None) -> SyncRunHandle[object]:
         """Start a run that continues where another one failed, with all that it had completed.
@@ -238,6 +239,7 @@ class SyncRuns(SyncGroup[Runs]):
         where: RunFilters,
         *,
         reason: str | None = None,
+        by: str | None = None,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
@@ -254,7 +256,7 @@ class SyncRuns(SyncGroup[Runs]):
         ```
         """
         return self._call(
-            self._target.cancel_all, where, reason=reason, dry_run=dry_run, progress=progress
+            self._target.cancel_all, where, reason=reason, by=by, dry_run=dry_run, progress=progress
         )
 
     def terminate_all(
@@ -262,6 +264,7 @@ class SyncRuns(SyncGroup[Runs]):
         where: RunFilters,
         *,
         reason: str | None = None,
+        by: str | None = None,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
@@ -273,7 +276,12 @@ class SyncRuns(SyncGroup[Runs]):
         ```
         """
         return self._call(
-            self._target.terminate_all, where, reason=reason, dry_run=dry_run, progress=progress
+            self._target.terminate_all,
+            where,
+            reason=reason,
+            by=by,
+            dry_run=dry_run,
+            progress=progress,
         )
 
     def pause_all(
@@ -281,6 +289,7 @@ class SyncRuns(SyncGroup[Runs]):
         where: RunFilters,
         *,
         reason: str | None = None,
+        by: str | None = None,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
@@ -294,13 +303,14 @@ class SyncRuns(SyncGroup[Runs]):
         ```
         """
         return self._call(
-            self._target.pause_all, where, reason=reason, dry_run=dry_run, progress=progress
+            self._target.pause_all, where, reason=reason, by=by, dry_run=dry_run, progress=progress
         )
 
     def resume_all(
         self,
         where: RunFilters,
         *,
+        by: str | None = None,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
@@ -310,7 +320,7 @@ class SyncRuns(SyncGroup[Runs]):
         client.runs.resume_all({"names": "checkout"})
         ```
         """
-        return self._call(self._target.resume_all, where, dry_run=dry_run, progress=progress)
+        return self._call(self._target.resume_all, where, by=by, dry_run=dry_run, progress=progress)
 
     def signal_all(
         self,

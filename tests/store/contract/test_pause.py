@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from uuid import uuid4
 
 import pytest
 from clocks import Clock
 
+from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
 from holdfast.types import ANY_END, Notice, Pause, RunFilter, Scope, Suspend
 
@@ -259,3 +261,30 @@ async def test_a_lease_in_a_paused_queue_goes_on(
     assert await bob.claims(queues=["slow"]) == []
     await store.set_pause("queue", "slow", paused=False)
     assert await bob.claims(queues=["slow"]) == [lost.run_id]
+
+
+async def test_changes_say_who_made_them(store: Store) -> None:
+    """Each in its event, beside the reason; a name that no row can hold is refused."""
+    run_ids = [await start(store) for _ in range(3)]
+    await store.pause_runs(run_ids, reason="look", by="ann")
+    await store.resume_runs(run_ids, by="ben")
+    await store.cancel_runs(run_ids[:1], by="cem")
+    await store.terminate_runs(run_ids[1:2], reason="over", by="dora")
+    last = [[each.details for each in await log(store, run_id)][1:4] for run_id in run_ids]
+    assert [read(details) for details in last[0]] == [
+        {"reason": "look", "by": "ann"},
+        {"by": "ben"},
+        {"reason": None, "by": "cem"},
+    ]
+    assert read(last[1][2]) == {"reason": "over", "by": "dora"}
+    assert len(last[2]) == 2
+    long = "a" * 100_000
+    calls = (store.pause_runs, store.resume_runs, store.cancel_runs, store.terminate_runs)
+    for call in calls:
+        with pytest.raises(InvalidInput):
+            await call(run_ids, by=long)
+
+
+def read(details: str | None) -> object:
+    assert details is not None
+    return json.loads(details)

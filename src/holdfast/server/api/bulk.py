@@ -122,9 +122,11 @@ def _change(call: Call[Nothing, BulkBody], progress: Any) -> Coroutine[Any, Any,
     if body.do == "retry":
         return runs.retry_all(where, dry_run=dry, progress=progress)
     if body.do == "resume":
-        return runs.resume_all(where, dry_run=dry, progress=progress)
+        return runs.resume_all(where, by=call.principal.name, dry_run=dry, progress=progress)
     change = {"cancel": runs.cancel_all, "terminate": runs.terminate_all, "pause": runs.pause_all}
-    return change[body.do](where, reason=body.reason, dry_run=dry, progress=progress)
+    return change[body.do](
+        where, reason=body.reason, by=call.principal.name, dry_run=dry, progress=progress
+    )
 
 
 def _filters(where: Where) -> RunFilters:

@@ -17,27 +17,35 @@ class CancelQuery(Query, frozen=True):
 
 async def delete_run(call: Call[CancelQuery, None]) -> Changed:
     """Cancel a run, which stays readable: the same as `cancel`."""
-    return Changed(await call.site.client.runs.cancel(call.run_id, call.query.reason))
+    return Changed(
+        await call.site.client.runs.cancel(call.run_id, call.query.reason, by=call.principal.name)
+    )
 
 
 async def cancel_run(call: Call[Nothing, Reason]) -> Changed:
     """Ask a run to end; its code may clean up first."""
-    return Changed(await call.site.client.runs.cancel(call.run_id, call.body.reason))
+    return Changed(
+        await call.site.client.runs.cancel(call.run_id, call.body.reason, by=call.principal.name)
+    )
 
 
 async def terminate_run(call: Call[Nothing, Reason]) -> Changed:
     """End a run at once, without its code."""
-    return Changed(await call.site.client.runs.terminate(call.run_id, call.body.reason))
+    return Changed(
+        await call.site.client.runs.terminate(call.run_id, call.body.reason, by=call.principal.name)
+    )
 
 
 async def pause_run(call: Call[Nothing, Reason]) -> Changed:
     """Let a run do nothing until it is resumed."""
-    return Changed(await call.site.client.runs.pause(call.run_id, call.body.reason))
+    return Changed(
+        await call.site.client.runs.pause(call.run_id, call.body.reason, by=call.principal.name)
+    )
 
 
 async def resume_run(call: Call[Nothing, None]) -> Changed:
     """Let a paused run continue."""
-    return Changed(await call.site.client.runs.resume(call.run_id))
+    return Changed(await call.site.client.runs.resume(call.run_id, by=call.principal.name))
 
 
 OPERATIONS: Final = (

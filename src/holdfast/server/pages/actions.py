@@ -37,27 +37,27 @@ async def _ended(view: View) -> RunEnded:
 
 async def cancel(view: View) -> Redirect:
     """Ask the run to end."""
-    if not await view.client.runs.cancel(view.run_id, _reason(view)):
+    if not await view.client.runs.cancel(view.run_id, _reason(view), by=view.principal.name):
         raise await _ended(view)
     return _back(view, "cancel")
 
 
 async def terminate(view: View) -> Redirect:
     """End the run at once."""
-    if not await view.client.runs.terminate(view.run_id, _reason(view)):
+    if not await view.client.runs.terminate(view.run_id, _reason(view), by=view.principal.name):
         raise await _ended(view)
     return _back(view, "terminate")
 
 
 async def pause(view: View) -> Redirect:
     """Pause the run."""
-    changed = await view.client.runs.pause(view.run_id, _reason(view))
+    changed = await view.client.runs.pause(view.run_id, _reason(view), by=view.principal.name)
     return _back(view, "pause" if changed else "nothing")
 
 
 async def resume(view: View) -> Redirect:
     """Resume the run."""
-    changed = await view.client.runs.resume(view.run_id)
+    changed = await view.client.runs.resume(view.run_id, by=view.principal.name)
     return _back(view, "resume" if changed else "nothing")
 
 

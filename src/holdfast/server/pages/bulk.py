@@ -106,11 +106,11 @@ async def start(view: View) -> Redirect:
     jobs, form = _jobs.setdefault(view.site, {}), dict(view.form)
     number = form.get("job", "")
     if number not in jobs:
-        client = view.client
+        client, by = view.client, view.principal.name
         payload = decode(form.get("payload", ""), "the payload")  # an error before anything is done
 
         async def work(progress: Progress) -> BulkOutcome:
-            return await _change(client, do, where, form | {"_": payload}, progress)
+            return await _change(client, do, where, form | {"_": payload, "by": by}, progress)
 
         while len(jobs) >= _KEPT:
             ended = next((each for each, job in jobs.items() if job.task.done()), None)
@@ -172,15 +172,20 @@ async def _change(
 ) -> BulkOutcome:
     runs = client.runs
     reason = str(form.get("reason", "")).strip() or None
+    by = str(form.get("by", "")) or None
     match do:
         case "retry":
             return await runs.retry_all(where, dry_run=dry_run, progress=progress)
         case "resume":
-            return await runs.resume_all(where, dry_run=dry_run, progress=progress)
+            return await runs.resume_all(where, by=by, dry_run=dry_run, progress=progress)
         case "cancel":
-            return await runs.cancel_all(where, reason=reason, dry_run=dry_run, progress=progress)
+            return await runs.cancel_all(
+                where, reason=reason, by=by, dry_run=dry_run, progress=progress
+            )
         case "pause":
-            return await runs.pause_all(where, reason=reason, dry_run=dry_run, progress=progress)
+            return await runs.pause_all(
+                where, reason=reason, by=by, dry_run=dry_run, progress=progress
+            )
         case "signal":
             return await runs.signal_all(
                 where,
@@ -192,5 +197,5 @@ async def _change(
             )
         case _:
             return await runs.terminate_all(
-                where, reason=reason, dry_run=dry_run, progress=progress
+                where, reason=reason, by=by, dry_run=dry_run, progress=progress
             )

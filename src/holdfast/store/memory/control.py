@@ -7,7 +7,7 @@ from uuid import UUID
 
 from holdfast.store.memory import details
 from holdfast.store.memory.database import Part
-from holdfast.store.memory.external import outcomes
+from holdfast.store.memory.external import change_details, outcomes
 from holdfast.store.memory.payloads import check_pause, check_reason
 from holdfast.store.memory.rows import TURN
 from holdfast.store.memory.tables import Tables, distinct
@@ -18,11 +18,13 @@ from holdfast.types import Delivered, Event, Notice, Pause, Scope, WorkerInfo
 class MemoryControl(Part):
     """Pauses and resumes runs, queues and workflows."""
 
-    async def pause_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+    async def pause_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
+    ) -> Delivered:
         """Pause runs; see `ControlStore.pause_runs`."""
         async with self._transaction() as (tables, now):
-            check_reason(reason)
-            event = Event("WorkflowPaused", None, details.write(reason=reason), now)
+            check_reason(reason, by)
+            event = Event("WorkflowPaused", None, change_details(reason, by), now)
             changed = _set_paused(tables, run_ids, True, event)
             holders = [(run_id, tables.turn(run_id).worker) for run_id in changed]
             told = [
@@ -30,10 +32,13 @@ class MemoryControl(Part):
             ]
             return Delivered(outcomes(tables, run_ids, changed), distinct(told))
 
-    async def resume_runs(self, run_ids: Sequence[UUID]) -> Delivered:
+    async def resume_runs(self, run_ids: Sequence[UUID], *, by: str | None = None) -> Delivered:
         """Resume runs; see `ControlStore.resume_runs`."""
         async with self._transaction() as (tables, now):
-            changed = _set_paused(tables, run_ids, False, Event("WorkflowResumed", None, None, now))
+            check_reason(None, by)
+            who = None if by is None else details.write(by=by)
+            resumed = Event("WorkflowResumed", None, who, now)
+            changed = _set_paused(tables, run_ids, False, resumed)
             notices: list[Notice] = []
             for run_id in changed:
                 for _, task in tables.tasks_of_run(run_id):

@@ -22,21 +22,23 @@ class MemoryExternal(Part):
         async with self._transaction() as (tables, now):
             return send_signals(tables, now, signals)
 
-    async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+    async def cancel_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
+    ) -> Delivered:
         """Ask runs to stop; see `ExternalStore.cancel_runs`."""
         async with self._transaction() as (tables, now):
-            check_reason(reason)
-            reasons = dict.fromkeys(run_ids, details.write(reason=reason))
+            check_reason(reason, by)
+            reasons = dict.fromkeys(run_ids, change_details(reason, by))
             asked, notices = request_cancels(tables, now, reasons)
             return Delivered(outcomes(tables, run_ids, asked), distinct(notices))
 
     async def terminate_runs(
-        self, run_ids: Sequence[UUID], *, reason: str | None = None
+        self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
         """End runs at once; see `ExternalStore.terminate_runs`."""
         async with self._transaction() as (tables, now):
-            check_reason(reason)
-            event = Event("WorkflowTerminated", None, details.write(reason=reason), now)
+            check_reason(reason, by)
+            event = Event("WorkflowTerminated", None, change_details(reason, by), now)
             ended, notices = end_from_outside(tables, run_ids, "terminated", event)
             return Delivered(outcomes(tables, run_ids, ended), distinct(notices))
 
@@ -97,6 +99,11 @@ def _deliver(tables: Tables, now: int, signal: NewSignal) -> list[Notice]:
     tables.append(signal.run_id, Event("SignalReceived", signal.signal_id, told, now))
     use_payloads(tables, signal.run_id, [signal.payload])
     return tables.wake_for(signal.run_id, topic, now)
+
+
+def change_details(reason: str | None, by: str | None) -> str:
+    """Return the details of an event that ends, stops or pauses a run."""
+    return details.write(reason=reason) if by is None else details.write(reason=reason, by=by)
 
 
 def outcomes(tables: Tables, run_ids: Sequence[UUID], changed: Iterable[UUID]) -> list[Delivery]:

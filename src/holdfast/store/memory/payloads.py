@@ -63,10 +63,11 @@ def check_signal(signal: NewSignal) -> None:
     check_json("payload", signal.payload)
 
 
-def check_reason(reason: str | None) -> None:
-    """Raise InvalidInput for a reason that is too long, or that PostgreSQL cannot hold."""
-    if reason is not None:
-        check_text("reason", reason)
+def check_reason(reason: str | None, by: str | None = None) -> None:
+    """Raise InvalidInput for texts of a change that are too long, or PostgreSQL cannot hold."""
+    for what, text in (("reason", reason), ("name of who does it", by)):
+        if text is not None:
+            check_text(what, text)
 
 
 def check_pause(scope: str, name: str, reason: str | None) -> None:

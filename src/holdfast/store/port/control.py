@@ -12,7 +12,9 @@ from holdfast.types import Delivered, Notice, Pause, Scope
 class ControlStore(Protocol):
     """Pauses and resumes runs, queues and workflows."""
 
-    async def pause_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+    async def pause_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
+    ) -> Delivered:
         """Append WorkflowPaused: nothing of these runs is claimed until they are resumed.
 
         The holder of a leased run is notified: running steps end and are recorded, no new step
@@ -20,7 +22,7 @@ class ControlStore(Protocol):
         """
         ...
 
-    async def resume_runs(self, run_ids: Sequence[UUID]) -> Delivered:
+    async def resume_runs(self, run_ids: Sequence[UUID], *, by: str | None = None) -> Delivered:
         """Append WorkflowResumed to paused runs. A run that is not paused is a `duplicate`."""
         ...
 

@@ -16,12 +16,17 @@ class ExternalStore(Protocol):
         """Append SignalReceived to each run's log, and wake the run if it awaits that signal."""
         ...
 
-    async def cancel_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
-        """Append WorkflowCancelRequested, and wake the runs. Runs never claimed end at once."""
+    async def cancel_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
+    ) -> Delivered:
+        """Append WorkflowCancelRequested, and wake the runs. Runs never claimed end at once.
+
+        `by` is who asks for it; the event has it, as those of the other changes do.
+        """
         ...
 
     async def terminate_runs(
-        self, run_ids: Sequence[UUID], *, reason: str | None = None
+        self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
         """Append WorkflowTerminated: runs end at once, and their code is not executed."""
         ...

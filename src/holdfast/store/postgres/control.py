@@ -14,13 +14,15 @@ from holdfast.types import Delivered, Notice, Pause, Scope
 class PostgresControl(Part):
     """Pauses and resumes runs, queues and workflows."""
 
-    async def pause_runs(self, run_ids: Sequence[UUID], *, reason: str | None = None) -> Delivered:
+    async def pause_runs(
+        self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
+    ) -> Delivered:
         """Pause runs; see `ControlStore.pause_runs`."""
-        return read_delivered(await self._database.row("pause_runs", run_ids, reason))
+        return read_delivered(await self._database.row("pause_runs", run_ids, reason, by))
 
-    async def resume_runs(self, run_ids: Sequence[UUID]) -> Delivered:
+    async def resume_runs(self, run_ids: Sequence[UUID], *, by: str | None = None) -> Delivered:
         """Resume runs; see `ControlStore.resume_runs`."""
-        return read_delivered(await self._database.row("resume_runs", run_ids))
+        return read_delivered(await self._database.row("resume_runs", run_ids, by))
 
     async def set_pause(
         self, scope: Scope, name: str, *, paused: bool, reason: str | None = None

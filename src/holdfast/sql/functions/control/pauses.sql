@@ -3,10 +3,11 @@
 -- Pause runs: append WorkflowPaused. Neither their turns nor their activities are claimed until
 -- they are resumed. Workers that hold turns are notified; they finish the steps that they have
 -- begun, and give the leases back. A run that is paused already is a duplicate. Refuses nulls among
--- the ids (22004) and a reason that is too long (22023).
+-- the ids (22004) and a reason or a p_by (who asks) that is too long (22023).
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.pause_runs(
-    p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
+    p_run_ids uuid[], p_reason text default null, p_by text default null,
+    out outcomes text[], out notices text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -16,9 +17,9 @@ as $$
 declare
     v_run_ids uuid[];
 begin
-    perform holdfast._check_change(p_run_ids, p_reason);
+    perform holdfast._check_change(p_run_ids, p_reason, p_by);
     v_run_ids := holdfast._set_paused(
-        p_run_ids, true, 'WorkflowPaused', holdfast._reason(p_reason));
+        p_run_ids, true, 'WorkflowPaused', holdfast._reason(p_reason, p_by));
     notices := holdfast._holder_notices(v_run_ids);
     outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
 end $$;
@@ -27,7 +28,7 @@ end $$;
 -- still waits for it. A run that is not paused is a duplicate.
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.resume_runs(
-    p_run_ids uuid[], out outcomes text[], out notices text[]
+    p_run_ids uuid[], p_by text default null, out outcomes text[], out notices text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -38,8 +39,9 @@ declare
     v_run_ids uuid[];
     v_begun uuid[];
 begin
-    perform holdfast._check_change(p_run_ids, null);
-    v_run_ids := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed', null);
+    perform holdfast._check_change(p_run_ids, null, p_by);
+    v_run_ids := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed',
+        case when p_by is not null then json_build_object('by', p_by) end);
     select array_agg(t.run_id) filter (where t.key = '' and t.lease_no > 0),
         array_agg(distinct array['work', t.queue])
             filter (where t.kind <> 'approval' and (t.key <> '' or t.lease_no = 0))

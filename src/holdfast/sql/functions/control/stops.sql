@@ -13,11 +13,12 @@
 -- Ask runs to stop: append WorkflowCancelRequested once, and wake the run, so that its code can
 -- clean up. If no worker ever had the run, nor the run of which it is a fork, it has nothing to
 -- clean up and ends at once. A second request is a duplicate. Refuses nulls among the ids (22004)
--- and a reason that is too long (22023).
+-- and a reason or a p_by (who asks) that is too long (22023).
 -- Locks: turn rows as _lock_family, of the runs and their parents; then events and runs, by run_id.
 -- Called by clients.
 create or replace function holdfast.cancel_runs(
-    p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
+    p_run_ids uuid[], p_reason text default null, p_by text default null,
+    out outcomes text[], out notices text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -25,11 +26,11 @@ as $$
 declare
     v_asked uuid[];
 begin
-    perform holdfast._check_change(p_run_ids, p_reason);
+    perform holdfast._check_change(p_run_ids, p_reason, p_by);
     perform holdfast._lock_family(p_run_ids || holdfast._parents(p_run_ids), '{}');
     select c.asked, c.notices into v_asked, notices
     from holdfast._cancel(holdfast.now(), p_run_ids, array_fill(
-        holdfast._reason(p_reason), array[cardinality(p_run_ids)])) as c;
+        holdfast._reason(p_reason, p_by), array[cardinality(p_run_ids)])) as c;
     outcomes := holdfast._outcomes(p_run_ids, v_asked);
 end $$;
 
@@ -78,7 +79,8 @@ end $$;
 -- End runs at once, without their code: WorkflowTerminated. Refuses what cancel_runs does.
 -- Locks: turn rows as _lock_family, then events and runs, by run_id. Called by clients.
 create or replace function holdfast.terminate_runs(
-    p_run_ids uuid[], p_reason text default null, out outcomes text[], out notices text[]
+    p_run_ids uuid[], p_reason text default null, p_by text default null,
+    out outcomes text[], out notices text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -87,11 +89,11 @@ declare
     v_run_ids uuid[] := array(select distinct unnest(p_run_ids));
     v_ended uuid[];
 begin
-    perform holdfast._check_change(p_run_ids, p_reason);
+    perform holdfast._check_change(p_run_ids, p_reason, p_by);
     perform holdfast._lock_family(v_run_ids || holdfast._parents(v_run_ids), v_run_ids);
     select e.ended, e.notices into v_ended, notices
     from holdfast._end_each(holdfast.now(), v_run_ids, 'terminated', 'WorkflowTerminated',
-        array_fill(holdfast._reason(p_reason), array[cardinality(v_run_ids)])) as e;
+        array_fill(holdfast._reason(p_reason, p_by), array[cardinality(v_run_ids)])) as e;
     outcomes := holdfast._outcomes(p_run_ids, v_ended);
 end $$;
 
@@ -129,9 +131,10 @@ begin
     where r.deadline_at is not null and r.status = 'running';
 end $$;
 
--- Refuse a null among the ids of runs to change, and a reason that is too long. Called by
+-- Refuse a null among the ids of runs to change, and a reason or a name that is too long. Called by
 -- cancel_runs, terminate_runs, pause_runs and resume_runs.
-create or replace function holdfast._check_change(p_run_ids uuid[], p_reason text) returns void
+create or replace function holdfast._check_change(p_run_ids uuid[], p_reason text, p_by text)
+returns void
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -139,12 +142,14 @@ begin
     perform holdfast._check_given('the run ids', p_run_ids is not null);
     perform holdfast._check_given('a run id', array_position(p_run_ids, null) is null);
     perform holdfast._check_text('a reason', p_reason);
+    perform holdfast._check_text('who changes a run', p_by);
 end $$;
 
--- Return the details of an event that ends, stops or pauses a run.
-create or replace function holdfast._reason(p_reason text) returns json
+-- Return the details of an event that ends, stops or pauses a run: why, and by whom if it is known.
+create or replace function holdfast._reason(p_reason text, p_by text default null) returns json
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
-    select ('{"reason":' || coalesce(to_json(p_reason)::text, 'null') || '}')::json
+    select ('{"reason":' || coalesce(to_json(p_reason)::text, 'null')
+        || coalesce(',"by":' || to_json(p_by)::text, '') || '}')::json
 $$;
