@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from hand import Hand
+from meeting import while_blocked
 
 Define = Callable[[Hand], object]
 
@@ -114,6 +115,52 @@ def test_two_steps_of_one_run_take_the_long_way(hand: Hand, between: int) -> Non
         "FlowStepCompleted a",
         "FlowStepCompleted y",
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ("select holdfast.pause_runs(array[%s::uuid])", "recorded"),
+        ("select holdfast.terminate_runs(array[%s::uuid])", "lost"),
+        (
+            "update holdfast.tasks set visible_at = visible_at + interval '1 second'"
+            " where run_id = %s and key = 'a' returning key",
+            "recorded",
+        ),
+        (
+            "update holdfast.tasks set lease_no = lease_no + 1, worker = 'bob'"
+            " where run_id = %s and key = 'a' returning key",
+            "lost",
+        ),
+        (
+            "with held as (select from holdfast.tasks where run_id = %s and key = '' for update)"
+            " insert into holdfast.events (run_id, idx, event_type, key, at)"
+            " select run_id, 1, 'FlowStepCompleted', 'z', now() from holdfast.tasks, held"
+            " where kind = 'flow' returning idx",
+            "recorded",
+        ),
+    ],
+    ids=["paused", "terminated", "lease extended", "lease taken over", "appended"],
+)
+def test_what_changes_while_the_call_waits_is_seen(
+    hands: Callable[[], Hand], change: str, outcome: str
+) -> None:
+    """The rows that it waited for have other places by then, and the log is longer."""
+    hand, other, watcher = hands(), hands(), hands()
+    chain(hand)
+    run = hand.start("row", None)
+    claim(hand)
+    other.begin()
+    other.rows(change, run)
+    ended = while_blocked(watcher, lambda: end(hand, [(run, "a")], room=4), other.commit)
+    assert (ended["took"], ended["outcomes"]) == ({SHORT}, [outcome])
+    if outcome == "recorded":
+        assert hand.log(run)[-1] == "FlowStepCompleted a"
+        left = hand.rows("select key from holdfast.tasks where run_id = %s and key <> ''", run)
+        assert [row["key"] for row in left] == ["b"]
+        assert ended["handed"] == ([] if "pause" in change else ["b"])
+    else:
+        assert hand.log(run).count("FlowStepCompleted a") == len(ended["handed"]) == 0
 
 
 def every(runs: list[UUID], step: str) -> list[tuple[UUID, str]]:
