@@ -115,7 +115,7 @@ begin
         from judged j
         left join lateral (  -- a fork was given its output
             select t.run_id from holdfast.step_states t
-            where t.run_id = j.run_id and t.step_slug = j.next_slug limit 1
+            where j.next_slug <> '' and t.run_id = j.run_id and t.step_slug = j.next_slug limit 1
         ) as t on true
     ) as j;
     if not v_found.is_linear or v_found.has_begun then
