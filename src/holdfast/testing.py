@@ -29,9 +29,9 @@ import msgspec
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.client.starting import StartOptions
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable, Startable
+from holdfast.definitions.starts import StartOptions
 from holdfast.durations import Duration, seconds
 from holdfast.moments import to_datetime
 from holdfast.patterns import pattern_of

@@ -18,11 +18,11 @@ from holdfast import App, Client, Context, Retry, current_activity, errors
 from holdfast.client.approvals import Approvals
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
-from holdfast.client.starting import StartOptions
 from holdfast.definitions.flow_runs import RunStepOptions
 from holdfast.definitions.flow_steps import FlowStepOptions
 from holdfast.definitions.schedules import AppScheduleOptions, MessageScheduleOptions
 from holdfast.definitions.start_rules import RuleOptions
+from holdfast.definitions.starts import StartOptions
 from holdfast.events import TYPES
 from holdfast.runtime.code.children import ChildOptions
 from holdfast.store.memory import MemoryStore

@@ -8,14 +8,15 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from holdfast import App, Context, Retry, current_message
+from holdfast import App, Context, Retry, Singleton, current_message
 from holdfast.client import Client, Outgoing
 from holdfast.definitions.consumers import MessageContext
 from holdfast.definitions.middleware import CallNext, Middleware
-from holdfast.errors import ConfigurationError, DatabaseUnavailable
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
 from holdfast.types import Notice, Receipt
@@ -373,3 +374,82 @@ async def test_failed_acknowledgement_of_one_message_does_not_take_its_siblings_
         await eventually(lambda: (1, 2) in seen)
         await worker.stop()
     assert (0, 2) not in seen
+
+
+async def test_workflow_starts_with_the_acknowledgement_of_its_message() -> None:
+    """A call that raises has started nothing; its next attempt starts the run, once."""
+    app, asked = App("shop"), list[UUID]()
+
+    @app.workflow
+    async def pack(ctx: Context, number: int) -> None:
+        await ctx.sleep("1m")
+
+    @app.consumer("orders", retry=SOON)
+    def book(order: Order) -> None:
+        message = current_message()
+        asked.append(message.start(pack, order.number, tags=["order"]))
+        if message.attempt == 1:
+            raise ValueError("no")
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders")
+        await env.client.queues.send_many("orders", [Outgoing(Order(n)) for n in range(3)])
+        await env.advance("1h")
+        runs = (await env.client.runs.list(tags=["order"])).runs
+        assert {run.run_id for run in runs} == set(asked[3:])
+        assert {run.status for run in runs} == {"completed"}
+        assert await counts(env.client, "orders") == 0
+    assert len(asked) == 6
+
+
+async def test_start_that_is_refused_gives_its_message_back_with_the_error() -> None:
+    app, errors = App("shop"), list[str | None]()
+
+    @app.workflow(singleton=Singleton(on_conflict="refuse"))
+    async def pack(ctx: Context, number: int) -> None:
+        await ctx.sleep("15s")
+
+    @app.consumer("orders", batch=2, retry=SOON)
+    async def book(orders: list[int]) -> None:
+        errors.extend(each.error for each in current_message().messages)
+        for order in orders:
+            current_message().start("pack", order)
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders", max_receives=2)
+        await env.client.queues.send_many("orders", [Outgoing(n) for n in range(2)])
+        await env.advance("1h")
+        assert (await env.client.runs.list()).runs == []
+        dead = await env.client.queues.messages("orders.dead")
+        assert len(dead) == 2
+        assert all("RunActive" in (each.error or "") for each in dead)
+    assert [error is None for error in errors] == [True, True, False, False]
+
+
+async def test_what_a_message_cannot_start_is_refused_in_its_code() -> None:
+    app, refused, late = App("shop"), list[str](), list[MessageContext]()
+
+    @app.workflow
+    async def pack(ctx: Context, number: int) -> None: ...
+
+    ship = app.flow("ship")
+
+    @ship.step
+    def label() -> str:
+        return "a"
+
+    @app.consumer("orders")
+    async def book(order: int) -> None:
+        late.append(current_message())
+        for given, value in ((pack, "one"), ("unknown", 1), ("ship", None)):
+            with pytest.raises(HoldfastError) as caught:
+                late[0].start(given, value)
+            refused.append(str(caught.value))
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders")
+        await env.client.queues.send("orders", 1)
+        await env.advance("1m")
+        assert len(refused) == 3
+        with pytest.raises(ConfigurationError, match=r"has ended: start shop/pack before"):
+            late[0].start(pack, 1)

@@ -22,12 +22,6 @@ from holdfast.client.retention import Retention
 from holdfast.client.runs import Runs
 from holdfast.client.schedules import Schedules
 from holdfast.client.session import Session
-from holdfast.client.starting import (
-    PreparedStart,
-    StartAndWaitOptions,
-    StartManyOptions,
-    StartOptions,
-)
 from holdfast.client.submitting import prepare_start, start_and_wait, submit
 from holdfast.client.topics import Topics
 from holdfast.client.workers import Workers
@@ -35,6 +29,12 @@ from holdfast.client.workflows import Workflows
 from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable, Startable
+from holdfast.definitions.starts import (
+    PreparedStart,
+    StartAndWaitOptions,
+    StartManyOptions,
+    StartOptions,
+)
 from holdfast.durations import Duration, seconds
 from holdfast.insight.spans import Timeline
 from holdfast.insight.timeline import read_timeline

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TypedDict, cast, get_args
 
 from holdfast.client.naming import Names, RunRef
-from holdfast.client.starting import moment
 from holdfast.codec import encode
+from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError
 from holdfast.types import EndStatus, RunFilter, State
 

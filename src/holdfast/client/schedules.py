@@ -24,7 +24,6 @@ from holdfast.client.scheduling import (
     refuse_group,
 )
 from holdfast.client.session import Session, persist
-from holdfast.client.starting import RunOptions
 from holdfast.client.submitting import prepare_start
 from holdfast.definitions.schedules import (
     MessageScheduleOptions,
@@ -35,6 +34,7 @@ from holdfast.definitions.schedules import (
 )
 from holdfast.definitions.senders import check_overlap_of, send_target
 from holdfast.definitions.startable import AnyStartable, Startable
+from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError, ScheduleChanged, ScheduleExists, UnknownSchedule
 from holdfast.schedules import Moment
 from holdfast.texts import check_text

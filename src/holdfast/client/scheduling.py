@@ -9,11 +9,11 @@ from typing import Final, cast
 import msgspec
 
 from holdfast.client.session import Session
-from holdfast.client.starting import PreparedStart
 from holdfast.definitions.app import App
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.schedules import ScheduleOptions, read_policy
 from holdfast.definitions.senders import check_sender, send_target
+from holdfast.definitions.starts import PreparedStart
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownSchedule
 from holdfast.moments import to_datetime

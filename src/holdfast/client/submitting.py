@@ -9,10 +9,10 @@ from functools import partial
 from holdfast.client.naming import find_full_name
 from holdfast.client.outcomes import last_end
 from holdfast.client.session import MAX_BATCH, Session
-from holdfast.client.starting import PreparedStart, RunOptions, TransactionOptions, prepare
 from holdfast.client.transactions import apps_within, start_within
 from holdfast.client.waiting import end_within
 from holdfast.definitions.startable import AnyStartable
+from holdfast.definitions.starts import PreparedStart, RunOptions, TransactionOptions, prepare
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_reference, split_name
 from holdfast.store.port import refusal

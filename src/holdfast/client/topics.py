@@ -10,10 +10,10 @@ from uuid import uuid4
 from holdfast.client.publishing import Subscription, publish_within
 from holdfast.client.scheduling import RUN_OPTIONS, RunsOfSchedule, new_target
 from holdfast.client.session import Session, persist
-from holdfast.client.starting import RunOptions
 from holdfast.client.submitting import prepare_start
 from holdfast.codec import encode
 from holdfast.definitions.startable import AnyStartable
+from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_queue_name
 from holdfast.patterns import check_pattern, check_topic

@@ -12,17 +12,20 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, Unpack, cast
+from uuid import UUID
 
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.recorded import AttemptContext, Recorded
 from holdfast.definitions.signatures import Declared, evaluate, read_signature
+from holdfast.definitions.startable import AnyStartable
+from holdfast.definitions.starts import KeyedStartOptions, Startables, prepare
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.moments import to_datetime
 from holdfast.names import check_queue_name
 from holdfast.retry import Retry
-from holdfast.types import StoredMessage, Value
+from holdfast.types import NewRun, StoredMessage, Value
 
 _MOST_MESSAGES: Final = 1000
 _MOST_CALLS: Final = 1000
@@ -51,9 +54,13 @@ class Consumer(Recorded[Any, object]):
         visibility: Duration | None = None,
         retry: Retry | None = None,
         timeout: Duration | None = None,
+        app: Startables | None = None,
     ) -> None:
-        """Wrap `fn`. Raises ConfigurationError for a function or options that cannot work."""
-        self.batch = batch
+        """Wrap `fn`; `app` has the workflows that it may start by name.
+
+        Raises ConfigurationError for a function or options that cannot work.
+        """
+        self.batch, self.app = batch, app
         super().__init__(fn, name=name, retry=retry, timeout=timeout)
         with option(str(self), "queue"):
             self.queue = check_queue_name(queue)
@@ -159,11 +166,18 @@ class MessageContext(AttemptContext):
 
     variable = _message
 
-    __slots__ = ("group", "messages", "queue")
+    __slots__ = ("_app", "_runs", "group", "messages", "queue")
 
-    def __init__(self, queue: str, group: str | None, messages: Sequence[StoredMessage]) -> None:
+    def __init__(
+        self,
+        queue: str,
+        group: str | None,
+        messages: Sequence[StoredMessage],
+        app: Startables | None = None,
+    ) -> None:
         """Hold the messages of a call."""
-        self.queue, self.group = queue, group
+        self.queue, self.group, self._app = queue, group, app
+        self._runs: list[NewRun] | None = []  # None after the call
         self.messages = tuple(ReceivedMessage.of(each) for each in messages)
         self.attempt = max(each.attempts for each in messages)
         self._cancelled = None
@@ -177,6 +191,48 @@ class MessageContext(AttemptContext):
     def headers(self) -> Mapping[str, str]:
         """What was sent beside the payload of the message, or of the first one."""
         return self.messages[0].headers
+
+    def start(
+        self,
+        workflow: AnyStartable | str,
+        input: object = None,
+        **options: Unpack[KeyedStartOptions],
+    ) -> UUID:
+        """Start a workflow in the transaction that acknowledges the messages. Return the run's id.
+
+        The run is started if and only if they are acknowledged: not if the function raises, not if
+        others have them by now, and once although a message may be received twice. A name without
+        an app is of this one.
+
+        ```python
+        @app.consumer("parcels")
+        async def pack(parcel: Parcel) -> None:
+            current_message().start(deliver, parcel, tags=["parcel"])
+        ```
+
+        If the database refuses the start, such as a second one of a singleton, the messages are
+        given back with that error. Raises InvalidInput, PayloadError, UnknownWorkflow and
+        ConfigurationError like `Client.start`, and ConfigurationError for a flow and after the
+        call has ended.
+        """
+        prepared = prepare(workflow, self._app, options, KeyedStartOptions.__optional_keys__)
+        run = prepared.run(input, key=options.get("key"))
+        if run.kind == "flow":
+            raise ConfigurationError(
+                f"a message starts workflows, not flow {run.name}: start a workflow that starts it"
+            )
+        if self._runs is None:
+            raise ConfigurationError(
+                f"the call with message {self.id} of queue {self.queue} has ended: start "
+                f"{run.name} before the function returns"
+            )
+        self._runs.append(run)
+        return run.run_id
+
+    def take_runs(self) -> list[NewRun]:
+        """Return what the call has started; from now on it starts nothing."""
+        runs, self._runs = self._runs or [], None
+        return runs
 
 
 def current_message() -> MessageContext:

@@ -68,6 +68,7 @@ class Consuming:
                 visibility=visibility,
                 retry=retry or self.registry.retry,
                 timeout=timeout,
+                app=self.registry,
             )
             known = self.consumers.get(consumer.queue)
             if known is not None:

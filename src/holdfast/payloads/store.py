@@ -45,6 +45,7 @@ from holdfast.types import (
     Notice,
     OpenActivity,
     OpenStepTasks,
+    Receipt,
     Receive,
     Received,
     RecordPage,
@@ -215,6 +216,12 @@ class PayloadStore:
     ) -> tuple[list[int], list[Notice]]:
         """Send messages; see `MessageStore.send_messages`. Their payloads stay in the database."""
         return await self._store.send_messages(queue, self.sealed_messages(queue, messages))
+
+    async def ack_and_start(
+        self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
+    ) -> tuple[bool, list[Notice]]:
+        """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
+        return await self._store.ack_and_start(receipts, await self.sealed_runs(runs))
 
     def sealed_messages(self, queue: str, messages: Sequence[NewMessage]) -> list[NewMessage]:
         """Return messages to send whose payloads are encoded.

@@ -9,13 +9,13 @@ from typing import Never, TypeVar, Unpack, cast, overload
 from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal
 from holdfast.client.naming import RunRef
-from holdfast.client.starting import (
+from holdfast.definitions.app import App
+from holdfast.definitions.startable import AnyStartable, Startable
+from holdfast.definitions.starts import (
     StartAndWaitOptions,
     StartManyOptions,
     StartOptions,
 )
-from holdfast.definitions.app import App
-from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.durations import Duration
 from holdfast.insight.spans import Timeline
 from holdfast.insight.why import Explanation

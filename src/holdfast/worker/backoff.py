@@ -26,3 +26,11 @@ class Backoff:
     async def wait(self) -> None:
         """Sleep for `take()` seconds."""
         await asyncio.sleep(self.take())
+
+
+async def first_of(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
+    """Wait for one of two events, for so long at most."""
+    waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
+    await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

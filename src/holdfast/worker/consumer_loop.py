@@ -19,14 +19,15 @@ from uuid import UUID
 from holdfast.codec import check_open, summarize
 from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.middleware import Layer
-from holdfast.errors import DatabaseError, UnknownQueue
+from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
 from holdfast.store.port import Store, messages_topic
 from holdfast.store.receiver import Receiver
 from holdfast.types import MessageReturn, Notice, Receipt, Receive, WorkerInfo
 from holdfast.worker.attempts import Launcher
-from holdfast.worker.backoff import Backoff
+from holdfast.worker.backoff import Backoff, first_of
 from holdfast.worker.clock import Clock
-from holdfast.worker.message_calls import HeldDelivery, MessageCall, pause_seconds
+from holdfast.worker.message_calls import HeldDelivery, MessageCall, pause_seconds, warn_of_late
+from holdfast.worker.message_starts import MessageStarts
 from holdfast.worker.releases import LastCalls
 
 logger = logging.getLogger("holdfast.consumers")
@@ -60,6 +61,7 @@ class ConsumerLoop:
         self._whole: list[Receipt] = []  # deliveries that have ended well
         self._single: list[Receipt] = []  # messages of other deliveries that have ended well
         self._returns: list[MessageReturn] = []
+        self._starts = MessageStarts(consumer, store, notify, self._recorded)
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
@@ -137,7 +139,7 @@ class ConsumerLoop:
             self._whole = acks + self._whole
             raise
         self._notify(list(answer.notices))
-        self._check(acks, answer.acked)
+        warn_of_late(self.consumer, answer.acked)
         deliveries = [HeldDelivery.of(each) for each in answer.deliveries]
         if any((each.group is not None) is not self._is_fifo for each in deliveries):
             self._is_fifo = None  # it was deleted, and is of another kind now
@@ -231,11 +233,25 @@ class ConsumerLoop:
             for place, error in failed.items():
                 self._give_back(delivery, place, error)
             done = [place for place in call.places if place not in failed]
-            delivery.open.difference_update(done)
-            delivery.done += done
-            delivery.done_since = min(delivery.done_since, time.monotonic())
+            if (runs := call.context.take_runs()) and done:
+                self._starts.add(delivery, done, runs)
+            else:
+                delivery.open.difference_update(done)
+                delivery.done += done
+                delivery.done_since = min(delivery.done_since, time.monotonic())
             self._release(delivery)
         self._woken.set()
+
+    def _recorded(
+        self, delivery: HeldDelivery, places: Sequence[int], error: HoldfastError | None
+    ) -> None:
+        """Take the end of messages whose call has started runs."""
+        delivery.is_whole = False
+        if error is None or delivery.delivery_id not in self._held:
+            delivery.open.difference_update(places)
+            return
+        for place in places:
+            self._give_back(delivery, place, error)
 
     def _give_back(self, delivery: HeldDelivery, place: int, error: BaseException) -> None:
         message = delivery.messages[place]
@@ -278,6 +294,7 @@ class ConsumerLoop:
 
     async def _flush(self, *, at_once: bool = False) -> None:
         """Record the ends of messages that are not those of a whole delivery."""
+        await self._starts.record()
         limit = math.inf if at_once else time.monotonic() - _SIBLINGS_SECONDS
         done, self._single = self._single, []
         for delivery in list(self._held.values()):
@@ -293,7 +310,7 @@ class ConsumerLoop:
         try:
             if done:
                 acked, notices = await self._store.ack_messages(done)
-                self._check(done, acked)
+                warn_of_late(self.consumer, acked)
                 done = []
                 self._notify(notices)
             if returns:
@@ -302,16 +319,6 @@ class ConsumerLoop:
                 self._notify(notices)
         finally:  # after an error they are recorded by a later turn: a second time changes nothing
             self._single, self._returns = done + self._single, returns + self._returns
-
-    def _check(self, receipts: Sequence[Receipt], acked: Sequence[bool]) -> None:
-        late = sum(1 for _, ok in zip(receipts, acked, strict=False) if not ok)
-        if late:
-            logger.warning(
-                "%s ended %d delivery(s) too late: they were not in flight any more, and others "
-                "may have the messages",
-                self.consumer,
-                late,
-            )
 
     # Keeping what is in flight
 
@@ -369,8 +376,9 @@ class ConsumerLoop:
             left = end - asyncio.get_running_loop().time()
             if left <= 0:
                 break
-            await _first_of(self._woken, grace, left)
+            await first_of(self._woken, grace, left)
             await record()
+        await record()
         self._give_up()
         await record()
         if self._stop_listening is not None:
@@ -382,11 +390,3 @@ class ConsumerLoop:
         for delivery in list(self._held.values()):
             self._stop_calls(delivery)
             self._return_uncounted(delivery, delivery.open)
-
-
-async def _first_of(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
-    """Wait for one of two events, for so long at most."""
-    waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
-    await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()

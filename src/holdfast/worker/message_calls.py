@@ -33,7 +33,10 @@ class MessageCall(Execution[MessageContext]):
         report: Callable[[MessageCall], None],
     ) -> None:
         context = MessageContext(
-            consumer.queue, delivery.group, [delivery.messages[place] for place in places]
+            consumer.queue,
+            delivery.group,
+            [delivery.messages[place] for place in places],
+            consumer.app,
         )
         super().__init__(consumer, context, started_at, consumer.timeout_seconds, report)
         self.consumer, self.delivery, self.places = consumer, delivery, places
@@ -64,6 +67,18 @@ class MessageCall(Execution[MessageContext]):
         for place, error in zip(self.places, self.failures, strict=True):
             if error is not None:
                 yield place, error
+
+
+def warn_of_late(consumer: Consumer, acked: Sequence[bool]) -> None:
+    """Log how many acknowledgements came too late."""
+    late = list(acked).count(False)
+    if late:
+        logger.warning(
+            "%s ended %d delivery(s) too late: they were not in flight any more, and others "
+            "may have the messages",
+            consumer,
+            late,
+        )
 
 
 def pause_seconds(consumer: Consumer, error: BaseException, attempt: int) -> float:

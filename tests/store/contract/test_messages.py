@@ -9,12 +9,21 @@ from uuid import uuid4
 import pytest
 from clocks import Clock
 
-from holdfast.errors import InvalidInput, QueueExists, QueueInUse, UnknownQueue
-from holdfast.store.port import Store
+from holdfast.errors import (
+    InvalidInput,
+    QueueExists,
+    QueueInUse,
+    RunActive,
+    RunExists,
+    UnknownQueue,
+)
+from holdfast.store.port import WORK_TOPIC, Store
 from holdfast.types import (
     MessageDelivery,
     MessageReturn,
     NewMessage,
+    NewRun,
+    Notice,
     QueueSettings,
     Receipt,
     Receive,
@@ -436,4 +445,39 @@ async def test_a_clock_that_goes_back_loses_nothing(mail: Mail, clock: Clock) ->
     assert await mail.take() == ["2"]
     assert (await mail.store.ack_messages(receipts(first)))[0] == [True]
     await clock.advance(10)
+    assert await mail.take() == ["2"]
+
+
+async def test_runs_start_with_the_acknowledgement_or_not_at_all(mail: Mail, clock: Clock) -> None:
+    await mail.create()
+    await mail.send("1", "2", "3")
+    [delivery] = await mail.deliveries()
+    first, second, third = receipts(delivery)
+    store, runs = mail.store, [NewRun(run_id=uuid4(), name="shop/pack") for _ in range(3)]
+    acked, notices = await store.ack_and_start([first, second], runs[:2])
+    assert acked
+    assert Notice(WORK_TOPIC, "default") in notices
+    assert await mail.store.ack_and_start([first], runs[2:]) == (False, [])
+    assert await mail.store.ack_and_start([second, third], runs[2:]) == (False, [])
+    other = NewRun(run_id=runs[0].run_id, name="shop/other")
+    with pytest.raises(RunExists):
+        await store.ack_and_start([third], [runs[2], other])
+    await clock.advance(31)
+    assert await mail.take() == ["3"]
+    assert await mail.store.ack_and_start([third], runs[2:]) == (False, [])
+    assert set(await store.get_runs([run.run_id for run in runs])) == {r.run_id for r in runs[:2]}
+
+
+async def test_a_start_that_its_rules_refuse_leaves_message_and_runs(mail: Mail) -> None:
+    await mail.create(fifo=True)
+    await mail.send("1", group="a")
+    await mail.send("2", group="a")
+    [delivery] = await mail.deliveries()
+    rules = '{"declared":{"singleton_conflict":"refuse"}}'
+    runs = [NewRun(run_id=uuid4(), name="shop/pack", rules=rules) for _ in range(2)]
+    with pytest.raises(RunActive):
+        await mail.store.ack_and_start(receipts(delivery), runs)
+    assert await mail.store.get_runs([run.run_id for run in runs]) == {}
+    assert await mail.take() == []  # it is in flight still
+    assert (await mail.store.ack_and_start(receipts(delivery), runs[:1]))[0]
     assert await mail.take() == ["2"]

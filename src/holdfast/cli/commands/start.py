@@ -15,8 +15,8 @@ from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.client.starting import StartOptions
     from holdfast.definitions.app import App
+    from holdfast.definitions.starts import StartOptions
     from holdfast.types import RunRecord
 
 

@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from holdfast.client.starting import StartOptions
 from holdfast.codec import encode
+from holdfast.definitions.starts import StartOptions
 from holdfast.errors import (
     AmbiguousWorkflow,
     RunActive,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.client.starting import StartOptions
+from holdfast.definitions.starts import StartOptions
 from holdfast.errors import HoldfastError
 from holdfast.ids import uuid7
 from holdfast.insight.serving import Served, read_served

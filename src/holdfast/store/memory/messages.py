@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from typing import Final
 from uuid import UUID, uuid4
@@ -16,11 +17,13 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.queue_rows import DeliveryRow, MessageRow, QueueRow, QueueTable
 from holdfast.store.memory.queue_values import check_message, check_queue, check_receive
-from holdfast.store.port import messages_topic
+from holdfast.store.memory.starts import start_all
+from holdfast.store.port import messages_topic, refusal
 from holdfast.types import (
     MessageDelivery,
     MessageReturn,
     NewMessage,
+    NewRun,
     Notice,
     QueueInfo,
     QueueSettings,
@@ -144,6 +147,23 @@ class MemoryMessages(Part):
                 if row is not None and ok and row.settings.fifo
             ]
             return acked, _notices(freed)
+
+    async def ack_and_start(
+        self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
+    ) -> tuple[bool, list[Notice]]:
+        """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
+        async with self._transaction() as (tables, now):
+            row = tables.queues.of_id(receipts[0].queue_id)
+            if row is None or not all(_places(row, r.delivery_id, r.place) for r in receipts):
+                return False, []
+            for each in (deepcopy(tables), tables):  # first without effect: one may be refused
+                answers, notices = start_all(each, now, runs)
+                for run, answer in zip(runs, answers, strict=True):
+                    if answer.refused is not None:
+                        raise refusal(run.name, answer)
+            for receipt in receipts:
+                _ack(row, receipt.delivery_id, receipt.place, now)
+            return True, [*_notices([row] if row.settings.fifo else []), *notices]
 
     async def return_messages(
         self, returns: Sequence[MessageReturn]

@@ -23,22 +23,29 @@ class MemoryStarts(Part):
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs; see `StartStore.start_runs`."""
         async with self._transaction() as (tables, now):
-            asked = {new.run_id for new in runs}
-            names = {run_id: tables.runs[run_id].new.name for run_id in asked & tables.runs.keys()}
-            for new in runs:
-                check_run(new)
-                if (found := names.setdefault(new.run_id, new.name)) != new.name:
-                    raise RunExists.of_another(new.run_id, found, new.name)
-            answers: list[StartedRun] = []
-            notices: list[Notice] = []
-            for new in runs:
-                answer = start_run(tables, now, new)
-                if answer.created:
-                    notices.append(Notice(WORK_TOPIC, new.queue))
-                if new.waiter is not None and answer.status == "running" and not answer.refused:
-                    tables.waiters[answer.run_id].add(new.waiter)
-                answers.append(answer)
-            return answers, distinct(notices)
+            return start_all(tables, now, runs)
+
+
+def start_all(
+    tables: Tables, now: int, runs: Sequence[NewRun]
+) -> tuple[list[StartedRun], list[Notice]]:
+    """Start runs; see `StartStore.start_runs`."""
+    asked = {new.run_id for new in runs}
+    names = {run_id: tables.runs[run_id].new.name for run_id in asked & tables.runs.keys()}
+    for new in runs:
+        check_run(new)
+        if (found := names.setdefault(new.run_id, new.name)) != new.name:
+            raise RunExists.of_another(new.run_id, found, new.name)
+    answers: list[StartedRun] = []
+    notices: list[Notice] = []
+    for new in runs:
+        answer = start_run(tables, now, new)
+        if answer.created:
+            notices.append(Notice(WORK_TOPIC, new.queue))
+        if new.waiter is not None and answer.status == "running" and not answer.refused:
+            tables.waiters[answer.run_id].add(new.waiter)
+        answers.append(answer)
+    return answers, distinct(notices)
 
 
 def start_run(tables: Tables, now: int, new: NewRun) -> StartedRun:

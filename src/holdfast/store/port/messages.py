@@ -10,6 +10,7 @@ from holdfast.types import (
     ListedMessage,
     MessageReturn,
     NewMessage,
+    NewRun,
     Notice,
     QueueInfo,
     QueueMetrics,
@@ -66,6 +67,17 @@ class MessageStore(Protocol):
 
     async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
         """Acknowledge messages; return for each receipt whether it was in flight still."""
+        ...
+
+    async def ack_and_start(
+        self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
+    ) -> tuple[bool, list[Notice]]:
+        """Acknowledge messages of one delivery and start runs of workflows, in one transaction.
+
+        Returns False, and does nothing, if one of the messages was not in flight any more. Raises
+        what a start raises, also for one that the rules of its workflow refuse; then nothing is
+        done either.
+        """
         ...
 
     async def return_messages(

@@ -10,15 +10,16 @@ import msgspec
 
 from holdfast.database.scripts import check_schema_name
 from holdfast.moments import to_micros
-from holdfast.store.port import messages_topic
+from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.store.postgres.database import Part, read_headers
-from holdfast.store.postgres.start_values import Statement, cast_mark
+from holdfast.store.postgres.start_values import Statement, cast_mark, rules_of, workflow_runs
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
     MessageDelivery,
     MessageReturn,
     NewMessage,
+    NewRun,
     Notice,
     QueueInfo,
     QueueMetrics,
@@ -123,6 +124,25 @@ class PostgresMessages(Part):
         places = [receipt.place for receipt in receipts]
         row = await self._database.row("ack_messages", *_named(receipts), places)
         return row["acked"], _notices(row["freed"])
+
+    async def ack_and_start(
+        self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
+    ) -> tuple[bool, list[Notice]]:
+        """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
+        row = await self._database.row(
+            "ack_and_start",
+            receipts[0].queue_id,
+            receipts[0].delivery_id,
+            [receipt.place for receipt in receipts],
+            *workflow_runs(runs),
+            rules_of(runs),
+        )
+        if not row["acked"]:
+            return False, []
+        queues = dict.fromkeys(
+            run.queue for run, created in zip(runs, row["created"], strict=True) if created
+        )
+        return True, [*_notices(row["freed"]), *(Notice(WORK_TOPIC, each) for each in queues)]
 
     async def return_messages(
         self, returns: Sequence[MessageReturn]

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.client.starting import PreparedStart, StartOptions, moment, prepare
 from holdfast.definitions.app import App
+from holdfast.definitions.starts import PreparedStart, StartOptions, moment, prepare
 from holdfast.errors import (
     ConfigurationError,
     InvalidInput,

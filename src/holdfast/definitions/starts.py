@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Protocol, TypedDict
 from uuid import UUID
 
 from holdfast.codec import encode
-from holdfast.definitions.app import App
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
@@ -21,6 +20,15 @@ from holdfast.names import check_queue_name, check_reference, split_name
 from holdfast.retention import declared_seconds
 from holdfast.texts import check_headers, check_id, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun, RunKind
+
+
+class Startables(Protocol):
+    """An app, or its registry: what it can start, by name."""
+
+    @property
+    def name(self) -> str: ...
+
+    def startable(self, name: str, version: int | None = None) -> AnyStartable: ...
 
 
 class RunOptions(AnyRunOptions, RuleOptions, total=False):
@@ -59,6 +67,13 @@ class StartManyOptions(TransactionOptions, total=False):
 
     keys: Iterable[str] | None
     """A key for each input."""
+
+
+class KeyedStartOptions(RunOptions, total=False):
+    """Options of `MessageContext.start`."""
+
+    key: str | None
+    """The same key finds the same run of a workflow: the run's id is made from it."""
 
 
 class StartAndWaitOptions(RunOptions, total=False):
@@ -157,7 +172,7 @@ class _Defaults:
 
 def prepare(
     workflow: AnyStartable | str,
-    app: App | None,
+    app: Startables | None,
     options: RunOptions,
     known_options: Set[str],
     kind: RunKind = "workflow",
@@ -207,7 +222,7 @@ def moment(at: datetime) -> int:
 
 
 def _resolve(
-    workflow: AnyStartable | str, app: App | None, version: int | None, kind: RunKind
+    workflow: AnyStartable | str, app: Startables | None, version: int | None, kind: RunKind
 ) -> tuple[str, int, AnyStartable | None]:
     if version is not None and version < 1:
         raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")

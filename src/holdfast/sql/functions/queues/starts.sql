@@ -1,0 +1,41 @@
+-- Start runs where messages are acknowledged.
+
+-- Acknowledge places of a delivery and start runs; see start_runs for the arrays of these. Does
+-- nothing, and says so, if one of the messages was not in flight any more. freed are queues where
+-- a group has more now. Refuses what start_runs refuses, also a start that the rules of its
+-- workflow refuse.
+-- Locks: the delivery, then as start_runs. Called by workers.
+create or replace function holdfast.ack_and_start(
+    p_queue_id int, p_delivery_id uuid, p_places int[],
+    p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
+    p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
+    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
+    p_waiters text[], p_rules json[],
+    out acked boolean, out freed text[], out created boolean[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_count int := cardinality(p_places);
+begin
+    perform holdfast._lock_deliveries(array[p_queue_id], array[p_delivery_id]);
+    acked := exists (
+        select from holdfast.deliveries d
+        where d.queue_id = p_queue_id and d.delivery_id = p_delivery_id
+            and p_places <@ array(select generate_series(1, cardinality(d.message_ids)))
+            and not p_places && coalesce(d.done, '{}'));
+    if not acked then
+        return;
+    end if;
+    select a.freed into freed
+    from holdfast.ack_messages(array_fill(p_queue_id, array[v_count]),
+        array_fill(p_delivery_id, array[v_count]), p_places) as a;
+    created := array(
+        select s.created
+        from holdfast.start_runs(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
+            p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
+            p_waiters, p_rules => p_rules) as s);
+end $$;
