@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
+from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 from holdfast.client import Client
@@ -31,6 +32,8 @@ _LEVELS: Final[dict[str, Level]] = {
     "signal": "write",
     "terminate": "admin",
 }
+
+_FILTERS: Final = ("q", "state", "workflow", "queue", "tag", "key", "since", "parent")
 
 Progress = Callable[[BulkOutcome], None]
 
@@ -118,17 +121,21 @@ async def start(view: View) -> Redirect:
                 raise Problem(503, "busy", f"{_KEPT} changes are under way: wait for one")
             del jobs[ended]
         jobs[number] = Job(number, do, work)
-    return Redirect(f"/bulk/{number}")
+    return Redirect(f"/bulk/{number}?{_asked(view, do)}")
 
 
 async def job_page(view: View) -> Page:
-    """Return how far a change is."""
+    """Return how far a change is, or where to continue it if this server cannot know."""
+    job = _jobs.get(view.site, {}).get(_number(view))
+    do = view.param("do")
+    if job is None and do not in _LEVELS:
+        raise _unknown()
     return Page(
         template="job.html",
         title="All matching",
         place="/runs",
         parts={"job": "parts/job.html"},
-        values={"job": _find(view)},
+        values={"job": job, "do": do if job is None else job.do, "query": _asked(view, do)},
         seconds=0.5,
     )
 
@@ -142,10 +149,27 @@ async def stop(view: View) -> Redirect:
 
 
 def _find(view: View) -> Job:
-    job = _jobs.get(view.site, {}).get(str(view.request.path_params["job"]))
+    job = _jobs.get(view.site, {}).get(_number(view))
     if job is None:
-        raise Problem(404, "not-found", "this server does not know the change: begin it again")
+        raise _unknown()
     return job
+
+
+def _number(view: View) -> str:
+    return str(view.request.path_params["job"])
+
+
+def _unknown() -> Problem:
+    return Problem(404, "not-found", "this server does not know the change: begin it again")
+
+
+def _asked(view: View, do: str) -> str:
+    """Return the query that asks for the same change of the same runs.
+
+    The page of a change has it, so that a reader whose server has gone can continue there.
+    """
+    given = [each for each in view.request.query_params.multi_items() if each[0] in _FILTERS]
+    return urlencode([("do", do), *given])
 
 
 def _read(view: View, do: str) -> tuple[str, RunFilters]:

@@ -15,6 +15,7 @@ from holdfast.errors import AmbiguousWorkflow, ConfigurationError, UnknownWorkfl
 from holdfast.insight.spans import error_chain, read_json
 from holdfast.insight.wording import length, shorten
 from holdfast.moments import to_datetime
+from holdfast.server.pages.counts import count_ends
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
 from holdfast.types import RunRecord
@@ -73,6 +74,7 @@ async def list_page(view: View) -> Page | Redirect:
         wrong = str(error)
     except ValueError:
         raise Problem(400, "bad-parameter", "ids are those of runs") from None
+    chosen_by = read_filters(view, text)
     chosen = {name: value for name, value in filters.items() if name != "input_contains"}
     ids = ",".join(each.run.run_id.hex for each in lines)
     query = view.request.url.query
@@ -91,6 +93,7 @@ async def list_page(view: View) -> Page | Redirect:
             "most_new": _MOST_NEW,
             "wrong": wrong,
             "states": STATES,
+            "counts": {} if shown else await count_ends(view.site, chosen_by),
             "filters": chosen,
             "kept": {
                 "q": view.param("q"),

@@ -1,0 +1,61 @@
+"""How many runs have ended and how, for the filters of the list: capped, and asked once for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from holdfast.client.filters import RunFilters
+from holdfast.errors import DatabaseError
+from holdfast.server.site import Site
+
+_MOST: Final = 10_000
+_SECONDS: Final = 5.0  # that an answer is shown
+_KEPT: Final = 100
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.found: dict[str, tuple[float, Mapping[str, str]]] = {}
+
+
+_of_sites: WeakKeyDictionary[Site, _Counts] = WeakKeyDictionary()
+
+
+async def count_ends(site: Site, filters: RunFilters) -> Mapping[str, str]:
+    """Return how many runs of the workflow that is filtered by, or of all, ended in each way.
+
+    Empty with other filters, which could only be counted by reading all runs, and where the
+    question takes too long.
+    """
+    rest = filters.keys() - {"states", "names", "limit", "cursor"}
+    given = filters.get("names", ())
+    names = [given] if isinstance(given, str) else list(given)
+    if rest or len(names) > 1 or not all("/" in name for name in names):
+        return {}
+    name, counts = names[0] if names else "", _of_sites.setdefault(site, _Counts())
+    async with counts.lock:
+        now = asyncio.get_running_loop().time()
+        counts.found = {key: each for key, each in counts.found.items() if each[0] > now}
+        if name not in counts.found:
+            if len(counts.found) >= _KEPT:
+                counts.found.clear()
+            counts.found[name] = (now + _SECONDS, await _ask(site, name))
+        return counts.found[name][1]
+
+
+async def _ask(site: Site, name: str) -> Mapping[str, str]:
+    try:
+        found = await site.store.count_runs([name] if name else None, _MOST + 1)
+    except DatabaseError:
+        return {}
+    total: Counter[str] = Counter()
+    for of_status in found.values():
+        total.update({status: runs for status, runs in of_status.items() if status != "running"})
+    return {
+        status: f"{runs:,}" if runs <= _MOST else f"{_MOST:,}+" for status, runs in total.items()
+    }
