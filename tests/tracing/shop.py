@@ -69,3 +69,16 @@ async def lost(ctx: Context, marker: str) -> str:
 async def deliver(ctx: Context, parcel: str) -> str:
     await ctx.wait_for_signal("packed")
     return await charge(3)
+
+
+trip = app.flow("trip", input=int)
+
+
+@trip.step
+async def book(run: int) -> int:
+    return run + 1
+
+
+@trip.step
+def travel(book: int) -> int:
+    return book + 1

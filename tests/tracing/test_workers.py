@@ -103,3 +103,29 @@ async def test_a_killed_worker_leaves_each_attempt_one_span_and_the_run_one(
 def _span_id(run_id: UUID, span: dict[str, object], lease_no: int) -> str:
     key = str(span["attributes"]["holdfast.key"])  # type: ignore[index]
     return f"{attempt_span_id(run_id, key, 1, lease_no):016x}"
+
+
+async def test_flows_and_runs_that_are_ended_from_outside_have_their_spans(
+    database_url: str, collector: Collector, tmp_path: Path
+) -> None:
+    arguments = ["--database", database_url, "worker", SHOP]
+    with (
+        running(tmp_path / "a", *arguments, env=collector.env) as one,
+        running(tmp_path / "b", *arguments, env=collector.env) as two,
+    ):
+        one.await_text("ready")
+        two.await_text("ready")
+        async with Client(database_url) as client:
+            trip = await client.start("shop/trip", 1)
+            assert await trip.result(timeout="60s") == {"travel": 3}
+            stopped = await client.start("shop/deliver", "lamp")
+            await client.runs.terminate(stopped.run_id)
+        (run,) = collector.wait(bool, name="workflow.run", run_id=str(trip.run_id))
+        (end,) = collector.wait(bool, name="workflow.run", run_id=str(stopped.run_id))
+        steps = collector.wait(lambda found: len(found) == 2, parent=run["id"])
+    assert {each["attributes"]["step.name"] for each in steps} == {"book", "travel"}
+    assert {each["attributes"]["step.kind"] for each in steps} == {"flow"}
+    assert {each["trace"] for each in steps} == {run["trace"]}
+    assert run["attributes"]["workflow.status"] == "completed"
+    assert (end["attributes"]["workflow.status"], end["error"]) == ("terminated", True)
+    assert len(collector.spans(name="workflow.run", run_id=str(trip.run_id))) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -25,10 +25,12 @@ _WAITS: Final[Mapping[str, str]] = {"timer": "sleep", "approval": "approval", "c
 _FAILED: Final = ("failed", "timed_out", "terminated")
 
 
-async def read_ended(store: Store, run_id: UUID) -> list[EndedSpan]:
-    """Return the spans of a run that has ended; none if it has been deleted, or runs again."""
+async def read_ended(
+    store: Store, run_id: UUID, is_sampled: Callable[[RunRecord], bool]
+) -> list[EndedSpan]:
+    """Return the spans of a run that has ended; none if it has been deleted, or is not sampled."""
     run = (await store.get_runs([run_id])).get(run_id)
-    if run is None or run.completed_at is None:
+    if run is None or run.completed_at is None or not is_sampled(run):
         return []
     log = (await store.read_events([(run_id, 0)])).get(run_id, [])
     spans = read_spans(log, run.completed_at)

@@ -27,11 +27,12 @@ from holdfast.tracing.ended import read_ended
 from holdfast.tracing.places import Place, PlacedHeaders, place_of
 from holdfast.tracing.provider import Tracer
 from holdfast.tracing.writer import EndedSpan, Kind, SpanWriter, sampled_context
-from holdfast.types import ErrorInfo
+from holdfast.types import ErrorInfo, RunRecord
 
 logger = logging.getLogger("holdfast.tracing")
 
 _STOP_SECONDS: Final = 3.0  # for the logs of runs that have ended
+_TAKE_SECONDS: Final = 1.0  # between two looks at ends that no worker's commit has made
 _AT_ONCE: Final = 4  # logs that are read at the same time
 _WAITING: Final = 1_000  # runs whose logs wait to be read; the spans of more are dropped
 _INTERNAL: Kind = "internal"
@@ -46,6 +47,7 @@ class WorkerTracer:
         self._writer = SpanWriter(tracer)
         self._store: Store | None = None
         self._now: Callable[[], int] = int
+        self._taking: asyncio.Task[None] | None = None
         self._places: dict[UUID, Place] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -53,10 +55,15 @@ class WorkerTracer:
     async def start(self, store: Store, now: Callable[[], int]) -> None:
         """Begin to write spans; see `holdfast.worker.tracer.Tracer`."""
         self._store, self._now = store, now
+        self._taking = asyncio.get_running_loop().create_task(self._take_ends(store))
         self._writer.start()
 
     async def stop(self) -> None:
         """Write what has ended until now."""
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.wait([self._taking])
+            self._taking = None
         if self._reading:
             await asyncio.wait(self._reading, timeout=_STOP_SECONDS)
         for task in self._reading:
@@ -99,8 +106,23 @@ class WorkerTracer:
     def run_ended(self, run_id: UUID, headers: Mapping[str, str] | None) -> None:
         """Write the span of a run whose end is durable, with those that its log tells of."""
         place = headers.place if type(headers) is PlacedHeaders else self._place(run_id, headers)
-        if not place.sampled:
-            return
+        if place.sampled:
+            self._read_later(run_id)
+
+    async def _take_ends(self, store: Store) -> None:
+        """Write the spans of runs that have ended without a worker's commit, again and again."""
+        while True:
+            try:
+                taken = await store.take_ends()
+            except Exception as error:
+                taken = []
+                logger.debug("ends of runs could not be taken: %s", error)
+            for run_id in taken:
+                self._read_later(run_id)
+            if not taken:
+                await asyncio.sleep(_TAKE_SECONDS)
+
+    def _read_later(self, run_id: UUID) -> None:
         if len(self._reading) >= _WAITING:
             self._writer.dropped += 1
             return
@@ -113,10 +135,13 @@ class WorkerTracer:
         assert store is not None, "a worker that ends runs has started its tracer"
         try:
             async with self._slots:
-                for span in await read_ended(store, run_id):
+                for span in await read_ended(store, run_id, self._is_sampled):
                     self._writer.put(span)
         except Exception:
             logger.exception("the spans of run %s could not be written", run_id)
+
+    def _is_sampled(self, run: RunRecord) -> bool:
+        return place_of(self._tracer, run.run_id, run.headers).sampled
 
     def _place(self, run_id: UUID, headers: Mapping[str, str] | None) -> Place:
         """Return the place of a run that another worker may hold."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID, uuid4
 
 import pytest
+from clocks import Clock
 
 from holdfast.store.port import Store
 from holdfast.trace_ids import run_span_id, successor_headers
@@ -83,3 +84,29 @@ async def test_a_signal_names_the_span_of_its_sender(store: Store, ann: ManualWo
     task = await ann.take()
     end = command("WorkflowCompleted", "")
     assert (await ann.commit(task, end, then=Finish("completed"))).refused == {}
+
+
+async def test_ends_that_no_commit_has_made_are_taken_once_if_somebody_asks(
+    flows: Flows, worker: StepWorker, clock: Clock
+) -> None:
+    """B10. Of flows, and of runs that were ended from outside."""
+    store = flows.store
+    unheard = await start(store)
+    await store.terminate_runs([unheard])
+    assert await store.take_ends() == []
+    ended = [await start(store), await start(store, timeout_seconds=1.0)]
+    await store.terminate_runs(ended[:1])
+    await clock.advance(2)
+    await store.time_out_runs()
+    ended.append(await flows.run_of(single("a", max_attempts=1), single("b", "a")))
+    await worker.complete(await worker.one(), 1)
+    await worker.complete(await worker.one(), 2)
+    ended.append(await flows.start())
+    await worker.fail(await worker.one())
+    first = await store.take_ends(limit=1)
+    assert sorted(first + await store.take_ends()) == sorted(ended)
+    assert await store.take_ends() == []
+    await clock.advance(61)
+    late = await start(store)
+    await store.terminate_runs([late])
+    assert await store.take_ends() == []

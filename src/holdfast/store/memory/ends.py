@@ -16,6 +16,7 @@ from holdfast.store.memory.limits import place_notices
 from holdfast.store.memory.rows import TURN, RunRow, StepRow
 from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables
+from holdfast.store.memory.traces import keep_ends
 from holdfast.store.port import worker_topic
 from holdfast.types import EndStatus, Event, Notice
 
@@ -44,6 +45,7 @@ def end_from_outside(
     for run_id in ended:
         notices += tables.end(run_id, status, event.at, error=(errors or {}).get(run_id))
     count_ends(tables, event.at, ended, status)
+    keep_ends(tables, event.at, ended)
     notices += tell_parents(tables, event.at, ended)
     return ended, notices + close_children(tables, event.at, ended)
 

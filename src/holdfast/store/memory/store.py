@@ -29,6 +29,7 @@ from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.stats import MemoryStats
 from holdfast.store.memory.sweeps import MemorySweeps
 from holdfast.store.memory.topics import MemoryTopics
+from holdfast.store.memory.traces import MemoryTraces
 from holdfast.store.memory.workers import MemoryWorkers
 from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.types import Notice
@@ -54,6 +55,7 @@ class MemoryStore(
     MemoryWorkers,
     MemoryStats,
     MemorySweeps,
+    MemoryTraces,
     MemoryApps,
     MemoryQueries,
     MemoryRetention,

@@ -73,6 +73,8 @@ class Tables:
     heard_since: dict[str, int] = field(default_factory=dict[str, int])
     # When those that are sweeps will have ended; also of some that are gone.
     sweeps_end: dict[str, int] = field(default_factory=dict[str, int])
+    traced_until: int = 0
+    ends_to_trace: set[UUID] = field(default_factory=set[UUID])
     waiters: defaultdict[UUID, set[str]] = field(
         default_factory=lambda: defaultdict[UUID, set[str]](set)
     )

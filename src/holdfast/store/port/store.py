@@ -27,6 +27,7 @@ from holdfast.store.port.start_rules import StartRuleStore
 from holdfast.store.port.starts import StartStore
 from holdfast.store.port.stats import StatsStore
 from holdfast.store.port.sweeps import SweepStore
+from holdfast.store.port.traces import TraceStore
 from holdfast.store.port.workers import WorkerStore
 
 
@@ -49,6 +50,7 @@ class Store(
     WorkerStore,
     StatsStore,
     SweepStore,
+    TraceStore,
     AppStore,
     QueryStore,
     RetentionStore,

@@ -27,6 +27,7 @@ from holdfast.store.postgres.starts import PostgresStarts
 from holdfast.store.postgres.stats import PostgresStats
 from holdfast.store.postgres.sweeps import PostgresSweeps
 from holdfast.store.postgres.topics import PostgresTopics
+from holdfast.store.postgres.traces import PostgresTraces
 from holdfast.store.postgres.workers import PostgresWorkers
 
 
@@ -49,6 +50,7 @@ class PostgresStore(
     PostgresWorkers,
     PostgresStats,
     PostgresSweeps,
+    PostgresTraces,
     PostgresApps,
     PostgresQueries,
     PostgresRetention,

@@ -103,6 +103,7 @@ begin
         array_fill(p_status, array[cardinality(p_run_ids)]), null, p_errors,
         array(select unnest(p_run_ids) except select unnest(ended))) as e;
     perform holdfast._count_ended(p_now, ended, p_status);
+    perform holdfast._keep_ends(p_now, ended);
     if v_children is not null then
         notices := notices || holdfast._tell_parents(p_now, v_children);
     end if;

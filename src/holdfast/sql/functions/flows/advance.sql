@@ -379,6 +379,7 @@ begin
             array_fill('completed'::text, array[cardinality(v_done)]),
             holdfast._step_inputs(p_done)::json[]) as e;
         perform holdfast._count_ended(p_now, v_done, 'completed');
+        perform holdfast._keep_ends(p_now, v_done);
         if v_children is not null then
             v_notices := v_notices || holdfast._tell_parents(p_now, v_children);
         end if;

@@ -130,6 +130,7 @@ begin
                 array_fill('completed'::text, array[cardinality(v_found.done)]),
                 v_found.outputs::json[]) as e);
         perform holdfast._count_ended(p_now, v_found.done, 'completed');
+        perform holdfast._keep_ends(p_now, v_found.done);
     end if;
     notices := holdfast._tell(p_tell, notices);
     outcomes := array(

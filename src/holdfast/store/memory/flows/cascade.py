@@ -19,6 +19,7 @@ from holdfast.store.memory.flows.skips import skip_steps
 from holdfast.store.memory.rows import END
 from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables
+from holdfast.store.memory.traces import keep_ends
 from holdfast.types import Event
 
 
@@ -101,6 +102,7 @@ def _end_runs(progress: Progress, done: Sequence[UUID]) -> None:
         output = run_output(tables, run_id)
         progress.notices += tables.end(run_id, "completed", now, output=output)
     count_ends(tables, now, done, "completed")
+    keep_ends(tables, now, done)
     progress.notices += tell_parents(tables, now, done)
     failed = Event("WorkflowFailed", None, None, now)
     errors = progress.failures

@@ -1,0 +1,16 @@
+"""Traces: ends of runs whose spans are to be written."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from holdfast.store.postgres.database import Part
+
+
+class PostgresTraces(Part):
+    """Tells of ends that no worker's commit has made."""
+
+    async def take_ends(self, *, limit: int = 100) -> list[UUID]:
+        """Take runs that have ended; see `TraceStore.take_ends`."""
+        taken: list[UUID] = (await self._database.row("take_ends", limit))["take_ends"]
+        return taken
