@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -73,7 +74,8 @@ class Terminals:
         """End what is still open."""
         for process in self._open:
             if process.returncode is None:
-                os.killpg(process.pid, signal.SIGTERM)
+                with suppress(ProcessLookupError):  # it has just ended, which asyncio hears later
+                    os.killpg(process.pid, signal.SIGTERM)
         for process in self._open:
             try:
                 async with asyncio.timeout(60):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 from datetime import timedelta
@@ -11,12 +12,14 @@ from pathlib import Path
 from holdfast import App, Context, Retry
 
 app = App("shop")
+logger = logging.getLogger("shop")
 
 
 @app.step(retry=Retry(attempts=3, base=timedelta(milliseconds=1)))
 async def charge(cents: int) -> str:
     from opentelemetry import trace
 
+    logger.info("charging %d", cents)
     with trace.get_tracer("bank").start_as_current_span("bank.call"):
         pass
     return f"receipt {cents}"

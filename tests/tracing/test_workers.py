@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from uuid import UUID
 
@@ -18,7 +19,7 @@ SHOP = str(Path(__file__).with_name("shop.py"))
 async def test_one_trace_has_all_of_a_run_across_workers_children_and_sleeps(
     database_url: str, collector: Collector, tmp_path: Path
 ) -> None:
-    arguments = ["--database", database_url, "worker", SHOP]
+    arguments = ["--database", database_url, "worker", SHOP, "--log-json"]
     with (
         running(tmp_path / "a", *arguments, env=collector.env) as one,
         running(tmp_path / "b", *arguments, env=collector.env) as two,
@@ -31,7 +32,7 @@ async def test_one_trace_has_all_of_a_run_across_workers_children_and_sleeps(
         spans = collector.trace_of(handle.run_id)
         child = collector.wait(bool, name="workflow.run", workflow_name="pack")[0]
         spans = collector.wait(lambda found: len(found) >= 11, trace=spans[0]["trace"])
-        assert one.popen.poll() is None, one.text()
+        lines = [json.loads(line) for line in (one.text() + two.text()).splitlines()]
 
     run = next(
         span
@@ -68,6 +69,8 @@ async def test_one_trace_has_all_of_a_run_across_workers_children_and_sleeps(
     bank = [span for span in spans if span["name"] == "bank.call"]
     charges = [span for span in steps if span["attributes"]["step.name"] == "charge"]
     assert {span["parent"] for span in bank} == {span["id"] for span in charges}
+    logged = {(line["trace_id"], line["span_id"]) for line in lines if "charging" in str(line)}
+    assert logged == {(span["trace"], span["id"]) for span in charges}
     link = next(span for span in of_order if span["attributes"]["step.kind"] == "child")
     assert link["links"] == [[run["trace"], child["id"]]]
     assert len({span["id"] for span in spans}) == len(spans)

@@ -86,7 +86,7 @@ async def test_a_signal_names_the_span_of_its_sender(store: Store, ann: ManualWo
     assert (await ann.commit(task, end, then=Finish("completed"))).refused == {}
 
 
-async def test_ends_that_no_commit_has_made_are_taken_once_if_somebody_asks(
+async def test_ends_that_no_commit_has_made_are_taken_once_if_a_worker_asks(
     flows: Flows, worker: StepWorker, clock: Clock
 ) -> None:
     """B10. Of flows, and of runs that were ended from outside."""
