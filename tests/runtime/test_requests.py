@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
@@ -127,6 +128,33 @@ async def test_the_checked_address_is_the_one_that_is_connected_to(
     assert await post(url, {}, b"{}", allow_inner=True) == Answer(204, None)
     assert asked.count("rebinding.example") == 1
     assert (await server.next())["headers"]["host"] == f"rebinding.example:{server.port}"
+
+
+async def test_a_host_that_is_not_resolved_does_not_hold_up_the_others(
+    server: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name server may let a look-up hang for longer than a request may take."""
+    end, asked = threading.Event(), list[str]()
+
+    def answers(host: str, port: int, *args: Any, **options: Any) -> Any:
+        asked.append(host)
+        if host == "hangs.example":
+            end.wait(60)
+        return [(2, 1, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answers)
+    hanging = [asyncio.create_task(post("http://hangs.example/", {}, b"{}")) for _ in range(50)]
+    try:
+        async with asyncio.timeout(30):
+            while len(asked) < 2:
+                await asyncio.sleep(0.01)
+        url = f"http://fine.example:{server.port}/ok"
+        assert await post(url, {}, b"{}", allow_inner=True) == Answer(204, None)
+    finally:
+        end.set()
+        for each in hanging:
+            each.cancel()
+        await asyncio.gather(*hanging, return_exceptions=True)
 
 
 async def test_one_inner_address_of_several_refuses_the_host(

@@ -12,6 +12,7 @@ import contextlib
 import ipaddress
 import socket
 import ssl
+import threading
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -150,12 +151,10 @@ def _status(head: bytes) -> int:
 
 async def _resolve(host: str, port: int, allow_inner: bool) -> str:
     """Return the address to connect to. All addresses of the host are checked."""
-    loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await _look_up(host, port)
     except OSError as error:
         raise _Refused(f"{host} cannot be resolved: {error}") from None
-    addresses = [str(each[4][0]) for each in found]
     if not addresses:
         raise _Refused(f"{host} has no address")
     for address in addresses:
@@ -165,6 +164,37 @@ async def _resolve(host: str, port: int, allow_inner: bool) -> str:
                 "are to be sent there"
             )
     return addresses[0]
+
+
+async def _look_up(host: str, port: int) -> list[str]:
+    """Return the addresses of a host.
+
+    Each look-up has a thread of its own: in the few of the event loop's executor some that hang
+    would hold up all others, and the end of the process.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[str]] = loop.create_future()
+
+    def resolve(addresses: list[str], error: Exception | None) -> None:
+        if answer.done():  # nobody waits any more
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(addresses)
+
+    def ask() -> None:
+        addresses, error = list[str](), None
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            addresses = [str(each[4][0]) for each in found]
+        except Exception as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(resolve, addresses, error)
+
+    threading.Thread(target=ask, name="holdfast look-up", daemon=True).start()
+    return await answer
 
 
 def is_inner(address: str) -> bool:
