@@ -103,6 +103,7 @@ REFUSED = [
     ("subscribe('1')", WRONG),
     ("subscribe('{}')", NULL),
     ("subscribe(BAD)", WRONG),
+    ("""subscribe('{"pattern":"a","kind":"workflow","target":"a","macth":{}}')""", WRONG),
     ("""subscribe('{"pattern":"a","kind":"run","target":"a"}')""", WRONG),
     ("""subscribe('{"pattern":"a..b","kind":"workflow","target":"a"}')""", WRONG),
     ("""subscribe('{"pattern":"a","kind":"workflow","target":"no name"}')""", WRONG),

@@ -102,8 +102,10 @@ def error_chain(value: JSON) -> Iterator[str]:
 
 def traceback_text(value: JSON) -> str:
     """Return the tracebacks of a recorded error, empty if it has none."""
-    if not isinstance(value, dict) or not text_of(value, "traceback"):
+    if not isinstance(value, dict):
         return ""
+    if not text_of(value, "traceback"):  # that of a flow's step: its cause is the user's error
+        return traceback_text(value.get("cause"))
     try:
         return msgspec.convert(value, ErrorInfo).format().rstrip()
     except msgspec.ValidationError:  # an error that another program recorded

@@ -102,7 +102,9 @@ def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:
         func="log_failed_run",
         extra={"run_id": str(run_id), "workflow": workflow, "error": error.kind},
     )
-    record.exc_text = error.format().rstrip()  # formatters print it if a record lacks an exception
+    text = error.format().rstrip()
+    if "\n" in text:  # else the message has said it
+        record.exc_text = text  # formatters print it if a record lacks an exception
     logger.handle(record)
 
 

@@ -160,6 +160,7 @@ def _say_ready(worker: Worker, app: App, database: Database) -> None:
     served += [("workflows", [each for each in info.handlers if each not in others])]
     served += [("flows", flows)]
     served += [("activities", [each[:-2] for each in activities])]
+    served += [("consumers", [f"{each.name} of {each.queue}" for each in app.consumers.values()])]
     listed = ", ".join(f"{what} {', '.join(names)}" for what, names in served if names)
     logger.info("worker %s ready: %s; database: %s", info.worker_id, listed, database)
 

@@ -34,6 +34,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
     v_new holdfast.subscriptions;
+    v_known constant text[] := array['pattern', 'kind', 'target', 'match', 'version', 'queue',
+        'priority', 'timeout', 'retention', 'tags', 'headers', 'secret', 'allow_inner'];
+    v_unknown text;
 begin
     perform holdfast._check_given('the subscription', p_subscription is not null);
     perform holdfast._check_json('the subscription', p_subscription);
@@ -46,6 +49,13 @@ begin
             raise invalid_parameter_value using message =
                 'the subscription has a value of another type: ' || sqlerrm;
     end;
+    select min(k.name) into v_unknown
+    from json_object_keys(p_subscription) as k (name)
+    where k.name <> all (v_known);
+    if v_unknown is not null then
+        raise invalid_parameter_value using message = format(
+            'a subscription has no %L: it has %s', v_unknown, array_to_string(v_known, ', '));
+    end if;
     v_new.subscription_id := nextval(
         pg_get_serial_sequence('holdfast.subscriptions', 'subscription_id'));
     v_new.match := nullif(v_new.match, 'null');
