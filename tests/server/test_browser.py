@@ -20,6 +20,8 @@ from holdfast.server import Server
 from holdfast.server.access import KeyAccess
 from holdfast.server.running import bind, running_beside
 from holdfast.store.postgres import PostgresStore
+from holdfast.types import MinuteCounts
+from holdfast.types.stats import BUCKETS, COUNTS, ENDED
 from holdfast.worker import Worker, WorkerOptions
 from tests.server.desk import Order, Site, analyze, app, checkout, count, refund, render, ship
 from tests.server.shop import KEY
@@ -72,6 +74,15 @@ class Desk:
         """Start a run and return its id."""
         return str(self(self.client.start, workflow, input, **options).run_id)
 
+    async def count(self, name: str, **ended: int) -> None:
+        """Write how many runs of a workflow ended this minute, each within a second."""
+        counts = [0] * COUNTS
+        for status, number in ended.items():
+            counts[ENDED[status]] = number
+        counts[BUCKETS + 4] = sum(ended.values())
+        row = MinuteCounts(await self.store.now(), name, tuple(counts))
+        await self.store.heartbeat(self.worker.info, [], lease_seconds=30, stats=[row])
+
     def await_state(self, run: str, state: str) -> None:
         async def wait() -> None:
             async with asyncio.timeout(60):
@@ -81,10 +92,10 @@ class Desk:
         self(wait)
 
     async def _open(self) -> None:
-        store = PostgresStore(self._url)
+        self.store = store = PostgresStore(self._url)
         await store.open()
         self._stack.push_async_callback(store.close)
-        worker = Worker(app, store, WorkerOptions())
+        self.worker = worker = Worker(app, store, WorkerOptions())
         await worker.start()
         self._stack.push_async_callback(worker.stop)
         self.client = await self._stack.enter_async_context(Client(store=store, app=app))
@@ -230,6 +241,25 @@ def test_new_runs_wait_behind_a_bar_and_states_change_in_place(desk: Desk, reade
     expect(row).to_contain_text("completed")
     bar.click()
     expect(page.get_by_text("bar-5")).to_be_visible()
+
+
+def test_statistics_are_drawn_and_said_in_words(desk: Desk, reader: Reader) -> None:
+    desk(desk.count, "desk/ship", completed=30, failed=10)
+    row = reader.go("/workflows").get_by_role("row").filter(has_text="desk/ship")
+    drawn = row.get_by_role("img", name="40 ended in the last hour, at most 40 in a minute")
+    expect(drawn).to_be_visible()
+    heights = drawn.locator("rect:not(.track)").evaluate_all(
+        "all => all.map(a => a.getBBox().height)"
+    )
+    assert heights == [20, 5]
+    expect(row).to_contain_text("25.0 %")
+    expect(row).to_contain_text("≈ ")
+    expect(reader.page.get_by_text("approximate")).to_be_visible()
+    page = reader.go("/")
+    expect(page.get_by_role("heading", name="The last hour")).to_be_visible()
+    expect(page.get_by_text("desk/ship: 10 of 40 runs")).to_be_visible()
+    page = reader.go("/workflow?name=desk/ship")
+    expect(page.locator(".facts")).to_contain_text(["25.0 % failed"])
 
 
 def test_a_run_is_started_failed_forked_and_ended_by_clicks(desk: Desk, reader: Reader) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -11,7 +14,7 @@ from holdfast.telemetry.registry import register
 from holdfast.telemetry.tallies import Counter, Histogram, gauge
 from holdfast.telemetry.text import render
 from holdfast.telemetry.worker import WorkerMetrics
-from tests.telemetry.scrapes import Scrape
+from tests.telemetry.scrapes import B11, Scrape
 
 
 def test_case_33_steps_that_user_data_names_keep_1000_label_sets() -> None:
@@ -87,3 +90,13 @@ def test_the_last_process_needs_a_port_too() -> None:
 def test_a_gauge_is_what_was_read_now() -> None:
     family = gauge("due", "Due tasks.", {("gpu",): 3, ("default",): 0}, "queue")
     assert Scrape(render([family]).decode()).value("due", queue="gpu") == 3
+
+
+def test_the_page_about_metrics_names_those_that_there_are() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs/howto/metrics.md").read_text()
+    code = "".join(each.read_text() for each in (root / "src/holdfast/telemetry").glob("*.py"))
+    shown = set(re.findall(r'"((?:workflow|holdfast)_[a-z_]+)"', code))
+    named = set(re.findall(r"\b((?:workflow|holdfast)_[a-z_]+)\b", page))
+    assert named == shown
+    assert named >= B11

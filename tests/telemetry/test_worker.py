@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from holdfast import Client, RunFailed
 from holdfast.cli import exits
+from holdfast.store.postgres import PostgresStore
+from holdfast.types.stats import ENDED
 from tests.cli.processes import running, until
 from tests.ports import refusing_port
 from tests.telemetry.scrapes import B11, Scrape, scrape, shown_at
@@ -29,6 +33,16 @@ async def bake(url: str) -> None:
         await client.run("roll", 1, timeout="60s")
 
 
+async def statistics(url: str) -> dict[str, int]:
+    """How many runs of each workflow ended, as the database has it."""
+    store, ended = PostgresStore(url), Counter[str]()
+    await store.open()
+    for row in await store.read_stats(since=0):
+        ended[row.name] += sum(row.counts[place] for place in ENDED.values())
+    await store.close()
+    return dict(ended)
+
+
 def test_b11_a_worker_shows_each_metric_after_real_runs(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,6 +59,8 @@ def test_b11_a_worker_shows_each_metric_after_real_runs(
             return seen if swept and sifted else None
 
         seen = until(done, "the deletion of a run, and a message")
+        process.send(signal.SIGTERM)
+        assert process.ended() == exits.OK
     assert seen.names >= B11 - {"workflow_runs_in_flight"}  # the server shows that one
     value = seen.value
     assert value("workflow_runs_started_total", workflow="bread") == 1
@@ -59,6 +75,9 @@ def test_b11_a_worker_shows_each_metric_after_real_runs(
     assert value("holdfast_commit_seconds_count") == value("holdfast_commit_runs_count") > 0
     assert value("holdfast_worker_concurrency") == 200
     assert value("workflow_run_duration_seconds_bucket", workflow="bread", le="+Inf") == 1
+
+    ended = asyncio.run(statistics(database_url))
+    assert ended == {"bakery/bread": 1, "bakery/wait": 1, "bakery/burn": 1, "bakery/roll": 1}
 
 
 def test_each_of_several_processes_has_a_port(database_url: str, tmp_path: Path) -> None:

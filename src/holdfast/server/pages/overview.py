@@ -10,8 +10,10 @@ from holdfast.insight.findings import Finding
 from holdfast.insight.queues import check_queues
 from holdfast.insight.schedules import check_schedules
 from holdfast.insight.serving import live_workers
+from holdfast.insight.stats import check_failures
 from holdfast.insight.topics import check_deliveries
 from holdfast.server.pages.runs import line
+from holdfast.server.pages.sparks import Spark, read_sparks
 from holdfast.server.pages.view import Page, View
 
 _FEW: Final = 6
@@ -33,6 +35,7 @@ async def overview(view: View) -> Page:
         check_schedules,
         check_queues,
         check_deliveries,
+        check_failures,
     )
     findings: list[Finding] = [await check(view.store) for check in checks]
     return Page(
@@ -46,8 +49,15 @@ async def overview(view: View) -> Page:
             "lines": [line(each.record, now) for each in newest.runs],
             "approvals": approvals,
             "live_workers": live_workers(workers, now),
+            "busiest": _busiest(await read_sparks(view.store)),
             "findings": [each for each in findings if each.level != "ok"],
             "searched": None,
             "kept": {"q": "", "state": "", "workflow": "", "queue": "", "since": ""},
         },
     )
+
+
+def _busiest(sparks: dict[str, Spark]) -> list[Spark]:
+    """Return the workflows of which most runs ended lately."""
+    ended = [each for each in sparks.values() if each.columns]
+    return sorted(ended, key=lambda each: -sum(each.stats.ended.values()))[:_FEW]

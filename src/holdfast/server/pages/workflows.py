@@ -15,6 +15,7 @@ from holdfast.server.pages.forms import (
 )
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.runs import line
+from holdfast.server.pages.sparks import read_sparks
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem, problem_of
 
@@ -31,7 +32,10 @@ async def workflows_page(view: View) -> Page:
         title="Workflows",
         place="/workflows",
         parts={"all": "parts/workflows.html"},
-        values={"served": [(name, served.get(name)) for name in names]},
+        values={
+            "served": [(name, served.get(name)) for name in names],
+            "sparks": await read_sparks(view.store),
+        },
     )
 
 
@@ -55,6 +59,7 @@ async def _form(view: View, name: str, problem: Problem | None = None) -> Page:
         values={
             "name": name,
             "served": served,
+            "spark": (await read_sparks(view.store, [name])).get(name),
             "about": "" if entry is None else entry.about,
             "fields": refill(read_fields(schema), view.form),
             "input": view.form.get("input", example(schema)),

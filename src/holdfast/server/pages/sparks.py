@@ -1,0 +1,72 @@
+"""Statistics of workflows as small drawings: a bar for each minute, its failures at the bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.insight.stats import Stats, StatsPoint, WorkflowStats, read_workflow_stats
+from holdfast.insight.wording import length
+from holdfast.store.port import Store
+
+WIDTH, HEIGHT = 120, 20  # of a drawing, in its own units
+WINDOW_SECONDS: Final = 3600.0
+
+
+class Column(msgspec.Struct, frozen=True):
+    """What one bar is drawn of: where it is, how wide and high, and the height of its failures."""
+
+    x: float
+    width: float
+    height: float
+    failed: float
+
+
+class Spark(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page shows of a workflow's last hour. `text` says in words what the bars show."""
+
+    stats: WorkflowStats
+    columns: list[Column]
+    text: str
+    p50: str
+    p95: str
+    p99: str
+
+
+async def read_sparks(store: Store, names: Sequence[str] | None = None) -> dict[str, Spark]:
+    """Return what became of the runs of workflows in the last hour, by name."""
+    found: Stats = await read_workflow_stats(store, since_seconds=WINDOW_SECONDS, names=names)
+    return {each.name: spark(each) for each in found.workflows}
+
+
+def spark(stats: WorkflowStats) -> Spark:
+    """Return the drawing of a workflow's statistics."""
+    most = max((point.ended for point in stats.series), default=0) or 1
+    width = WIDTH / max(len(stats.series), 1)
+    columns = [
+        _column(point, place * width, width, most)
+        for place, point in enumerate(stats.series)
+        if point.ended
+    ]
+    ended = sum(stats.ended.values())
+    text = f"{ended:,} ended in the last hour, at most {most:,} in a minute"
+    return Spark(
+        stats=stats,
+        columns=columns,
+        text=text if ended else "none ended in the last hour",
+        p50=_length(stats.p50),
+        p95=_length(stats.p95),
+        p99=_length(stats.p99),
+    )
+
+
+def _column(point: StatsPoint, x: float, width: float, most: int) -> Column:
+    height = max(HEIGHT * point.ended / most, 1.0)
+    failed = height * point.failed / point.ended
+    return Column(round(x, 2), round(width * 0.8, 2), round(height, 2), round(failed, 2))
+
+
+def _length(seconds: float | None) -> str:
+    return "" if seconds is None else "≈ " + length(round(seconds * 1_000_000))
