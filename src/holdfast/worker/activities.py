@@ -29,7 +29,7 @@ from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity
 from holdfast.worker.open_attempts import OpenAttempts
-from holdfast.worker.recording import Reporter
+from holdfast.worker.reporting import Reporter
 
 logger = logging.getLogger("holdfast.run")
 

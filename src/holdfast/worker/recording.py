@@ -1,10 +1,8 @@
-"""Record in the store, in batches, the parts of turns and the ends of activities.
+"""Record in the store, in batches, the parts of turns.
 
 If no call is in flight, an entry is sent at once, together with those of the same moment. While the
 highest number of calls is in flight, entries gather, and are sent together. If the answer to a call
-is lost, the call is repeated. A commit has a token, so that nothing is applied twice. The report of
-an activity needs none: the repeated call answers that the activity is `lost`, and the worker
-forgets the activity in either case.
+is lost, the call is repeated. A commit has a token, so that nothing is applied twice.
 """
 
 from __future__ import annotations
@@ -16,14 +14,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final, Generic, Protocol, TypeVar
 from uuid import UUID, uuid4
 
-import msgspec
-
-from holdfast.codec import describe, encode
-from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
+from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
 from holdfast.types import (
-    ActivityEnd,
-    ActivityOutcome,
     Ahead,
     Committed,
     Finish,
@@ -44,9 +37,7 @@ _MANY: Final = 64  # from so many checkpoints on, two calls are faster than one
 
 T = TypeVar("T")
 CommitAnswer = Callable[[Refusal | Ahead | None], None]
-ReportAnswer = Callable[[ActivityOutcome], None]
 _Part = tuple[TurnCommit, CommitAnswer]
-_End = tuple[ActivityEnd, ReportAnswer]
 
 
 class _Timed(Protocol):
@@ -291,84 +282,3 @@ def _newest(entries: list[_Part]) -> list[_Part]:
 def _halves(entries: list[_Part]) -> bool:
     """Return True if two calls are faster than one: for many checkpoints, without any ends."""
     return len(entries) >= _MANY and all(part.then is None for part, _ in entries)
-
-
-class Reporter:
-    """Send ends of activities in batches, and give each its answer."""
-
-    def __init__(
-        self,
-        store: Store,
-        worker_id: str,
-        clock: Clock,
-        notify: Callable[[list[Notice]], None],
-    ) -> None:
-        self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
-        self._batcher = Batcher[_End](self._report, weight=lambda entry: _weight(entry[0]))
-
-    @property
-    def idle(self) -> bool:
-        """True if nothing waits and no call is in flight."""
-        return self._batcher.idle
-
-    def submit(self, end: ActivityEnd, answer: ReportAnswer) -> None:
-        """Report an end; `answer` is called with its outcome."""
-        self._batcher.add((end, answer))
-
-    async def flush(self) -> None:
-        """Wait until every end has its answer."""
-        await self._batcher.flush()
-
-    async def stop(self) -> None:
-        """Cancel the calls in flight; an end that was not recorded leads to another attempt."""
-        await self._batcher.stop()
-
-    async def _report(self, entries: list[_End]) -> None:
-        try:
-            outcomes = await self._send([end for end, _ in entries])
-        except PayloadError as error:
-            await self._report_apart(entries, error)
-            return
-        except Exception:
-            # It is not known what is recorded now: forget these activities; their leases expire.
-            logger.exception("reporting %d activities failed; they are tried again", len(entries))
-            for _, answer in entries:
-                answer("lost")
-        else:
-            for entry, outcome in zip(entries, outcomes, strict=True):
-                if outcome == "busy":
-                    self._batcher.add_later(entry)
-                else:
-                    entry[1](outcome)
-
-    async def _report_apart(self, entries: list[_End], error: PayloadError) -> None:
-        """Report each end alone; in place of one that the database refuses, report a failure."""
-        if len(entries) > 1:
-            for entry in entries:
-                await self._report([entry])
-            return
-        end, answer = entries[0]
-        info = encode(describe(error))
-        refused = msgspec.structs.replace(
-            end, result=None, error=info, retryable=False, details=None
-        )
-        if refused == end:
-            logger.error("an activity of run %s cannot be reported: %s", end.run_id, error)
-            answer("lost")
-        else:
-            await self._report([(refused, answer)])
-
-    async def _send(self, ends: list[ActivityEnd]) -> list[ActivityOutcome]:
-        """Report; repeat a call whose answer is lost until there is one."""
-        ended = await repeated(
-            lambda: self._store.end_activities(self._worker_id, ends),
-            self._clock,
-            f"reporting {len(ends)} activities",
-        )
-        if ended.notices:
-            self._notify(ended.notices)
-        return ended.outcomes
-
-
-def _weight(end: ActivityEnd) -> int:
-    return sum(len(text) for text in (end.result, end.error, end.details) if text is not None)

@@ -50,8 +50,9 @@ from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.observing import Observer, Observing, WorkerLoad
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.recording import Committer, Reporter
+from holdfast.worker.recording import Committer
 from holdfast.worker.releases import LastCalls, Releases
+from holdfast.worker.reporting import Reporter
 from holdfast.worker.resources import Resources
 from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.service import ServiceContext
