@@ -90,7 +90,7 @@ class EndReporter(ABC, Generic[E, Outcome]):
             # It is not known what is recorded now: forget these attempts; their leases expire.
             logger.exception("reporting %d %s failed; they run again", len(entries), self.what)
             for _, answer in entries:
-                answer("lost")
+                answer("lost")  # pyright: ignore[reportArgumentType]
             return
         for entry, outcome in zip(entries, outcomes, strict=True):
             if outcome == "busy":
@@ -110,7 +110,7 @@ class EndReporter(ABC, Generic[E, Outcome]):
         failed = self._failed(end, encode(describe(error)))
         if failed == end:
             logger.error("an end of %s of run %s is not taken: %s", self.what, end.run_id, error)
-            answer("lost")
+            answer("lost")  # pyright: ignore[reportArgumentType]
         else:
             await self._report([(failed, answer)])
 
