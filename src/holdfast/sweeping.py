@@ -40,9 +40,10 @@ async def sweep(
     """Do what is due in the database for `app`, and return what was done and what remains.
 
     It claims runs, activities and steps of flows as a worker does, drives them until they end or
-    wait, fires timers and does the maintenance. It returns when nothing is due, or when a limit
-    is reached. Then it has no lease, no connection and no row in the database any more. Any number
-    of sweeps and workers may work at the same time.
+    wait, calls consumers with messages, delivers events to URLs, fires timers and does the
+    maintenance. It returns when nothing is due, or when a limit is reached. Then it has no lease,
+    no connection and no row in the database any more. Any number of sweeps and workers may work at
+    the same time.
 
     `max_duration` limits the whole call, `"1m"` by default: give it a little less than the host
     gives you. The last part of it is for the end: for the `grace` period, a fifth by default and at

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from holdfast import App, Client, Context, sweep, sweep_sync
+from holdfast import App, Client, Context, current_message, sweep, sweep_sync
+from holdfast.client import Outgoing
 from holdfast.errors import ConfigurationError, InvalidDatabaseURL
 
 app = App("hosts")
@@ -79,6 +80,13 @@ async def late(ctx: Context) -> None:
     await ctx.wait_for_signal("never")
 
 
+@app.consumer("words", concurrency=2)
+async def hear(word: str) -> None:
+    if word == "late":
+        raise ValueError("not yet")
+    current_message().start(shout, word, tags=["heard"])
+
+
 @pytest.fixture
 async def client(database_url: str) -> AsyncIterator[Client]:
     global begun, let_go
@@ -113,6 +121,22 @@ async def test_nothing_is_due(client: Client, database_url: str) -> None:
     done = await sweep(app, database_url)
     assert (done.runs, done.turns, done.remaining, done.next_due) == (0, 0, False, None)
     assert left_in(database_url) == (0, 0)
+
+
+async def test_consumers_are_called_and_what_they_start_is_driven(
+    client: Client, database_url: str
+) -> None:
+    """B13. A host without a worker consumes what is there, and is told when more is due."""
+    await client.queues.create("words")
+    await client.queues.send_many("words", [Outgoing(word) for word in ("a", "b", "c", "late")])
+    done = await sweep(app, database_url)
+    assert (done.messages, done.runs, done.ended, done.remaining) == (4, 3, 3, False)
+    assert done.next_due is not None  # the message that failed
+    [counted] = await client.queues.metrics("words")
+    assert (counted.due, counted.delayed, counted.in_flight) == (0, 1, 0)
+    assert left_in(database_url) == (0, 0)
+    await client.queues.pause("words")
+    assert (await sweep(app, database_url)).next_due is None  # it need not be called for that
 
 
 async def test_everything_that_is_due_is_driven_to_its_end(

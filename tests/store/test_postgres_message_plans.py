@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -17,6 +18,8 @@ TABLES = [
     "deliveries",
     "queues",
 ]
+SEND = "select holdfast.send_messages('plain', array_fill('1'::json, array[20]))"
+ENTRIES = "select pg_stat_get_xact_tuples_returned('holdfast.messages_pkey'::regclass)"
 PAGES = """
     select coalesce(sum(pg_stat_get_xact_blocks_fetched(c.oid)), 0)::int
     from pg_class c
@@ -98,3 +101,36 @@ async def test_a_receive_reads_few_pages_beside_ten_thousand_groups(meter: Meter
     assert await meter.pages("select holdfast.receive('fifo', 10)") < 400
     await meter.connection.execute("analyze holdfast.grouped_messages, holdfast.group_tokens")
     assert await meter.pages("select holdfast.receive('fifo', 10)") < 400
+
+
+async def test_a_held_snapshot_does_not_make_receives_dearer(
+    meter: Meter, database_url: str
+) -> None:
+    """Edge case 23. Dead rows stay as long as it is held; receives pass over them."""
+    old = await asyncpg.connect(database_url)
+    receive = "holdfast.receive_messages('plain', 20, p_since => $1, p_acks => $2)"
+
+    async def turn(since: list[int | None] | None, acks: list[UUID]) -> asyncpg.Record:
+        await meter.connection.execute(SEND)
+        taken = await meter.connection.fetchrow(f"select * from {receive}", since, acks or None)
+        assert taken is not None
+        assert len(taken["message_ids"]) == 20
+        return taken
+
+    async def entries(*arguments: object) -> int:
+        """Return how many entries of the index a receive reads."""
+        async with meter.connection.transaction():
+            before = await meter.connection.fetchval(ENTRIES)
+            await meter.connection.fetchrow(f"select * from {receive}", *arguments)
+            return int(await meter.connection.fetchval(ENTRIES)) - int(before)
+
+    async with old.transaction(isolation="repeatable_read"):
+        await old.fetchval("select count(*) from holdfast.messages")
+        taken = await turn(None, [])
+        for _ in range(60):
+            taken = await turn(taken["newest"], [taken["delivery_id"]])
+        await meter.connection.execute(SEND)
+        assert await entries(taken["newest"], [taken["delivery_id"]]) < 100
+        await meter.connection.execute(SEND)
+        assert await entries(None, None) > 1000, "each entry of the past, where none is passed over"
+    await old.close()

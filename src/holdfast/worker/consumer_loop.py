@@ -67,6 +67,7 @@ class ConsumerLoop:
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
         self._looking = self._draining = False
         self._is_fifo: bool | None = None  # None while the queue is not known
+        self.ended = 0  # messages of calls that have ended
         self._least_visibility, self.visibility = least_visibility, 0.0
         self._warned_at = -math.inf
 
@@ -75,9 +76,14 @@ class ConsumerLoop:
         self._stop_listening = await self._store.listen(
             messages_topic(self.consumer.queue), lambda _: self._woken.set()
         )
+        self.wake()
         self._task = asyncio.create_task(
             self._run(), name=f"holdfast consumer of {self.consumer.queue}"
         )
+
+    def wake(self) -> None:
+        """Look for messages now."""
+        self._woken.set()
 
     @property
     def executing(self) -> bool:
@@ -228,6 +234,7 @@ class ConsumerLoop:
         """Take the end of a call."""
         self._running.discard(call)
         delivery = call.delivery
+        self.ended += len(call.places)
         if delivery.delivery_id in self._held:
             failed = dict(call.failed())
             for place, error in failed.items():

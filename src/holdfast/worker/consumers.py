@@ -32,6 +32,7 @@ class Consumers:
         *,
         has_heartbeat: bool,
     ) -> None:
+        self._store = store
         # Three heartbeats, as for leases: what is in flight here must not come to others as well.
         least = 3 * options.heartbeat_seconds if has_heartbeat else options.lease_seconds
         self._loops = [
@@ -50,6 +51,28 @@ class Consumers:
     def busy(self) -> bool:
         """True if something is under way that continues without input and without waiting."""
         return any(each.busy for each in self._loops)
+
+    @property
+    def ended(self) -> int:
+        """How many messages calls have ended with, well or not."""
+        return sum(each.ended for each in self._loops)
+
+    async def next_due_at(self) -> int | None:
+        """Return when the first message of a queue that is not paused is due; None for never.
+
+        For what is in flight that is the end of its visibility.
+        """
+        moments: list[int] = []
+        for queue in (each.consumer.queue for each in self._loops):
+            if any(not found.is_paused for found in await self._store.list_queues(queue)):
+                messages = await self._store.list_messages(queue, limit=10)
+                moments += [message.visible_at for message in messages]
+        return min(moments, default=None)
+
+    def wake(self) -> None:
+        """Look for messages now."""
+        for each in self._loops:
+            each.wake()
 
     async def start(self) -> None:
         """Receive from now on."""

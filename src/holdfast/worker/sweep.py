@@ -47,7 +47,8 @@ class SweepResult(Value, frozen=True, kw_only=True):
 
     `runs` counts the runs that it worked on, `turns` how often one of them began or woke, `ended`
     those that ended. `steps`, `timers`, `activities` and `flow_steps` count ends that it recorded:
-    of attempts at steps, activities and flows' steps, and of timers. `interrupted` counts attempts
+    of attempts at steps, activities and flows' steps, and of timers. `messages` counts those with
+    which it called consumers. `interrupted` counts attempts
     and turns that were under way when the time was over: they begin again.
 
     `remaining` is True if something of the app is due now. `next_due` is when the next thing comes
@@ -62,6 +63,7 @@ class SweepResult(Value, frozen=True, kw_only=True):
     timers: int
     activities: int
     flow_steps: int
+    messages: int
     interrupted: int
     remaining: bool
     next_due: datetime | None
@@ -189,6 +191,7 @@ class Sweep(Worker):
             self._watchdog.end_within(limits.max_seconds)
         try:
             await self.start()
+            await self._consumers.start()
             await self._work()
             left = self._claims_end + limits.grace_seconds - loop.time()
             await self.stop(min(max(left, 0.0), limits.grace_seconds))
@@ -197,7 +200,8 @@ class Sweep(Worker):
         now, next_due_at = await self._store.next_due(
             self.worker_id, self.info.queues, self.info.handlers
         )
-        moments = [next_due_at, *(service.next_due for service in self._duties)]
+        next_message_at = await self._consumers.next_due_at()
+        moments = [next_due_at, next_message_at, *(service.next_due for service in self._duties)]
         soonest = min((at for at in moments if at is not None), default=None)
         return self._result(now, soonest, loop.time() - began)
 
@@ -211,6 +215,7 @@ class Sweep(Worker):
             timers=tally.timers,
             activities=tally.activities,
             flow_steps=tally.flow_steps,
+            messages=self._consumers.ended,
             interrupted=self._workload.interrupted,
             remaining=next_due_at is not None and next_due_at <= now,
             next_due=None if next_due_at is None else to_datetime(next_due_at),
@@ -222,7 +227,7 @@ class Sweep(Worker):
     async def _work(self) -> None:
         """Return when nothing is due, when the limit of runs is reached, or when claims end."""
         loop, tally = asyncio.get_running_loop(), self._tally
-        pause, confirmed = _LOOK_SECONDS, -1
+        pause, confirmed = _LOOK_SECONDS, (-1, 0)
         while not self._over.is_set() and (left := self._claims_end - loop.time()) > 0:
             if loop.time() - self._maintained >= self.options.maintenance_seconds:
                 await self._start_services()
@@ -230,9 +235,11 @@ class Sweep(Worker):
                 pause = min(pause * 1.5, _LONGEST_LOOK)
             elif self._is_full:
                 return
-            elif confirmed != tally.tasks:  # since the last claim others may have woken runs
-                confirmed, pause = tally.tasks, _LOOK_SECONDS
+            elif confirmed != (done := (tally.tasks, self._consumers.ended)):
+                # Since the last looks others may have woken runs, or sent messages.
+                confirmed, pause = done, _LOOK_SECONDS
                 self._claimer.wake()
+                self._consumers.wake()
             elif self._due_in >= _SOON_SECONDS:
                 return
             else:

@@ -58,6 +58,7 @@ def _in_words(done: SweepResult) -> str:
         "step": done.steps + done.flow_steps,
         "timer": done.timers,
         "activity": done.activities,
+        "message": done.messages,
     }
     did = [_count(number, what) for what, number in counts.items() if number]
     parts = [f"{', '.join(did) or 'nothing was due'} in {done.seconds:.1f} s"]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from holdfast.store.port.schedules import iterate_schedules
 from holdfast.store.port.start_rules import refusal
 from holdfast.store.port.store import Store
-from holdfast.store.port.topics import (
+from holdfast.store.port.wakeups import (
     DELIVERIES_TOPIC,
     SCHEDULES_TOPIC,
     WORK_TOPIC,

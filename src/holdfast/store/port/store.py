@@ -19,7 +19,6 @@ from holdfast.store.port.large_payloads import LargePayloadStore
 from holdfast.store.port.limits import LimitStore
 from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.messages import MessageStore
-from holdfast.store.port.publishing import TopicStore
 from holdfast.store.port.queries import QueryStore
 from holdfast.store.port.retention import RetentionStore
 from holdfast.store.port.schedules import ScheduleStore
@@ -27,6 +26,7 @@ from holdfast.store.port.start_rules import StartRuleStore
 from holdfast.store.port.starts import StartStore
 from holdfast.store.port.stats import StatsStore
 from holdfast.store.port.sweeps import SweepStore
+from holdfast.store.port.topics import TopicStore
 from holdfast.store.port.traces import TraceStore
 from holdfast.store.port.workers import WorkerStore
 

@@ -1,44 +1,67 @@
-"""The topics of wake-ups, and what their payloads say."""
+"""The part of the port for topics: subscriptions, and events that are published."""
 
 from __future__ import annotations
 
-from typing import Final
-from uuid import UUID
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
-from holdfast.types import EndStatus
-
-_TOLD_BYTES: Final = 7000  # PostgreSQL takes payloads of up to 7,999 bytes
-WORK_TOPIC: Final = "work"  # payload: a queue that has new work
-DELIVERIES_TOPIC: Final = "deliveries"  # there is something to deliver to URLs
-SCHEDULES_TOPIC: Final = "schedules"  # schedulers have something to look at; payload: what
-
-
-def worker_topic(worker_id: str) -> str:
-    """Return the name of a worker's topic.
-
-    A payload is the id of a run that the worker holds and that has unread events, or `RUN KEY`:
-    an activity that the worker executes and that must stop.
-    """
-    return f"worker/{worker_id}"
+from holdfast.types import (
+    DeclaredSubscriptions,
+    NewEvent,
+    NewSubscription,
+    Notice,
+    Published,
+    SubscriptionKind,
+    SubscriptionRecord,
+)
 
 
-def messages_topic(queue: str) -> str:
-    """Return the name of a message queue's topic. A payload is the queue's name."""
-    return f"messages/{queue}"
+class TopicStore(Protocol):
+    """Publishes events, and keeps who is subscribed to them."""
 
+    async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
+        """Publish an event: start, tell and send what is subscribed to it, in one transaction."""
+        ...
 
-def end_payload(run_id: UUID, status: EndStatus, output: str | None) -> str:
-    """Return the payload that announces a run's end: its id, and its output if that is small.
+    async def subscribe(self, new: NewSubscription) -> tuple[int, bool]:
+        """Subscribe a target; return the subscription's id, and True if it is new.
 
-    >>> end_payload(UUID(int=1), "completed", '{"ok":true}')
-    '00000000-0000-0000-0000-000000000001 {"ok":true}'
-    """
-    if status == "completed" and output is not None and len(output.encode()) <= _TOLD_BYTES:
-        return f"{run_id} {output}"
-    return str(run_id)
+        Pattern, match and target make a subscription: of one that exists, the other values change.
+        """
+        ...
 
+    async def unsubscribe(self, subscription_id: int) -> bool:
+        """Remove a subscription. False if there is none, or if it is that of a run."""
+        ...
 
-def read_end(payload: str) -> tuple[UUID, str | None]:
-    """Return the run's id from an end's payload, and its output if the payload has it."""
-    run_id, _, output = payload.partition(" ")
-    return UUID(run_id), output or None
+    async def list_subscriptions(
+        self,
+        *,
+        kind: SubscriptionKind | None = None,
+        topic: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[SubscriptionRecord]:
+        """Return subscriptions, oldest first: of a kind, else all but those of runs.
+
+        With a `topic`, those whose patterns it fits. The list begins after the id `after`.
+        """
+        ...
+
+    async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
+        """Return how many subscriptions of each kind have a pattern that a topic fits."""
+        ...
+
+    async def declare_subscriptions(
+        self, app: str, subscriptions: Sequence[NewSubscription]
+    ) -> DeclaredSubscriptions:
+        """Declare what the code of an app is subscribed to; again at least every 30 seconds.
+
+        One that no worker has declared for 90 seconds, while others of the app declare theirs, is
+        paused, and resumed when a worker declares it again.
+        """
+        ...
+
+    async def sweep_topics(self, *, limit: int = 1000) -> int:
+        """Delete subscriptions of ended runs and old ids of events; return how many."""
+        ...
