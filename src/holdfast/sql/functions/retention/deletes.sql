@@ -25,6 +25,7 @@ begin
         delete from holdfast.payload_users u where u.run_id = any (p_run_ids);
     end if;
     delete from holdfast.waiters w where w.run_id = any (p_run_ids);
+    delete from holdfast.ends_to_trace t where t.run_id = any (p_run_ids);
     delete from holdfast.tasks t where t.run_id = any (p_run_ids);
     delete from holdfast.step_tasks x where x.run_id = any (p_run_ids);
     delete from holdfast.step_states s where s.run_id = any (p_run_ids);
