@@ -54,7 +54,9 @@ async def test_messages_are_typed_and_acknowledged_when_the_function_returns() -
     assert sorted(order.number for order in orders) == list(range(30))
 
 
-async def test_message_of_a_function_that_raises_is_given_back_with_its_error() -> None:
+async def test_message_of_a_function_that_raises_is_given_back_with_its_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """It is due again after the pause of the policy, and knows its attempt and the error."""
     app, seen = App("shop"), list[tuple[int, str | None]]()
 
@@ -78,6 +80,7 @@ async def test_message_of_a_function_that_raises_is_given_back_with_its_error() 
         await env.advance("1h")
     error = "ConnectionError: the ledger is away"
     assert seen == [(1, None), (2, error), (3, error)]
+    assert caplog.text.count('raise ConnectionError("the ledger is away")') == 2  # the tracebacks
 
 
 async def test_message_that_fails_too_often_or_does_not_fit_is_a_dead_letter() -> None:

@@ -264,12 +264,13 @@ class ConsumerLoop:
         message = delivery.messages[place]
         pause, text = pause_seconds(self.consumer, error, message.attempts), summarize(error)
         logger.warning(
-            "%s: message %d failed (attempt %d), and is given back for %.1f s: %s",
+            "%s: message %d failed (attempt %d): %s; if it may be received once more, in %.1f s",
             self.consumer,
             message.message_id,
             message.attempts,
-            pause,
             text,
+            pause,
+            exc_info=None if isinstance(error, HoldfastError) else error,
         )
         self._returns.append(MessageReturn(delivery.receipt(place), pause, text))
         delivery.open.discard(place)
