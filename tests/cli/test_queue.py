@@ -86,3 +86,18 @@ def test_settings_are_changed(cli: CommandLine) -> None:
     [settings] = [each["settings"] for each in cli.json("queue", "list")[:1]]
     assert (settings["visibility_seconds"], settings.get("max_receives")) == (300.0, None)
     assert "already" in cli("queue", "update", "mails", "--visibility", "5m").stdout
+
+
+def test_why_says_what_a_queue_and_a_message_wait_for(cli: CommandLine) -> None:
+    cli("queue", "create", "parcels")
+    assert cli("queue", "why", "parcels").stdout == "empty: nothing is in it\n"
+    sent = cli.json("queue", "send", "parcels", "1", "--delay", "1h")["message_id"]
+    assert cli.json("queue", "why", "parcels", str(sent))["state"] == "delayed"
+    assert "nothing in it is due yet" in cli("queue", "why", "parcels").stdout
+    cli("queues", "pause", "parcels")
+    paused = cli("queue", "why", "parcels", str(sent)).stdout
+    assert "paused: " in paused
+    assert "queues resume parcels` ends the pause" in paused
+    gone = cli("queue", "why", "parcels", "99", code=exits.USAGE)
+    assert "has no message 99" in gone.stderr
+    assert "no message queue 'parcel'" in cli("queue", "why", "parcel", code=exits.NOT_FOUND).stderr

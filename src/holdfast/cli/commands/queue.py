@@ -31,6 +31,7 @@ _MOST = 10_000
         "update": f"{_WRITING}:update",
         "list": f"{_HERE}:list_queues",
         "show": f"{_HERE}:show",
+        "why": "holdfast.cli.commands.queue_why:why",
         "send": f"{_HERE}:send",
         "receive": f"{_HERE}:receive",
         "ack": f"{_HERE}:ack",
@@ -45,6 +46,7 @@ _MOST = 10_000
         """holdfast queue send parcels '{"id": 7}'""",
         "holdfast queue receive parcels --limit 10 --ack",
         "holdfast queue show parcels",
+        "holdfast queue why parcels",
         "holdfast queue dead parcels",
     ),
 )
