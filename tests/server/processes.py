@@ -20,6 +20,7 @@ def server(url: str, home: Path, *arguments: str) -> Iterator[tuple[Process, htt
         text = process.await_text("serving")
         address = re.search(r"http://\S+", text)
         assert address is not None
+        process.await_text(f"the key in {home / '.holdfast' / 'server.key'}")
         headers = {
             "Authorization": f"Bearer {(home / '.holdfast' / 'server.key').read_text().strip()}"
         }

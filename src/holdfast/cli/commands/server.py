@@ -140,6 +140,7 @@ def server(
     from holdfast.server.guard import LOOPBACK
     from holdfast.server.running import STREAM_SECONDS, bind, run
     from holdfast.server.server import Server
+    from holdfast.server.tokens import KEY_NAME
 
     settings = settings_of(context)
     configure(as_json=log_json, debug=settings.debug, level=log_level)
@@ -157,7 +158,9 @@ def server(
                 exits.USAGE,
             ) from None
         shown = f"[{host}]" if ":" in host else host
-        url = f"http://{shown}:{bound.getsockname()[1]}{root_path}"
+        ready = f"serving {database} at http://{shown}:{bound.getsockname()[1]}{root_path}"
+        if auth == "key":
+            ready += f"\nlog in with the key in {_home(settings) / KEY_NAME}"
 
         async def serve() -> bool:
             async with kept_running(database):
@@ -176,7 +179,7 @@ def server(
                     bound,
                     grace_seconds=grace,
                     root_path=root_path,
-                    ready=lambda: click.echo(f"serving {database} at {url}", err=True),
+                    ready=lambda: click.echo(ready, err=True),
                 )
 
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -193,7 +196,6 @@ def _access(
     proxies: tuple[str, ...],
 ) -> Access:
     """Return who may ask. Refuse what would leave a server open to others."""
-    from holdfast.database.embedded import default_home
     from holdfast.server.access import AnyAccess, KeyAccess, ProxyAccess
     from holdfast.server.guard import LOOPBACK
     from holdfast.server.tokens import TokenAccess, machine_key
@@ -217,8 +219,14 @@ def _access(
                 exits.USAGE,
             )
         return TokenAccess(Path(path))
-    home = (settings.data or default_home()).expanduser()
-    return KeyAccess(machine_key(home))
+    return KeyAccess(machine_key(_home(settings)))
+
+
+def _home(settings: Settings) -> Path:
+    """Return where the key of this machine is kept."""
+    from holdfast.database.embedded import default_home
+
+    return (settings.data or default_home()).expanduser()
 
 
 @command("token", examples=("holdfast server token ci write >> tokens",))
