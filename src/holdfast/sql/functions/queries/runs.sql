@@ -61,7 +61,7 @@ begin
     from holdfast.events e
     where e.run_id = p_run_id and e.key = p_update_id
         and e.event_type in ('UpdateCompleted', 'UpdateRejected')
-    limit 1;
+    order by e.idx limit 1;
 end $$;
 
 -- Return what happened in all runs since a moment, oldest first. Called by clients.
