@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from holdfast.codec import check_open, summarize
+from holdfast.codec import check_open, describe, summarize
 from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.middleware import Layer
 from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
@@ -264,13 +264,13 @@ class ConsumerLoop:
         message = delivery.messages[place]
         pause, text = pause_seconds(self.consumer, error, message.attempts), summarize(error)
         logger.warning(
-            "%s: message %d failed (attempt %d): %s; if it may be received once more, in %.1f s",
+            "%s: message %d failed (attempt %d): %s; if it may be received once more, in %.1f s%s",
             self.consumer,
             message.message_id,
             message.attempts,
             text,
             pause,
-            exc_info=None if isinstance(error, HoldfastError) else error,
+            "" if isinstance(error, HoldfastError) else f"\n{describe(error).traceback.rstrip()}",
         )
         self._returns.append(MessageReturn(delivery.receipt(place), pause, text))
         delivery.open.discard(place)
