@@ -89,6 +89,6 @@ def test_errors_of_usage_are_json_too(cli: CommandLine) -> None:
 
 def test_a_misspelt_command_is_answered_with_the_nearest(cli: CommandLine) -> None:
     assert "Did you mean list" in cli("runs", "lst", code=exits.USAGE).stderr
-    assert "Did you mean runs why?" in cli("why", "3f9a", code=exits.USAGE).stderr
+    assert "Did you mean runs why or queue why?" in cli("why", "3f9a", code=exits.USAGE).stderr
     assert "Did you mean runs list or" in cli("list", code=exits.USAGE).stderr
     assert "Did you mean worker or workers?" in cli("worked", code=exits.USAGE).stderr
