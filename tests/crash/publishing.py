@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 
 import asyncpg
 
 from holdfast import App, Client, Context
 from holdfast.store.postgres import PostgresStore
-from holdfast.worker import Worker
+from holdfast.worker import Worker, WorkerOptions
 
 app = App("outbox")
 
@@ -46,7 +47,9 @@ async def work(url: str) -> None:
     """Run what events start, and deliver them, without end."""
     store = PostgresStore(url)
     await store.open()
-    worker = Worker(app, store)
+    options = WorkerOptions(lease_seconds=1.5, heartbeat_seconds=0.3, maintenance_seconds=0.3)
+    # Only a worker with a heartbeat takes over what a killed one held.
+    worker = Worker(app, store, options, heartbeat_store=partial(PostgresStore, url, connections=1))
     await worker.start()
     print("ready", flush=True)
     await asyncio.Event().wait()

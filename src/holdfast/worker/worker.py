@@ -100,7 +100,8 @@ class Worker:
         observers: Sequence[Observer] = (),
     ) -> None:
         """`heartbeat_store` makes the stores for the threads of the heartbeat and the watchdog;
-        with None it has neither thread. `process` lets the watchdog end the process.
+        with None it has neither thread, its leases run out, and it takes over nothing from workers
+        that died: for tests alone. `process` lets the watchdog end the process.
         `tracer` makes spans.
 
         `origin` says where the app's code is. With it, `start` refuses an app if the database has
