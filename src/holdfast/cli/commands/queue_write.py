@@ -135,8 +135,7 @@ def redrive(context: click.Context, name: str, ids: tuple[int, ...]) -> None:
 def purge(context: click.Context, name: str, yes: bool) -> None:
     """Delete all messages that wait in a queue. What is in flight stays."""
     if not yes:
-        with_client(context, lambda link: link.client.queues.get(name), name)
-        confirm(f"Delete all messages that wait in {name}?")
+        _ask(context, name, f"Delete all messages that wait in {name}?")
     _write_count(context, "deleted", lambda link: link.client.queues.purge(name), "of", name)
 
 
@@ -149,14 +148,19 @@ def delete(context: click.Context, name: str, yes: bool) -> None:
     from holdfast.cli.render.console import write_json
 
     if not yes:
-        with_client(context, lambda link: link.client.queues.get(name), name)
-        confirm(f"Delete the message queue {name} and its messages?")
+        _ask(context, name, f"Delete the message queue {name} and its messages?")
     deleted, as_json = with_client(context, lambda link: link.client.queues.delete(name))
     if as_json:
         write_json({"deleted": deleted})
     else:
         click.echo("deleted" if deleted else f"there is no message queue {name}", err=not deleted)
     context.exit(exits.OK if deleted else exits.FAILED)
+
+
+def _ask(context: click.Context, name: str, question: str) -> None:
+    """Ask before something is deleted; a queue that is not there is said first."""
+    with_client(context, lambda link: link.client.queues.get(name), name)
+    confirm(question)
 
 
 def _write_count(
