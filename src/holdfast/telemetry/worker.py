@@ -109,12 +109,14 @@ class WorkerMetrics:
         self.retries.add((workflow, attempt.name))
 
     def claimed(self, claims: Claims) -> None:
-        """Count a claim, and the runs that begin with it."""
+        """Count a claim and its tasks."""
         self.claims.add()
         for task in claims.tasks:
             self.tasks.add((task.queue,))
-            if task.kind == "workflow" and task.lease_no == 1:
-                self.started.add((task.name.rpartition("/")[2],))
+
+    def run_begun(self, workflow: str) -> None:
+        """Count a run that begins."""
+        self.started.add((workflow,))
 
     def committed(
         self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float

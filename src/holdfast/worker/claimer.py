@@ -216,7 +216,8 @@ class Claimer:
             ahead_seconds=AHEAD_SECONDS,
             sticky_seconds=STICKY_SECONDS,
         )
-        self._observing.claimed(claims)
+        if self._observing.claimed is not None:
+            self._observing.claimed(claims)
         tasks, full = claims.tasks, len(claims.tasks) >= limit
         self._short = full or len(handlers) < len(self._handlers)
         self._limited = claims.limited

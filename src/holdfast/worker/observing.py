@@ -1,7 +1,8 @@
 """What a worker tells of what it does, to those that count it.
 
-The worker knows no metric. It calls an `Observing`, which passes on to each `Observer`. Attempts
-are many, so they are told only to observers that want them; all else is at most once a turn.
+The worker knows no metric. It calls an `Observing`, which passes on to each `Observer`. Attempts,
+claims and commits are many, so they are told only to observers that want them: without one, the
+worker makes no call. All else is at most once a turn.
 """
 
 from __future__ import annotations
@@ -44,6 +45,20 @@ AttemptEnded: TypeAlias = Callable[[Attempt, int], None]
 """Is called with an attempt that has ended, and how many microseconds it took."""
 
 
+Claimed: TypeAlias = Callable[[Claims], None]
+"""Is called with the answer to a claim."""
+
+
+class CommitEnded(Protocol):
+    """Is called with the answer to a commit, which came after so many seconds."""
+
+    def __call__(
+        self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float
+    ) -> None:
+        """Take note of it."""
+        ...
+
+
 class Observer(Protocol):
     """Is told what a worker does, on its event loop. It must return at once, and never raise.
 
@@ -55,18 +70,22 @@ class Observer(Protocol):
         """What is called at the end of each attempt that is not dropped; None for nothing."""
         ...
 
+    @property
+    def claimed(self) -> Claimed | None:
+        """What is called with the answer to each claim; None for nothing."""
+        ...
+
+    @property
+    def committed(self) -> CommitEnded | None:
+        """What is called with the answer to each commit; None for nothing."""
+        ...
+
     def attempt_repeated(self, attempt: Attempt) -> None:
         """Take note of an attempt that is not the first, as it starts."""
         ...
 
-    def claimed(self, claims: Claims) -> None:
-        """Take note of the answer to a claim."""
-        ...
-
-    def committed(
-        self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float
-    ) -> None:
-        """Take note of the answer to a commit."""
+    def run_begun(self, workflow: str) -> None:
+        """Take note of a run that was claimed for the first time."""
         ...
 
     def replayed(self, workflow: str) -> None:
@@ -88,33 +107,39 @@ class Observing:
     def __init__(self, now: Callable[[], int] = lambda: 0, *observers: Observer) -> None:
         """`now` returns engine time."""
         self._now, self._observers = now, observers
-        wanted = (each.attempt_ended for each in observers)
-        self._wanted = tuple(each for each in wanted if each is not None)
+        self._of_attempts = [e.attempt_ended for e in observers if e.attempt_ended is not None]
+        self._of_claims = [e.claimed for e in observers if e.claimed is not None]
+        self._of_commits = [e.committed for e in observers if e.committed is not None]
         self.attempt_ended: Callable[[Attempt], None] | None = (
-            self._attempt_ended if self._wanted else None
+            self._attempt_ended if self._of_attempts else None
         )
+        self.claimed: Claimed | None = self._claimed if self._of_claims else None
+        self.committed: CommitEnded | None = self._committed if self._of_commits else None
 
     def _attempt_ended(self, attempt: Attempt) -> None:
         took = self._now() - attempt.started_at
-        for tell in self._wanted:
+        for tell in self._of_attempts:
             tell(attempt, took)
+
+    def _claimed(self, claims: Claims) -> None:
+        for tell in self._of_claims:
+            tell(claims)
+
+    def _committed(
+        self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float
+    ) -> None:
+        for tell in self._of_commits:
+            tell(parts, committed, took_seconds)
 
     def attempt_repeated(self, attempt: Attempt) -> None:
         """Tell of an attempt that is not the first."""
         for each in self._observers:
             each.attempt_repeated(attempt)
 
-    def claimed(self, claims: Claims) -> None:
-        """Tell of a claim."""
+    def run_begun(self, workflow: str) -> None:
+        """Tell of the first claim of a run."""
         for each in self._observers:
-            each.claimed(claims)
-
-    def committed(
-        self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float
-    ) -> None:
-        """Tell of a commit."""
-        for each in self._observers:
-            each.committed(parts, committed, took_seconds)
+            each.run_begun(workflow)
 
     def replayed(self, workflow: str) -> None:
         """Tell of a replay."""

@@ -214,7 +214,8 @@ class Committer:
             logger.exception("a commit of %d run(s) failed; their leases run out", len(entries))
             lost = {part.run_id: Refusal("lost", []) for part in parts}
             committed = Committed(self._clock.now(), lost, [])
-        self._observing.committed(parts, committed, time.monotonic() - began)
+        if self._observing.committed is not None:
+            self._observing.committed(parts, committed, time.monotonic() - began)
         for signal in committed.undelivered:
             log_undelivered_signal(signal)
         if committed.notices:

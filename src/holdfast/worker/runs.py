@@ -195,6 +195,8 @@ class Runs:
         if not self._take_over(task):
             return
         _, name = split_name(task.name)
+        if task.lease_no == 1:
+            self.observing.run_begun(name)
         if len(log) > 1:
             self.observing.replayed(name)
         info = RunInfo(

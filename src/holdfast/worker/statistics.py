@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast.definitions.steps import StepContext
-from holdfast.types import Claims, Committed, MinuteCounts, TurnCommit
+from holdfast.types import MinuteCounts
 from holdfast.types.stats import BEGUN, BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS, RETRIES
 from holdfast.worker.observing import Attempt
 
@@ -23,7 +23,7 @@ _MOST_ROWS: Final = 5_000  # while the database is away; what comes then is not 
 class Statistics:
     """Counts, until `take` is called, in a thread of its own or not."""
 
-    attempt_ended = None
+    attempt_ended = claimed = committed = None  # they are told one by one
 
     def __init__(self, app: str, now: Callable[[], int]) -> None:
         self._app, self._now = app, now
@@ -53,16 +53,9 @@ class Statistics:
         if isinstance(attempt.context, StepContext):
             self._add(f"{self._app}/{attempt.context.workflow}", [(RETRIES, 1)])
 
-    def claimed(self, claims: Claims) -> None:
-        """Count the runs that begin."""
-        for task in claims.tasks:
-            if task.lease_no == 1 and task.kind == "workflow":
-                self._add(task.name, [(BEGUN, 1)])
-
-    def committed(
-        self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float
-    ) -> None:
-        """Do nothing: ends are told one by one."""
+    def run_begun(self, workflow: str) -> None:
+        """Count a run that begins."""
+        self._add(f"{self._app}/{workflow}", [(BEGUN, 1)])
 
     def replayed(self, workflow: str) -> None:
         """Do nothing."""
