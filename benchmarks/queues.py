@@ -3,8 +3,10 @@
 PATH is pgmq's SQL, which is not part of this repository: `pgmq-extension/sql/pgmq.sql` of
 github.com/pgmq/pgmq. Without it only holdfast is measured. Both are called over one connection
 each, by turns, with the same payload. A figure is the median of the rounds; `cpu` is that of the
-server's process of the connection. Work that other programs do at the same time disturbs both:
-compare ratios.
+server's process of the connection, `WAL` what the server has written. A row `cycle` sends a batch,
+receives it and acknowledges it. `a plain INSERT` is the least that a send can cost: one statement
+into a table with one index. Work that other programs do at the same time disturbs all: compare
+ratios, and those of the CPU before those of the time, which waits for the disk at each commit.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 
@@ -123,37 +125,81 @@ class Pgmq:
         return len(rows)
 
 
+class Insert:
+    """No queue: an INSERT, the least that a send can cost."""
+
+    name = "insert"
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self.connection = connection
+
+    async def create(self, fifo: bool) -> None:
+        """Create the table again."""
+        await self.connection.execute(
+            "drop table if exists bench_insert; create table bench_insert "
+            "(id bigint generated always as identity primary key, payload json)"
+        )
+
+    async def send(self, count: int, groups: int = 0) -> None:
+        """Insert rows in one statement."""
+        if count == 1:
+            text = "insert into bench_insert (payload) values ($1) returning id"
+            await self.connection.fetchval(text, PAYLOAD)
+        else:
+            text = "insert into bench_insert (payload) select unnest($1::json[]) returning id"
+            await self.connection.fetch(text, [PAYLOAD] * count)
+
+
 Queue = Holdfast | Pgmq
 
 
-class Cost:
-    """What a stretch of work took: seconds, and CPU seconds of the server's process."""
+class Figures(NamedTuple):
+    """What a message took: µs, µs of CPU of the server's process, and bytes of WAL."""
 
-    def __init__(self, queue: Queue) -> None:
+    time: float
+    cpu: float
+    wal: float
+
+
+class Cost:
+    """What a stretch of work takes."""
+
+    def __init__(self, queue: Queue | Insert) -> None:
+        self._connection = queue.connection
         self._pid = queue.connection.get_server_pid()
+
+    async def begin(self) -> Cost:
+        """Measure from now on."""
+        self._wal = await self._written()
         self._cpu, self._began = self._used(), time.perf_counter()
+        return self
 
     def _used(self) -> float:
         clock = (~self._pid << 3) | 2  # of another process; exact, unlike what /proc tells
         return time.clock_gettime(clock)
 
-    def per(self, count: int) -> tuple[float, float]:
-        """Return µs a message, and µs of CPU a message."""
+    async def _written(self) -> int:
+        text = "select (pg_current_wal_insert_lsn() - '0/0')::bigint"
+        return int(await self._connection.fetchval(text))
+
+    async def per(self, count: int) -> Figures:
+        """Return what each of so many messages has taken."""
         seconds, cpu = time.perf_counter() - self._began, self._used() - self._cpu
-        return seconds / count * 1e6, cpu / count * 1e6
+        wal = await self._written() - self._wal
+        return Figures(seconds / count * 1e6, cpu / count * 1e6, wal / count)
 
 
-async def sends(queue: Queue, count: int, batch: int) -> tuple[float, float]:
+async def sends(queue: Queue | Insert, count: int, batch: int) -> Figures:
     """Send messages in batches."""
     await queue.create(False)
     await queue.send(batch)
-    cost = Cost(queue)
+    cost = await Cost(queue).begin()
     for _ in range(count // batch):
         await queue.send(batch)
-    return cost.per(count)
+    return await cost.per(count)
 
 
-async def receives(queue: Queue, count: int, batch: int, groups: int = 0) -> tuple[float, float]:
+async def receives(queue: Queue, count: int, batch: int, groups: int = 0) -> Figures:
     """Receive messages in batches, and acknowledge them."""
     await queue.create(bool(groups))
     for at in range(0, count, 1000):
@@ -161,18 +207,32 @@ async def receives(queue: Queue, count: int, batch: int, groups: int = 0) -> tup
     return await _drain(queue, count, batch, bool(groups))
 
 
-async def _drain(queue: Queue, count: int, batch: int, fifo: bool) -> tuple[float, float]:
-    cost, got = Cost(queue), 0
+async def _drain(queue: Queue, count: int, batch: int, fifo: bool) -> Figures:
+    cost, got = await Cost(queue).begin(), 0
     while got < count:
         found = await queue.take(batch, fifo)
         if not found:
             raise RuntimeError(f"{queue.name}: {got} of {count} messages came")
         got += found
     await queue.take(batch, fifo)
-    return cost.per(count)
+    return await cost.per(count)
 
 
-async def among_many(queue: Queue, count: int, waiting: int) -> tuple[float, float]:
+async def cycles(queue: Queue, count: int, batch: int) -> Figures:
+    """Send a batch, receive it and acknowledge it, again and again."""
+    await queue.create(False)
+    await queue.send(batch)
+    await queue.take(batch)
+    cost = await Cost(queue).begin()
+    for _ in range(count // batch):
+        await queue.send(batch)
+        if await queue.take(batch) != batch:
+            raise RuntimeError(f"{queue.name}: a batch did not come whole")
+    await queue.take(batch)
+    return await cost.per(count)
+
+
+async def among_many(queue: Queue, count: int, waiting: int) -> Figures:
     """Receive the first of very many messages."""
     await queue.create(False)
     for at in range(0, waiting, 10_000):
@@ -181,19 +241,19 @@ async def among_many(queue: Queue, count: int, waiting: int) -> tuple[float, flo
     return await _drain_some(queue, count)
 
 
-async def _drain_some(queue: Queue, count: int) -> tuple[float, float]:
+async def _drain_some(queue: Queue, count: int) -> Figures:
     await queue.take(10)
-    cost, got = Cost(queue), 0
+    cost, got = await Cost(queue).begin(), 0
     while got < count:
         got += await queue.take(10)
-    return cost.per(got)
+    return await cost.per(got)
 
 
-async def under_a_snapshot(url: str, queue: Queue, slices: int) -> tuple[float, float]:
+async def under_a_snapshot(url: str, queue: Queue, slices: int) -> Figures:
     """Send and receive while a transaction holds its snapshot; the cost of the last slice."""
     await queue.create(False)
     old = await asyncpg.connect(url)
-    cost = (0.0, 0.0)
+    cost = Figures(0.0, 0.0, 0.0)
     async with old.transaction(isolation="repeatable_read"):
         await old.fetchval("select count(*) from pg_class")
         for _ in range(slices):
@@ -233,39 +293,52 @@ async def waiting_consumer(url: str, count: int) -> tuple[float, float]:
     return statistics.median(took[3:]), calls / 10
 
 
-async def rows(url: str, queues: Sequence[Queue], quick: bool) -> None:
-    """Measure row by row, by turns."""
-    rounds, n = (1, 1) if quick else (3, 5)
-    measured: Sequence[tuple[str, Callable[[Queue], Awaitable[tuple[float, float]]]]] = (
+Measure = Callable[[Queue], Awaitable[Figures]]
+
+
+def measured(url: str, n: int) -> Sequence[tuple[str, Measure]]:
+    """Return the rows: their names, and what measures them."""
+    return (
         ("send one", lambda q: sends(q, 400 * n, 1)),
         ("send 100 at once", lambda q: sends(q, 4000 * n, 100)),
         ("receive and ack, 1 at once", lambda q: receives(q, 300 * n, 1)),
         ("receive and ack, 10 at once", lambda q: receives(q, 2000 * n, 10)),
         ("receive and ack, 100 at once", lambda q: receives(q, 4000 * n, 100)),
+        ("cycle, 1 at once", lambda q: cycles(q, 300 * n, 1)),
+        ("cycle, 100 at once", lambda q: cycles(q, 4000 * n, 100)),
         ("FIFO, 100 groups, 10 at once", lambda q: receives(q, 200 * n, 10, 100)),
         ("FIFO, 10,000 groups, 10 at once", lambda q: receives(q, 2000 * n, 10, 10_000)),
         ("under a held snapshot, 10 at once", lambda q: under_a_snapshot(url, q, 2 * n)),
         ("1,000,000 waiting, 10 at once", lambda q: among_many(q, 1000, 200_000 * n)),
     )
-    print(f"{'µs a message (of it CPU)':36}", *(f"{queue.name:>20}" for queue in queues), " ratio")
-    for name, measure in measured:
-        many = "waiting" in name
-        found: dict[str, list[tuple[float, float]]] = {queue.name: [] for queue in queues}
-        for _ in range(1 if many else rounds):
-            for queue in queues:
-                if "FIFO" not in name or await queue.has_groups():
-                    found[queue.name].append(await measure(queue))
-        medians = [
-            (statistics.median(t for t, _ in each), statistics.median(c for _, c in each))
-            for each in found.values()
-            if each
-        ]
-        ratios = ""
-        if len(medians) > 1:
-            (t, c), (other_t, other_c) = medians
-            ratios = f"{other_t / t:5.1f} ({other_c / c:.1f})" if c else f"{other_t / t:5.1f}"
-        cells = (f"{t:11.1f} ({c:6.1f})" for t, c in medians)
-        print(f"{name:36}", *cells, ratios, flush=True)
+
+
+def show(name: str, columns: Sequence[Sequence[Figures]]) -> None:
+    """Print a row: the medians of each column, and the ratios of the second to the first."""
+    medians = [Figures(*map(statistics.median, zip(*each, strict=True))) for each in columns]
+    ratios = ""
+    if len(medians) > 1:
+        ratios = " ".join(f"{b / a:6.2f}" for a, b in zip(*medians[:2], strict=True))
+    cells = (f"{time:9.1f} {cpu:8.1f} {wal:6.0f}" for time, cpu, wal in medians)
+    print(f"{name:36}", *cells, ratios, flush=True)
+
+
+async def rows(url: str, queues: Sequence[Queue], quick: bool) -> None:
+    """Measure row by row, by turns."""
+    rounds, n = (1, 1) if quick else (3, 5)
+    heads = (f"{queue.name + ': µs, cpu, WAL':>25}" for queue in queues)
+    print(f"{'a message':36}", *heads, " ratios" if len(queues) > 1 else "")
+    for name, measure in measured(url, n):
+        some = [queue for queue in queues if "FIFO" not in name or await queue.has_groups()]
+        found: list[list[Figures]] = [[] for _ in some]
+        for _ in range(1 if "waiting" in name else rounds):
+            for queue, figures in zip(some, found, strict=True):
+                figures.append(await measure(queue))
+        show(name, found)
+        if name.startswith("send"):
+            least = Insert(queues[0].connection)
+            batch = 1 if "one" in name else 100
+            show("  a plain INSERT", [[await sends(least, 400 * n * batch // 2, batch)]])
     p50, statements = await waiting_consumer(url, 4 * n)
     print(f"{'waiting consumer: send to ack, p50':36} {p50:11.1f} ms")
     print(f"{'waiting consumer: statements a second':36} {statements:11.1f}")

@@ -46,6 +46,7 @@ declare
     v_priorities smallint[];
     v_origin_ids int[];
     v_has_bodies boolean;
+    v_ack record;
     v_acked boolean[];
     v_freed boolean;
 begin
@@ -66,11 +67,15 @@ begin
     end if;
     v_until := v_now + coalesce(p_visibility_seconds, v_q.visibility_seconds) * interval '1 second';
     if p_acks is not null then
-        select a.acked, a.freed into v_acked, v_freed
-        from holdfast._ack(v_q.queue_id, p_acks) as a;
+        v_ack := holdfast._ack(v_q.queue_id, p_acks);
+        v_acked := v_ack.acked;
+        v_freed := v_ack.freed;
     end if;
+    -- Of a queue without priorities, moments are converted without a query: that is quicker.
     if p_since is null then
         perform holdfast._return_expired(v_q.queue_id, v_now, 100);
+    elsif not v_q.has_priorities then
+        v_since := array[coalesce(holdfast._moment(p_since[1]), '-infinity')];
     else
         v_since := array(select coalesce(holdfast._moment(u.micros), '-infinity')
             from unnest(p_since) with ordinality as u (micros, place) order by u.place);
@@ -140,7 +145,8 @@ begin
     else
         next_due_at := now;
     end if;
-    newest := holdfast._all_micros(v_newest);
+    newest := case when v_q.has_priorities then holdfast._all_micros(v_newest)
+        when v_newest is not null then array[holdfast._micros(v_newest[1])] end;
     acked := v_acked;
     freed := v_freed;
     queue_id := v_q.queue_id;

@@ -42,8 +42,9 @@ begin
         perform holdfast._no_queue(p_queue);
     end if;
     -- Nothing is compressed in an array: sizes are those of the texts, with headers of 4 bytes.
+    -- An unnest in a select list does not copy the payloads, one in a from clause does.
     select max(coalesce(pg_column_size(u.payload), 2147483647)) into v_longest
-    from unnest(p_payloads) as u (payload);
+    from (select unnest(p_payloads) as payload) as u;
     -- One search through all payloads costs less than to test each with _is_plain; that for one
     -- character is the quickest.
     if (v_simple and v_longest <= 516
@@ -92,7 +93,7 @@ begin
             insert into holdfast.messages (queue_id, priority, visible_at, message_id, sent_at,
                 payload)
             select v_id, 2, v_now, nextval('holdfast.message_ids'), v_now, u.payload
-            from unnest(p_payloads) as u (payload)
+            from (select unnest(p_payloads) as payload) as u
             returning message_id
         )
         select array_agg(s.message_id) into v_ids from sent s;
@@ -195,7 +196,6 @@ create or replace function holdfast.send(
 ) returns bigint
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
 as $$
 declare
     v_now timestamptz := holdfast.now();
