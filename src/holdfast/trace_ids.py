@@ -9,7 +9,7 @@ The hash is one that PostgreSQL has too: `_successor_headers` names spans in SQL
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
@@ -35,6 +35,20 @@ class Parent(Value, frozen=True):
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
 
+class QuietHeaders(dict[str, str]):
+    """The headers of a run whose trace is not sampled: its attempts have no spans.
+
+    `enter` makes the run's place in its trace the current one, so that what the code of an attempt
+    traces by itself is not sampled either.
+    """
+
+    __slots__ = ("enter",)
+
+    def __init__(self, headers: Mapping[str, str], enter: Callable[[], object]) -> None:
+        super().__init__(headers)
+        self.enter = enter
+
+
 def read_parent(text: str | None) -> Parent | None:
     """Return what a `traceparent` says; None for none, and for one that is not valid."""
     found = None if text is None else _TRACEPARENT.fullmatch(text.strip())
@@ -58,6 +72,12 @@ def trace_id_of(run_id: UUID, headers: Mapping[str, str] | None) -> int:
 def trace_text(run_id: UUID, headers: Mapping[str, str] | None) -> str:
     """Return the id of a run's trace as 32 hexadecimal digits."""
     return f"{trace_id_of(run_id, headers):032x}"
+
+
+def own_ids(run_id: UUID) -> tuple[int, int]:
+    """Return the ids of the trace and the span of a run that was started without a context."""
+    value = _hash(run_id)
+    return _number(value[:16]), _number(value[16:24])
 
 
 def own_trace_id(run_id: UUID) -> int:

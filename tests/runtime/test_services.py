@@ -101,7 +101,7 @@ class SlowBeats(SlowAnswers):
 async def test_a_new_worker_places_the_databases_clock_in_the_middle_of_the_round_trip() -> None:
     """Trap 21. S8. Else it would run ahead, and its timers with it."""
     store = SlowAnswers()
-    clock = EngineClock(lambda: store.local)
+    clock = EngineClock(lambda: store.local * 1000)
     worker = Worker(app, store, clock=clock)
     await worker.start()
     try:
@@ -113,7 +113,7 @@ async def test_a_new_worker_places_the_databases_clock_in_the_middle_of_the_roun
 async def test_a_heartbeat_brings_the_databases_time_back() -> None:
     """Trap 21. Clocks drift, and a machine that slept has lost time: an idle worker hears of it."""
     store = SlowBeats()
-    clock = EngineClock(lambda: store.local)
+    clock = EngineClock(lambda: store.local * 1000)
     clock.observe(0, 10_000, store.time() + HOUR)
     service = HeartbeatService(
         lambda: store, info(), Nobody(), clock, interval_seconds=2, lease_seconds=LEASE
@@ -125,7 +125,7 @@ async def test_a_heartbeat_brings_the_databases_time_back() -> None:
 def test_engine_time_is_the_databases_however_wrong_the_machines_clock_is() -> None:
     """Trap 21."""
     local = 5 * HOUR
-    clock = EngineClock(lambda: local)
+    clock = EngineClock(lambda: local * 1000)
     clock.observe(local, local, HOUR)
     assert clock.now() == HOUR
     local += 1_000_000
@@ -135,7 +135,7 @@ def test_engine_time_is_the_databases_however_wrong_the_machines_clock_is() -> N
 def test_engine_time_never_goes_back() -> None:
     """Trap 21. A sharper sample may set the clock back; it stands still then."""
     local = 0
-    clock = EngineClock(lambda: local)
+    clock = EngineClock(lambda: local * 1000)
     clock.observe(0, 2_000, HOUR)
     local = 10_000
     before = clock.now()
@@ -208,7 +208,7 @@ async def test_a_due_time_that_is_reported_during_a_claim_is_kept() -> None:
             "ann",
             ["default"],
             app.handlers(),
-            EngineClock(store.time),
+            EngineClock(lambda: store.time() * 1000),
             lambda notices: None,
             lambda deadline: None,
             concurrency=10,
@@ -439,7 +439,9 @@ async def test_leases_stay_alive_while_a_step_blocks_the_event_loop() -> None:
 
 def lent(store: MemoryStore) -> ServiceContext:
     """What a worker lends to its services."""
-    return ServiceContext(store, "ann", EngineClock(store.time), list[Notice]().extend, 60)
+    return ServiceContext(
+        store, "ann", EngineClock(lambda: store.time() * 1000), list[Notice]().extend, 60
+    )
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class Histogram:
         most: int = MOST_LABEL_SETS,
     ) -> None:
         self.name, self.help = name, text
-        self._bounds, self._unit, self._sum = tuple(bounds), unit, len(bounds) + 1
+        self._bounds, self._unit = list(bounds), unit
         self._sets = _LabelSets(labels, most)
         self._rows: dict[Labels, list[float]] = {}
         if not labels:
@@ -128,12 +128,12 @@ class Histogram:
         if row is None:
             row = self.row(labels)
         row[bisect_left(self._bounds, value)] += 1
-        row[self._sum] += value
+        row[-1] += value
 
     def row(self, labels: Labels) -> list[float]:
         """Return the counts of a label set: one more than there are bounds, then the sum."""
         labels = self._sets.place(labels, self._rows)
-        return self._rows.setdefault(labels, [0] * (self._sum + 1))
+        return self._rows.setdefault(labels, [0] * (len(self._bounds) + 2))
 
     def family(self) -> Family:
         """Return what was counted."""
@@ -145,7 +145,7 @@ class Histogram:
             for limit, count in zip(limits, counts, strict=False):
                 total += count
                 samples.append(Sample("_bucket", {**named, "le": limit}, total))
-            samples.append(Sample("_sum", named, counts[self._sum] / self._unit))
+            samples.append(Sample("_sum", named, counts[-1] / self._unit))
             samples.append(Sample("_count", named, total))
         return Family(self.name, "histogram", self.help, samples)
 

@@ -14,7 +14,7 @@ from holdfast.telemetry.sending import signals_counter
 from holdfast.telemetry.tallies import Counter, Family, Histogram, gauge
 from holdfast.types import Claims, Committed, TurnCommit
 from holdfast.worker import Worker
-from holdfast.worker.observing import Attempt
+from holdfast.worker.observing import Attempt, AttemptEnded
 
 _S: Final = 1_000_000
 _STEP_BOUNDS: Final = tuple(
@@ -96,17 +96,22 @@ class WorkerMetrics:
 
     # What the worker tells
 
-    def attempt_ended(self, attempt: Attempt, took: int) -> None:
-        """Count an attempt that has ended."""
-        context = attempt.context
-        workflow = context.workflow if isinstance(context, StepContext) else ""
-        self.step_seconds.observe((workflow, attempt.name), took)
+    def of_attempts(self, now: Callable[[], int]) -> AttemptEnded:
+        """Return what counts an attempt that has ended."""
+        observe = self.step_seconds.observe
+
+        def ended(attempt: Attempt) -> None:
+            context = attempt.context
+            workflow = context.workflow if isinstance(context, StepContext) else ""
+            observe((workflow, attempt.function.name), now() - attempt.started_at)
+
+        return ended
 
     def attempt_repeated(self, attempt: Attempt) -> None:
         """Count an attempt that is not the first."""
         context = attempt.context
         workflow = context.workflow if isinstance(context, StepContext) else ""
-        self.retries.add((workflow, attempt.name))
+        self.retries.add((workflow, attempt.function.name))
 
     def claimed(self, claims: Claims) -> None:
         """Count a claim and its tasks."""

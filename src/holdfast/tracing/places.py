@@ -10,7 +10,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from holdfast.trace_ids import Parent, own_trace_id, parent_of, run_span_id
+from holdfast.trace_ids import Parent, own_ids, parent_of, run_span_id
 from holdfast.tracing.provider import Tracer
 
 
@@ -29,7 +29,7 @@ class Place:
 
 
 class PlacedHeaders(dict[str, str]):
-    """The headers of a run, with its place: so an attempt need not look it up."""
+    """The headers of a run that is sampled, with its place: so an attempt need not look it up."""
 
     def __init__(self, headers: Mapping[str, str], place: Place) -> None:
         super().__init__(headers)
@@ -38,7 +38,11 @@ class PlacedHeaders(dict[str, str]):
 
 def place_of(tracer: Tracer, run_id: UUID, headers: Mapping[str, str] | None) -> Place:
     """Return a run's place, with the sampler's answer for its trace."""
-    parent = parent_of(headers)
+    return place_within(tracer, run_id, parent_of(headers))
+
+
+def place_within(tracer: Tracer, run_id: UUID, parent: Parent | None) -> Place:
+    """Return the place of a run that was started in the context of a span, or of none."""
     if parent is None:
         return own_place(tracer, run_id)
     context = context_within(parent, is_remote=True)
@@ -48,8 +52,8 @@ def place_of(tracer: Tracer, run_id: UUID, headers: Mapping[str, str] | None) ->
 
 def own_place(tracer: Tracer, run_id: UUID) -> Place:
     """Return the place of a run that is the root of its own trace."""
-    trace_id = own_trace_id(run_id)
-    return Place(trace_id, run_span_id(run_id), _is_sampled(tracer, trace_id, None))
+    trace_id, span_id = own_ids(run_id)
+    return Place(trace_id, span_id, _is_sampled(tracer, trace_id, None))
 
 
 def context_within(span: Parent, *, is_remote: bool) -> Context:

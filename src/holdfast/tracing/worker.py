@@ -19,12 +19,13 @@ from holdfast.definitions.steps import StepContext
 from holdfast.store.port import Store
 from holdfast.trace_ids import (
     TRACEPARENT,
+    QuietHeaders,
     attempt_span_id,
     parent_of,
     run_span_id,
 )
 from holdfast.tracing.ended import read_ended
-from holdfast.tracing.places import Place, PlacedHeaders, place_of
+from holdfast.tracing.places import Place, PlacedHeaders, place_of, place_within
 from holdfast.tracing.provider import Tracer
 from holdfast.tracing.writer import EndedSpan, Kind, SpanWriter, sampled_context
 from holdfast.types import ErrorInfo, RunRecord
@@ -72,10 +73,13 @@ class WorkerTracer:
 
     def headers_of(self, run_id: UUID, headers: Mapping[str, str] | None) -> Mapping[str, str]:
         """Return a run's headers with its trace context, which its children inherit."""
-        place = place_of(self._tracer, run_id, headers)
-        if headers is None or parent_of(headers) is None:
+        parent = parent_of(headers)
+        place = place_within(self._tracer, run_id, parent)
+        if headers is None or parent is None:
             headers = {**(headers or {}), TRACEPARENT: str(place.parent)}
-        return PlacedHeaders(headers, place)
+        if place.sampled:
+            return PlacedHeaders(headers, place)
+        return QuietHeaders(headers, partial(attach, place.context))
 
     def begin(
         self,
@@ -105,8 +109,9 @@ class WorkerTracer:
 
     def run_ended(self, run_id: UUID, headers: Mapping[str, str] | None) -> None:
         """Write the span of a run whose end is durable, with those that its log tells of."""
-        place = headers.place if type(headers) is PlacedHeaders else self._place(run_id, headers)
-        if place.sampled:
+        if type(headers) is QuietHeaders:
+            return
+        if type(headers) is PlacedHeaders or self._place(run_id, headers).sampled:
             self._read_later(run_id)
 
     async def _take_ends(self, store: Store) -> None:

@@ -24,6 +24,7 @@ from holdfast.definitions.steps import StepContext
 from holdfast.errors import PayloadError
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call
+from holdfast.trace_ids import QuietHeaders
 from holdfast.types import ErrorInfo
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.observing import Attempt, Observing
@@ -248,7 +249,10 @@ class Launcher:
         if self._lifespans:
             variables.run(bind_lifespans, self._lifespans)
         if self._tracer is not None:
-            self.trace(execution, variables)
+            if type(headers := execution.headers) is QuietHeaders:  # decided once a run
+                variables.run(headers.enter)
+            else:
+                self.trace(execution, variables)
         future: asyncio.Future[object]
         if function.is_async:
             call: AsyncFunction = function.fn

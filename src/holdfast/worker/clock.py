@@ -51,9 +51,10 @@ class Clock(Protocol):
 class EngineClock:
     """The clock of a worker in production."""
 
-    def __init__(self, local_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000) -> None:
-        self.local = local_us
-        self._offset = time.time_ns() // 1000 - local_us()
+    def __init__(self, local_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        """`local_ns` is the clock of the machine, in nanoseconds."""
+        self._local_ns = local_ns
+        self._offset = time.time_ns() // 1000 - self.local()
         self._round_trip: int | None = None
         self._sampled_at = 0
         self._last = 0
@@ -61,11 +62,15 @@ class EngineClock:
 
     def now(self) -> int:
         """Return engine time, microseconds since 1970 UTC; it never goes backward."""
-        now = self.local() + self._offset
+        now = self._local_ns() // 1000 + self._offset
         if now < self._last:
             return self._last
         self._last = now
         return now
+
+    def local(self) -> int:
+        """Return the time of the machine's clock in microseconds."""
+        return self._local_ns() // 1000
 
     def observe(self, sent: int, answered: int, now: int) -> None:
         """Use a sample if its round trip is at most as long as that of the best recent one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from holdfast.definitions.recorded import AttemptContext
+from holdfast.definitions.recorded import AttemptContext, Recorded
 from holdfast.types import Claims, Committed, ThreadUse, TurnCommit
 
 
@@ -26,8 +26,8 @@ class Attempt(Protocol):
     """One attempt of a step, an activity or a consumer."""
 
     @property
-    def name(self) -> str:
-        """The name of the step, the activity or the consumer."""
+    def function(self) -> Recorded[..., object]:
+        """The step, the activity or the consumer."""
         ...
 
     @property
@@ -41,8 +41,8 @@ class Attempt(Protocol):
         ...
 
 
-AttemptEnded: TypeAlias = Callable[[Attempt, int], None]
-"""Is called with an attempt that has ended, and how many microseconds it took."""
+AttemptEnded: TypeAlias = Callable[[Attempt], None]
+"""Is called with an attempt at the moment of its end."""
 
 
 Claimed: TypeAlias = Callable[[Claims], None]
@@ -65,9 +65,11 @@ class Observer(Protocol):
     Lengths of time are microseconds, unless their names say otherwise.
     """
 
-    @property
-    def attempt_ended(self) -> AttemptEnded | None:
-        """What is called at the end of each attempt that is not dropped; None for nothing."""
+    def of_attempts(self, now: Callable[[], int]) -> AttemptEnded | None:
+        """Return what is called at the end of each attempt that is not dropped; None for nothing.
+
+        It is asked for once. `now` returns engine time.
+        """
         ...
 
     @property
@@ -107,19 +109,19 @@ class Observing:
     def __init__(self, now: Callable[[], int] = lambda: 0, *observers: Observer) -> None:
         """`now` returns engine time."""
         self._now, self._observers = now, observers
-        self._of_attempts = [e.attempt_ended for e in observers if e.attempt_ended is not None]
+        of_attempts = [each.of_attempts(now) for each in observers]
+        self._of_attempts = [tell for tell in of_attempts if tell is not None]
         self._of_claims = [e.claimed for e in observers if e.claimed is not None]
         self._of_commits = [e.committed for e in observers if e.committed is not None]
-        self.attempt_ended: Callable[[Attempt], None] | None = (
-            self._attempt_ended if self._of_attempts else None
-        )
+        self.attempt_ended: AttemptEnded | None = self._attempt_ended if self._of_attempts else None
+        if len(self._of_attempts) == 1:  # without a call between: attempts are many
+            (self.attempt_ended,) = self._of_attempts
         self.claimed: Claimed | None = self._claimed if self._of_claims else None
         self.committed: CommitEnded | None = self._committed if self._of_commits else None
 
     def _attempt_ended(self, attempt: Attempt) -> None:
-        took = self._now() - attempt.started_at
         for tell in self._of_attempts:
-            tell(attempt, took)
+            tell(attempt)
 
     def _claimed(self, claims: Claims) -> None:
         for tell in self._of_claims:

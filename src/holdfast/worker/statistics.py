@@ -23,7 +23,7 @@ _MOST_ROWS: Final = 5_000  # while the database is away; what comes then is not 
 class Statistics:
     """Counts, until `take` is called, in a thread of its own or not."""
 
-    attempt_ended = claimed = committed = None  # they are told one by one
+    claimed = committed = None  # what began and ended is told one by one
 
     def __init__(self, app: str, now: Callable[[], int]) -> None:
         self._app, self._now = app, now
@@ -47,6 +47,9 @@ class Statistics:
             self._add(each.name, list(enumerate(each.counts)), each.minute)
 
     # What the worker tells
+
+    def of_attempts(self, now: Callable[[], int]) -> None:
+        """Return None: attempts are not counted."""
 
     def attempt_repeated(self, attempt: Attempt) -> None:
         """Count an attempt of a step that is not the first."""

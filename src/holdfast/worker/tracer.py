@@ -28,7 +28,10 @@ class Tracer(Protocol):
         """Write what has ended until now."""
 
     def headers_of(self, run_id: UUID, headers: Mapping[str, str] | None) -> Mapping[str, str]:
-        """Return a run's headers with its trace context, which its children inherit."""
+        """Return a run's headers with its trace context, which its children inherit.
+
+        They are `QuietHeaders` if its trace is not sampled.
+        """
         ...
 
     def begin(
@@ -41,7 +44,7 @@ class Tracer(Protocol):
         """Begin the span of an attempt; None if its trace is not sampled.
 
         Called within the context variables of the attempt: the span becomes the current one there.
-        `headers` are those of its run, as `headers_of` has given them.
+        `headers` are those of its run; it is not called if they are `QuietHeaders`.
         """
         ...
 

@@ -26,6 +26,7 @@ from holdfast.worker.watchdog import Process
 if TYPE_CHECKING:
     from holdfast.telemetry.listener import MetricsListener
     from holdfast.telemetry.worker import WorkerMetrics
+    from holdfast.worker.tracer import Tracer
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -40,9 +41,10 @@ def serve(
 ) -> int:
     """Run a worker until it has drained; return the exit code. `metrics` is an address."""
     shown = None if metrics is None else _metrics_at(metrics)
+    tracer = worker_tracer(app.name)
     _calm_collector()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(app, database, schema, options, origin, shown))
+        return runner.run(_serve(app, database, schema, options, origin, shown, tracer))
 
 
 def _metrics_at(address: str) -> tuple[WorkerMetrics, MetricsListener]:
@@ -86,6 +88,7 @@ async def _serve(
     options: WorkerOptions,
     origin: str | None,
     shown: tuple[WorkerMetrics, MetricsListener] | None,
+    tracer: Tracer | None,
 ) -> int:
     store = make_store(database, schema)
     worker = Worker(
@@ -95,7 +98,7 @@ async def _serve(
         process=(process := WorkerProcess()),
         heartbeat_store=lambda: make_store(database, schema, connections=1),
         origin=origin,
-        tracer=worker_tracer(app.name),
+        tracer=tracer,
         observers=() if shown is None else (shown[0],),
     )
     if shown is not None:
