@@ -68,6 +68,19 @@ async def render(ctx: Context, text: str) -> str:
     return await draw(text)
 
 
+@app.workflow
+async def deliver(ctx: Context, way: str) -> str:
+    """Pack at once, or in a task of its own, by the input."""
+
+    async def later() -> str:
+        return await pack("lamp")
+
+    if way == "air":
+        return await pack("lamp")
+    [parcel] = await asyncio.gather(later())
+    return f"{parcel}, {way}"
+
+
 @app.step
 async def tick(number: int) -> int:
     return number

@@ -21,6 +21,23 @@ async def checkout(ctx: Context, order: int) -> int:
     return order
 
 
+@app.workflow
+async def countdown(ctx: Context, left: int) -> str:
+    if left:
+        ctx.continue_as_new(left - 1)
+    return "done"
+
+
+@app.workflow
+async def impatient(ctx: Context, timeout: str) -> str:
+    try:
+        await ctx.approve("Soon?", timeout=timeout)
+    except TimeoutError:
+        await ctx.wait_for_signal("go")
+        return "not in time"
+    return "in time"
+
+
 @dataclass
 class Terms:
     discount: float

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
 
 from tests.server.shop import Api
+from tests.server.test_operations import start, until
 
 RUNS = "/v1/workflows/checkout/runs"
 
@@ -37,6 +42,54 @@ async def test_edge_16_one_bad_start_among_many_harms_no_other(api: Api) -> None
     assert statuses[10] in (400, 422)
     assert statuses[:10] + statuses[11:] == [201] * 20
     assert len((await api.ask("GET", "/v1/runs"))["runs"]) == 20
+
+
+@pytest.mark.usefixtures("worker")
+async def test_edge_18_two_people_decide_at_once(api: Api) -> None:
+    """Edge case 18. One decides, and the other is told who did and how."""
+    run_id = await start(api, "desk", 7)
+    path = f"/v1/runs/{run_id}/approvals"
+
+    async def asked() -> Any:
+        return (await api.ask("GET", f"/v1/approvals?run={run_id}"))["approvals"]
+
+    [approval] = await until(asked)
+    people = {"ann": True, "bob": False}
+    key = approval["key"]
+    unfit = {"key": key, "approved": True, "by": "eve", "values": {"discount": "much"}}
+    await api.ask("POST", path, unfit, status=422)
+
+    async def decide(name: str, approved: bool) -> tuple[str, httpx.Response]:
+        values = {"values": {"discount": 5}} if approved else {}
+        body = {"key": key, "approved": approved, "by": name, **values}
+        headers = {"Idempotency-Key": name}
+        return name, await api.http.post(path, json=body, headers=headers)
+
+    answers = dict(await asyncio.gather(*(decide(*each) for each in people.items())))
+    [winner] = [name for name, answer in answers.items() if answer.status_code == 200]
+    [loser] = people.keys() - {winner}
+    told = answers[loser].json()
+    assert (told["status"], told["type"]) == (409, "urn:holdfast:problem:approval-decided")
+    assert (told["approved"], told["by"]) == (people[winner], winner)
+    again = await decide(winner, people[winner])
+    assert again[1].json() == {"changed": False}
+
+
+@pytest.mark.usefixtures("worker")
+async def test_edge_18_a_decision_after_the_timeout(api: Api) -> None:
+    """Edge case 18. The run does not wait for it any more, and the answer says so."""
+    run_id = await start(api, "impatient", "20ms")
+
+    async def waits_for_the_signal() -> bool:
+        wait = (await api.ask("GET", f"/v1/runs/{run_id}"))["wait"]
+        return wait is not None and "go" in wait["awaiting"]
+
+    await until(waits_for_the_signal)
+    late = {"key": "approve", "approved": True}
+    problem = await api.ask("POST", f"/v1/runs/{run_id}/approvals", late, status=409)
+    assert problem["type"] == "urn:holdfast:problem:approval-closed"
+    await api.ask("POST", f"/v1/runs/{run_id}/signals/go")
+    assert (await api.ask("GET", f"/v1/runs/{run_id}?wait=30"))["output"] == "not in time"
 
 
 async def test_edge_22_a_filter_that_nobody_matches_ends(api: Api) -> None:

@@ -84,11 +84,11 @@ class Problem(Exception):
         self.status, self.slug, self.detail = status, slug, detail
         self.title = title or slug.replace("-", " ").capitalize()
         self.headers, self.members = dict(headers or {}), dict(members or {})
+        if status == 503:
+            self.headers.setdefault("Retry-After", "1")
 
     def response(self) -> Response:
         """Return the answer."""
-        if self.status == 503:
-            self.headers.setdefault("Retry-After", "1")
         content = {
             "type": f"urn:holdfast:problem:{self.slug}",
             "title": self.title,

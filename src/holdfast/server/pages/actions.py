@@ -14,9 +14,11 @@ from holdfast.insight.approvals import OpenApproval
 from holdfast.server.access import Level
 from holdfast.server.pages.forms import decode, read_value
 from holdfast.server.pages.logs import logs_of
+from holdfast.server.pages.rendering import MOST_SHOWN
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
+from holdfast.types import RunRecord
 
 Do = Callable[[View], Awaitable[Redirect]]
 _STEPS: Final = 500  # that a form offers
@@ -148,11 +150,19 @@ async def fork_page(view: View) -> Page:
             "keys": list(dict.fromkeys(keys))[:_STEPS],
             "step": view.param("step"),
             "index": view.param("index"),
-            "new_input": view.param("new_input"),
+            "input": await _offered_input(view, log.run),
+            "most_shown": MOST_SHOWN,
             "new_run_id": uuid7(),
             "most": len(log.events),
         },
     )
+
+
+async def _offered_input(view: View, run: RunRecord) -> str | None:
+    """Return the input that the form begins with: of the run, or of a fork of it that is stuck."""
+    if other := view.param("input_of"):
+        run = (await view.reader.runs.get(parse_uuid(other))).record
+    return run.input
 
 
 async def fork(view: View) -> Redirect:
