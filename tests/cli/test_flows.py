@@ -179,7 +179,13 @@ def test_flows_are_listed_and_drawn(cli: CommandLine, tmp_path: Path) -> None:
     shape = cli.json("flows", "show", "shop/parcel", "--flow-version", "1")
     assert [step["slug"] for step in shape["steps"]] == ["pack", "send"]
     assert cli("flows", "show", "parcel", "--mermaid").stdout.startswith("flowchart TD\n")
-    cli("flows", "show", "nothing", code=exits.NOT_FOUND)
+    unknown = cli("flows", "show", "nothing", code=exits.NOT_FOUND)
+    assert "did you mean" not in unknown.stderr
+    for misspelled in ("parcl", "shop/parcl", "shp/parcel"):
+        unknown = cli("flows", "show", misspelled, code=exits.NOT_FOUND)
+        assert f"no flow {misspelled} (did you mean shop/parcel?)" in unknown.stderr
+    other = cli("flows", "show", "parcel", "--flow-version", "7", code=exits.NOT_FOUND)
+    assert "no version 7 of flow parcel: it has 1" in other.stderr
 
 
 def test_a_flow_is_deleted_when_it_is_confirmed(cli: CommandLine, tmp_path: Path) -> None:

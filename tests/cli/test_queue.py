@@ -35,6 +35,8 @@ def test_dead_letters_are_listed_and_moved_back(cli: CommandLine) -> None:
     cli("queue", "nack", message["receipt"], "--error", "no van")
     shown = cli("queue", "dead", "parcels")
     assert "no van" in shown.stdout
+    assert "attempts" not in shown.stdout  # they begin at 0 again
+    assert "a message moves here after 1 receive\n" in shown.stderr
     assert "holdfast" in shown.stderr
     [dead] = cli.json("queue", "dead", "parcels")
     assert (dead["payload"], dead["origin"]) == ("fragile", "parcels")

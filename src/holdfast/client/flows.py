@@ -9,6 +9,8 @@ from holdfast.client.session import Session
 from holdfast.compiling import CompiledFlow, check_flows, compile_flows
 from holdfast.definitions.app import App
 from holdfast.errors import UnknownFlow
+from holdfast.names import is_same_name, split_name
+from holdfast.suggestions import similar_name
 from holdfast.types import FlowInfo, FlowShape
 
 
@@ -45,8 +47,7 @@ class Flows:
         name = self._name(flow)
         shape = await self._session.store.get_flow(name, version)
         if shape is None:
-            which = name if version is None else f"{name}@{version}"
-            raise UnknownFlow(f"the database has no flow {which}: compile the app that defines it")
+            raise await self._unknown(name, version)
         return shape
 
     async def compile(self, app: App, *, replace: bool = False) -> builtins.list[CompiledFlow]:
@@ -95,6 +96,23 @@ class Flows:
         if deleted is None:  # another client was faster
             raise UnknownFlow(f"the database has no flow {name}")
         return deleted
+
+    async def _unknown(self, name: str, version: int | None) -> UnknownFlow:
+        """Return the error for a flow that the database lacks, with its versions or a like name."""
+        known = await self.list()
+        versions = sorted({each.version for each in known if is_same_name(name, each.name)})
+        if versions:
+            has = ", ".join(map(str, versions))
+            return UnknownFlow(
+                f"the database has no version {version} of flow {name}: it has {has}"
+            )
+        names = {each.name: each.name for each in known}
+        names |= {split_name(each.name)[1]: each.name for each in known}
+        similar = similar_name(name, names)
+        meant = "" if similar is None else f" (did you mean {names[similar]}?)"
+        return UnknownFlow(
+            f"the database has no flow {name}{meant}: compile the app that defines it"
+        )
 
     def _name(self, flow: Named | str) -> str:
         """Return a flow's full name; a name without an app is also that of the client's app."""

@@ -260,19 +260,23 @@ def dead(context: click.Context, name: str, limit: int) -> None:
     from holdfast.cli.render.console import console, write_json
     from holdfast.cli.render.hints import with_database
     from holdfast.cli.render.queues import message_json, message_table
+    from holdfast.insight.wording import several
 
-    async def work(link: Link) -> tuple[list[ListedMessage], int]:
+    async def work(link: Link) -> tuple[list[ListedMessage], int | None, int]:
         queues = link.client.queues
-        letters = (await queues.get(name)).settings.dead_letters
+        settings = (await queues.get(name)).settings
+        letters = settings.dead_letters
         found = [] if letters is None else await queues.messages(letters, _MOST)
         own = [each for each in found if each.origin == name]
-        return own[:limit], await link.store.now()
+        return own[:limit], settings.max_receives, await link.store.now()
 
-    (found, now), as_json = with_client(context, work, name)
+    (found, most, now), as_json = with_client(context, work, name)
     if as_json:
         write_json([message_json(each) for each in found])
     elif found:
-        console().print(message_table(found, now))
+        console().print(message_table(found, now, dead=True))
+        if most is not None:
+            click.echo(f"a message moves here after {several(most, 'receive')}", err=True)
         click.echo(with_database(f"move them back: holdfast queue redrive {name}"), err=True)
     else:
         click.echo(f"{name} has no dead letters", err=True)
