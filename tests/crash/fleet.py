@@ -170,10 +170,10 @@ async def until_all_end(handles: list[RunHandle[object]]) -> list[Run]:
             for handle in handles:
                 await patiently(handle.result)
     except TimeoutError:
-        runs = [await handle.get() for handle in handles]
+        runs = [await patiently(handle.get) for handle in handles]
         hanging = [(r.run_id, r.name, r.state, r.wait) for r in runs if r.status == "running"]
         pytest.fail(f"{len(hanging)} run(s) have not ended, such as {hanging[:3]}")
-    return [await handle.get() for handle in handles]
+    return [await patiently(handle.get) for handle in handles]
 
 
 async def send_signals(handles: list[RunHandle[object]], count: int) -> None:

@@ -16,7 +16,14 @@ from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.database.embedded import EmbeddedServer
 from tests.crash.across import Errand
-from tests.crash.fleet import Fleet, send_signals, start_patiently, start_slow, until_all_end
+from tests.crash.fleet import (
+    Fleet,
+    patiently,
+    send_signals,
+    start_patiently,
+    start_slow,
+    until_all_end,
+)
 from tests.crash.leases import until_held
 from tests.crash.ledger import check_nothing_is_queued, check_runs
 from tests.crash.people import decide_all, update_all
@@ -97,12 +104,12 @@ async def test_troubled_connections_lose_and_repeat_nothing(
 ) -> None:
     """Traps 8, 18, 22, 23; S5, S12: 96 runs of steps, and 32 across workers."""
     choose = random.Random(5)
-    impatient(1.0, monkeypatch.setattr)
     for queues in CREWS:
         fleet.start(*queues)
     async with Client(clients_way.url) as client, asyncio.TaskGroup() as outside:
+        impatient(1.0, monkeypatch.setattr)  # once it is connected
         async with asyncio.timeout(120):
-            while len(await client.workers.list()) < len(CREWS):
+            while len(await patiently(client.workers.list)) < len(CREWS):
                 await asyncio.sleep(0.02)
         people = outside.create_task(decide_all(client))
         handles: list[RunHandle[object]] = []
@@ -129,6 +136,7 @@ async def test_troubled_connections_lose_and_repeat_nothing(
             await until_joined(way, joined)
         await until_all_end(handles + busy)
         people.cancel()
+    monkeypatch.undo()
     async with Client(server.url) as client:
         runs = [run async for run in client.runs.iterate(payloads=True)]
         seen = await check_runs(client, runs, ledger)

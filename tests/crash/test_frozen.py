@@ -13,6 +13,7 @@ import signal
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast.client import Client
@@ -50,7 +51,8 @@ async def test_an_outage_beyond_the_silence_and_the_leases_costs_no_worker_its_r
         await asyncio.sleep(OUTAGE_SECONDS)
         fleet.freeze(late)
         await asyncio.to_thread(server.ensure_running)
-        await asyncio.sleep(PATIENT.silent / 2)
+        await until_heard(server)
+        await asyncio.sleep(PATIENT.silent / 4)
         fleet.thaw(late)
         runs = await until_all_end(handles)
         seen = await check_runs(client, runs, ledger)
@@ -112,6 +114,15 @@ async def test_workers_stopped_at_random_lose_and_repeat_nothing(
         seen = await check_runs(client, runs, ledger)
     assert seen["runs"] == BLOWS * len(KINDS) * 5 + len(busy)
     assert seen["lost"] > 0, "no worker was stopped while it held a run: the test shows nothing"
+
+
+async def until_heard(server: EmbeddedServer) -> None:
+    """Wait until a worker has told the server that started last that it is alive."""
+    query = "select from holdfast.workers where heard_at > pg_postmaster_start_time()"
+    connect = psycopg.AsyncConnection.connect(server.url, autocommit=True)
+    async with asyncio.timeout(120), await connect as connection:
+        while not (await connection.execute(query)).rowcount:
+            await asyncio.sleep(0.01)
 
 
 async def until_executed(ledger: Path, count: int) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.rows import TupleRow
 
 from holdfast.archive import Archive
 from tests.objects import environment
@@ -16,6 +19,7 @@ from tests.objects import environment
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 RUNS = 30
+BATCH = 1000
 DUE = """
     with run as (
         insert into holdfast.runs (run_id, name, version, queue, priority, status, input, output,
@@ -36,6 +40,11 @@ ORPHANS = """
     where not exists (select from holdfast.runs r where r.run_id = e.run_id)
 """
 
+WAITING = """
+    select count(*) from pg_stat_activity
+    where datname = current_database() and wait_event_type = 'Lock'
+"""
+
 
 def due_runs(url: str, count: int = RUNS) -> set[UUID]:
     """Write runs that have ended, and whose retention is over."""
@@ -54,6 +63,15 @@ def kept(url: str) -> set[UUID]:
         found = {row[0] for row in connection.execute("select run_id from holdfast.runs")}
         assert found == {row[0] for row in rows}
         return found
+
+
+def hold_up_second_batch(connection: psycopg.Connection[TupleRow], runs: list[UUID]) -> None:
+    """Have one run, which is due after a batch of others, wait for the end of a transaction."""
+    later = "update holdfast.runs set delete_after = delete_after + %s where run_id = any(%s)"
+    connection.execute(later, (timedelta(seconds=1), [runs[BATCH]]))
+    connection.execute(later, (timedelta(seconds=2), runs[BATCH + 1 :]))
+    connection.commit()
+    connection.execute("select from holdfast.events where run_id = %s for update", [runs[BATCH]])
 
 
 def sweep(url: str, place: str, kill_at: int, more: dict[str, str]) -> int:
@@ -107,18 +125,21 @@ async def test_a_sweeper_killed_between_calls_of_s3_leaves_no_hole(
 
 def test_a_sweeper_killed_in_a_transaction_leaves_whole_runs(database_url: str) -> None:
     """B8. What is left of a batch is all or nothing."""
-    runs = due_runs(database_url, 20_000)
+    runs = due_runs(database_url, 3 * BATCH)
     command = [sys.executable, "-m", "tests.crash.sweeper", database_url, "", "0"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            left = len(runs)
-            while left == len(runs):
-                row = connection.execute("select count(*) from holdfast.runs").fetchone()
-                assert row is not None
-                left = row[0]
+    with (
+        psycopg.connect(database_url) as holding,
+        psycopg.connect(database_url, autocommit=True) as watching,
+    ):
+        hold_up_second_batch(holding, sorted(runs))
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+            while watching.execute(WAITING).fetchone() != (1,):
+                assert process.poll() is None
+                time.sleep(0.01)
             process.kill()
-            process.wait()
-            assert connection.execute(ORPHANS).fetchone() == (0,)
+        assert watching.execute(ORPHANS).fetchone() == (0,)
+        holding.rollback()  # the server goes on with the statement, or sees that nobody waits
+        assert watching.execute(ORPHANS).fetchone() == (0,)
     assert 0 < len(kept(database_url)) < len(runs)
     assert sweep(database_url, "", 0, {}) > 0
     assert kept(database_url) == set()

@@ -103,15 +103,13 @@ def work(
     if archive:
         os.environ[ARCHIVE_VARIABLE] = archive
         os.environ[SWEEPER_INTERVAL_VARIABLE] = "100ms"
-    if patience is not None:
-        impatient(patience)
     url += f"{'&' if '?' in url else '?'}application_name={session_name(os.getpid())}"
     os.environ[LEDGER] = str(ledger)
     with ledger.with_name("workers.log").open("ab") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     served = releases.release(release) if release else app
-    asyncio.run(serve(url, served, queues, kill_at, pace))
+    asyncio.run(serve(url, served, queues, kill_at, pace, patience))
 
 
 async def serve(
@@ -120,8 +118,9 @@ async def serve(
     queues: tuple[str, ...] = (DEFAULT,),
     kill_at: int = 0,
     pace: Pace = QUICK,
+    patience: float | None = None,
 ) -> None:
-    """Be a worker of an app until the process ends."""
+    """Be a worker of an app until the process ends; impatient, if at all, once it has begun."""
     store = PostgresStore(url, tells=True)
     worker = Worker(
         served,
@@ -138,4 +137,6 @@ async def serve(
         heartbeat_store=lambda: PostgresStore(url, connections=1),
     )
     await worker.start()
+    if patience is not None:
+        impatient(patience)
     await asyncio.Event().wait()

@@ -200,10 +200,22 @@ async def test_the_number_of_runs_is_limited(client: Client, database_url: str) 
     ]
 
 
-async def test_a_step_that_takes_too_long_is_interrupted(client: Client, database_url: str) -> None:
+def let_pass(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let time pass on this event loop: sweeps go by its clock."""
+    loop = asyncio.get_running_loop()
+    clock = loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + seconds)
+
+
+async def test_a_step_that_takes_too_long_is_interrupted(
+    client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """T14. It gives the run back before the time is over, and says so in the log."""
     run = await client.start(held)
-    done = await sweep(app, database_url, max_duration="1s", grace="100ms")
+    sweeping = asyncio.create_task(sweep(app, database_url, max_duration="10s", grace="100ms"))
+    await begun.wait()
+    let_pass(8, monkeypatch)  # claims end after 7.9 seconds
+    done = await sweeping
     assert (done.interrupted, done.remaining) == (1, True)
     assert await log_of(client, run) == ["WorkflowStarted", "WorkflowTaskYielded"]
     assert left_in(database_url) == (0, 0)
@@ -214,13 +226,13 @@ async def test_a_step_that_takes_too_long_is_interrupted(client: Client, databas
 
 
 async def test_a_step_that_ends_in_the_grace_period_is_recorded(
-    client: Client, database_url: str
+    client: Client, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await client.start(held)
-    begins = asyncio.get_running_loop().time()
-    sweeping = asyncio.create_task(sweep(app, database_url, max_duration="10s", grace="7s"))
+    sweeping = asyncio.create_task(sweep(app, database_url, max_duration="20s", grace="10s"))
     await begun.wait()
-    asyncio.get_running_loop().call_at(begins + 1.5, let_go.set)  # claims end after a second
+    let_pass(8, monkeypatch)  # as long as it claims
+    asyncio.get_running_loop().call_later(0.3, let_go.set)
     done = await sweeping
     assert (done.interrupted, done.steps) == (0, 1)
     assert "StepCompleted" in await log_of(client, run)

@@ -91,6 +91,7 @@ class Watched(MemoryStore):
 async def test_a_run_that_holds_the_loop_is_given_back_and_the_worker_continues(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    given_back.clear()
     store = Watched()
     worker = Worker(
         app,

@@ -317,10 +317,12 @@ def test_the_keyboard_is_enough(desk: Desk, reader: Reader) -> None:
     page = reader.go("/")
     page.keyboard.press("g")
     page.keyboard.press("r")
+    page.wait_for_url("**/runs")  # and until it is loaded: before that it hears no keys
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
     page.keyboard.press("/")
     page.keyboard.type("tag:keys")
     page.keyboard.press("Enter")
+    page.wait_for_url("**/runs?*")
     expect(page.locator("tbody tr")).to_have_count(1)
     page.keyboard.press("j")
     page.keyboard.press("Enter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -29,21 +30,31 @@ async def on_database(url: str) -> AsyncIterator[Api]:
     await server.site.close()
 
 
+async def listed(api: Api) -> object:
+    """List the runs; on a busy machine that may take too long, too."""
+    async with asyncio.timeout(60):
+        while (answer := await api.http.get("/v1/runs")).status_code == 503:
+            await asyncio.sleep(0.1)
+    return answer.json()["runs"]
+
+
 async def test_a_list_that_takes_too_long_is_narrowed(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not say that the database cannot be reached; starts do not wait for it."""
     monkeypatch.setattr(site, "READ_SECONDS", 0.3)
     connection = await asyncpg.connect(database_url)
-    async with on_database(database_url) as api:
-        assert (await api.ask("GET", "/v1/runs"))["runs"] == []
-        async with connection.transaction():
-            await connection.execute("lock table holdfast.runs in access exclusive mode")
-            problem = await api.ask("GET", "/v1/runs", status=503)
-        assert problem["type"] == "urn:holdfast:problem:query-too-slow"
-        assert "narrow it" in problem["detail"]
-        assert (await api.ask("GET", "/v1/runs"))["runs"] == []
-    await connection.close()
+    try:
+        async with on_database(database_url) as api:
+            assert await listed(api) == []
+            async with connection.transaction():
+                await connection.execute("lock table holdfast.runs in access exclusive mode")
+                problem = await api.ask("GET", "/v1/runs", status=503)
+            assert problem["type"] == "urn:holdfast:problem:query-too-slow"
+            assert "narrow it" in problem["detail"]
+            assert await listed(api) == []
+    finally:
+        await connection.close()
 
 
 async def test_a_database_that_is_away_is_said(empty_database_url: str) -> None:

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
 from scene import Scene
 from tests.databases import DatabaseServer
 from tests.proxy import Proxy
 
+from holdfast.database.connection import open_connection
+from holdfast.database.urls import Target
 from holdfast.store.postgres import PostgresStore, listening
 from holdfast.types import Notice
 
@@ -46,6 +49,12 @@ class Heard:
             return await self._payloads.get()
 
 
+async def until_back(heard: Heard) -> None:
+    """Wait until a listener is called with nothing, whatever it heard before."""
+    while await heard.next() != "":
+        pass
+
+
 async def cut(scene: Scene) -> None:
     """End the listening connection from the server's side."""
     await scene.until(f"select count(*) {LISTENING}", lambda count: count == 1)
@@ -68,8 +77,12 @@ async def test_listener_whose_connection_fell_mute_comes_back(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No reset, no end: only a question that is not answered tells."""
+
+    async def open_impatiently(target: Target, **_: object) -> asyncpg.Connection[Any]:
+        return await open_connection(target, call_seconds=0.5)
+
     monkeypatch.setattr(listening, "_ASK_SECONDS", 0.1)
-    monkeypatch.setattr(listening, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(listening, "open_connection", open_impatiently)
     with Proxy(scene.url) as proxy:
         store = PostgresStore(scene.url, listen_url=proxy.url)
         await store.open()
@@ -77,9 +90,11 @@ async def test_listener_whose_connection_fell_mute_comes_back(
         await store.listen("work", work)
         for number in range(2):
             proxy.mute()
-            assert await work.next() == ""
+            await until_back(work)
             await store.notify([Notice("work", f"queue-{number}")])
-            assert await work.next() == f"queue-{number}"
+            while (heard := await work.next()) == "":  # a busy machine is like a mute one
+                await store.notify([Notice("work", f"queue-{number}")])
+            assert heard == f"queue-{number}"
         await store.close()
 
 
