@@ -57,6 +57,13 @@ def until(look: Callable[[], T | None], what: str = "") -> T:
     raise AssertionError(f"waited in vain for {what}")
 
 
+def save(file: Path, text: str) -> None:
+    """Write a file as editors do: all of it at once, so that it is one change to who watches."""
+    unfinished = file.parent.with_name(f"{file.name}.unfinished")
+    unfinished.write_text(text)
+    unfinished.replace(file)
+
+
 def gone(pid: int) -> bool | None:
     """Return True if a process has ended, else None: the form that `until` waits for."""
     try:

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.cli import exits
 from holdfast.database.embedded.processes import live_pid
-from tests.cli.processes import Process, call, gone, running, until
+from tests.cli.processes import Process, call, gone, running, save, until
 from tests.clusters import Homes
 
 APP = """
@@ -53,7 +53,7 @@ def test_a_change_restarts_the_worker_with_the_new_code(
     dev: Process, folder: Path, tmp_path: Path
 ) -> None:
     assert answer(tmp_path / "home") == "1"
-    (folder / "draft.py").write_text(APP.format(answer=2))
+    save(folder / "draft.py", APP.format(answer=2))
     dev.await_text("draft.py changed")
     dev.await_text("ready", times=2)
     assert answer(tmp_path / "home") == "2"
@@ -62,10 +62,10 @@ def test_a_change_restarts_the_worker_with_the_new_code(
 def test_an_import_error_is_shown_and_the_next_change_can_fix_it(
     dev: Process, folder: Path, tmp_path: Path
 ) -> None:
-    (folder / "draft.py").write_text("import nothing_of_this_name\n")
+    save(folder / "draft.py", "import nothing_of_this_name\n")
     text = dev.await_text("waiting for the next change")
     assert "No module named 'nothing_of_this_name'" in text
-    (folder / "draft.py").write_text(APP.format(answer=3))
+    save(folder / "draft.py", APP.format(answer=3))
     dev.await_text("ready", times=2)
     assert answer(tmp_path / "home") == "3"
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
-from tests.cli.processes import Process, gone, running, until
+from tests.cli.processes import Process, gone, running, save, until
 from tests.cli.test_dev import children_of
 
 APP = str(Path(__file__).with_name("held.py"))
@@ -169,11 +169,11 @@ def test_dev_reloads_and_ends_although_code_blocks_its_worker(
     arguments = ["--database", cli.url, "dev", "draft.py"]
     with running(tmp_path / "log", *arguments, cwd=folder) as process:
         run = held(process, cli, "answer")
-        (folder / "draft.py").write_text(SECOND)
+        save(folder / "draft.py", SECOND)
         process.await_text("draft.py changed")
         process.await_text("ready", times=2)
         cli.await_state(run, "completed")
-        (folder / "draft.py").write_text(FIRST)
+        save(folder / "draft.py", FIRST)
         process.await_text("ready", times=3)
         cli.start("answer")
         process.await_text("has held the event loop", times=2)

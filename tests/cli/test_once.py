@@ -94,8 +94,11 @@ def test_a_thread_that_cannot_be_stopped_does_not_keep_the_process(
     cli: CommandLine, tmp_path: Path
 ) -> None:
     cli.start("held_thread", json.dumps(str(tmp_path)))
-    ended = call(*once(cli, "--max-duration", "2s", "--grace", "50ms"))
-    assert (ended.returncode, "1 interrupted" in ended.stdout) == (exits.OK, True)
+    with running(tmp_path / "log", *once(cli, "--grace", "50ms")) as process:
+        await_held(tmp_path)
+        process.send(signal.SIGTERM)  # or its time is over
+        assert process.ended() == exits.OK
+        assert "1 interrupted" in process.text()
     assert rows(cli, LEASES) == rows(cli, WORKERS) == []
 
 

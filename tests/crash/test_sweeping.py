@@ -138,7 +138,7 @@ def test_a_sweeper_killed_in_a_transaction_leaves_whole_runs(database_url: str) 
                 time.sleep(0.01)
             process.kill()
         assert watching.execute(ORPHANS).fetchone() == (0,)
-        holding.rollback()  # the server goes on with the statement, or sees that nobody waits
+        holding.rollback()  # the server ends the statement, or sees that nobody waits for it
         assert watching.execute(ORPHANS).fetchone() == (0,)
     assert 0 < len(kept(database_url)) < len(runs)
     assert sweep(database_url, "", 0, {}) > 0
