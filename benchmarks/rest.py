@@ -1,157 +1,124 @@
-"""Measure the HTTP server: `python -m benchmarks.rest [--seconds 5]`.
+"""How soon the HTTP server listens, and what starts over HTTP cost.
 
 It starts an embedded database and `holdfast server` in a process of its own. The load comes from
-this process, over 50 connections that stay open, so both share the machine's cores.
+this process, over connections that stay open, so both share the machine's cores. Starts over HTTP
+and by `client.start` take turns.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
-import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from benchmarks.budgets import Figure, figure, parser, tell
+from benchmarks.http_server import Connection, HttpServer, fresh, running
 from holdfast.client import Client
-from holdfast.database.embedded import EmbeddedServer
 
 CONNECTIONS = 50
 IDLE = 300  # starts, one after the other
+BEGINNINGS = 5  # of the server
+PATH = "/v1/workflows/checkout/runs?app=shop"
+
+Start = Callable[[int], Awaitable[object]]
 
 
-class Connection:
-    """One connection that stays open, and as little HTTP as is needed."""
-
-    def __init__(self, host: str, port: int, key: str) -> None:
-        self._place, self._key = (host, port), key
-
-    async def open(self) -> None:
-        self._reader, self._writer = await asyncio.open_connection(*self._place)
-
-    async def start(self, number: int) -> None:
-        body = b'{"input": %d}' % number
-        self._writer.write(
-            b"POST /v1/workflows/checkout/runs?app=shop HTTP/1.1\r\nHost: localhost\r\n"
-            b"Authorization: Bearer %b\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n%b" % (self._key.encode(), len(body), body)
-        )
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 201"), head
-        found = re.search(rb"content-length: (\d+)", head)
-        assert found is not None
-        await self._reader.readexactly(int(found[1]))
-
-    def close(self) -> None:
-        self._writer.close()
+def beginnings(url: str, home: Path) -> list[Figure]:
+    """Start the server several times, and return what it has used when it listens."""
+    cpu, memory, took = list[float](), list[float](), list[float]()
+    for _ in range(BEGINNINGS):
+        with running(url, home) as server:
+            cpu.append(server.cpu_seconds() * 1e3)
+            memory.append(server.memory_bytes() / 2**20)
+            took.append(server.ready_seconds * 1e3)
+    return [
+        figure("listen-cpu", "holdfast server to listening, processor", "ms", cpu, 250),
+        figure("listen-memory", "holdfast server to listening, memory", "MB", memory, 60),
+        figure("listen", "holdfast server to listening", "ms", took),
+    ]
 
 
-@contextmanager
-def server(url: str, home: Path) -> Iterator[tuple[str, int, str]]:
-    """Run `holdfast server`, and return its address and its key."""
-    command = [sys.executable, "-m", "holdfast", "server", "--database", url, "--port", "0"]
-    environment = {**os.environ, "HOLDFAST_HOME": str(home)}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                if found := re.search(r"at http://([\d.]+):(\d+)", line):
-                    yield found[1], int(found[2]), (home / "server.key").read_text().strip()
-                    break
-        finally:
-            process.terminate()
-
-
-async def throughput(place: tuple[str, int, str], seconds: float) -> float:
-    """Return starts a second over all connections."""
-    connections = [Connection(*place) for _ in range(CONNECTIONS)]
-    for each in connections:
-        await each.open()
+async def rate(starts: list[Start], seconds: float) -> float:
+    """Return starts a second of callers that start one run after the other."""
     count, ends_at = 0, time.perf_counter() + seconds
 
-    async def load(connection: Connection) -> None:
+    async def load(start: Start) -> None:
         nonlocal count
         while time.perf_counter() < ends_at:
-            await connection.start(count)
+            await start(count)
             count += 1
 
     began = time.perf_counter()
-    await asyncio.gather(*(load(each) for each in connections))
-    rate = count / (time.perf_counter() - began)
-    for each in connections:
-        each.close()
-    return rate
-
-
-async def direct(client: Client, seconds: float) -> float:
-    """Return starts a second of as many callers of one client."""
-    count, ends_at = 0, time.perf_counter() + seconds
-
-    async def load() -> None:
-        nonlocal count
-        while time.perf_counter() < ends_at:
-            await client.start("shop/checkout", count)
-            count += 1
-
-    began = time.perf_counter()
-    await asyncio.gather(*(load() for _ in range(CONNECTIONS)))
+    await asyncio.gather(*(load(each) for each in starts))
     return count / (time.perf_counter() - began)
 
 
-async def idle(place: tuple[str, int, str], client: Client) -> tuple[float, float]:
+async def idle(over_http: Start, by_client: Start) -> tuple[float, float]:
     """Return the milliseconds of one start, over HTTP and by the client, taken by turns."""
-    connection = Connection(*place)
-    await connection.open()
-    over_http: list[float] = []
-    by_client: list[float] = []
+    took: tuple[list[float], list[float]] = ([], [])
     for number in range(IDLE):
-        began = time.perf_counter()
-        await connection.start(number)
-        between = time.perf_counter()
-        await client.start("shop/checkout", number)
-        by_client.append(time.perf_counter() - between)
-        over_http.append(between - began)
-    connection.close()
-    return statistics.median(over_http) * 1e3, statistics.median(by_client) * 1e3
+        for start, times in zip((over_http, by_client), took, strict=True):
+            began = time.perf_counter()
+            await start(number)
+            times.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(took[0]), statistics.median(took[1])
 
 
-async def measure(url: str, home: Path, seconds: float) -> None:
-    with server(url, home) as place:
-        async with Client(url) as client:
-            await throughput(place, seconds / 5)  # warm
-            for _ in range(3):
-                print(
-                    f"start over HTTP, {CONNECTIONS} connections: "
-                    f"{await throughput(place, seconds):7,.0f}/s"
-                )
-                print(
-                    f"client.start, {CONNECTIONS} callers:        "
-                    f"{await direct(client, seconds):7,.0f}/s"
-                )
-                over_http, by_client = await idle(place, client)
-                print(
-                    f"idle: HTTP {over_http:.2f} ms, client.start {by_client:.2f} ms, "
-                    f"added {over_http - by_client:.2f} ms"
-                )
+async def starts(url: str, server: HttpServer, rounds: int, seconds: float) -> list[Figure]:
+    """Return starts a second, and the milliseconds that HTTP adds."""
+    connections = [Connection(server) for _ in range(CONNECTIONS)]
+    for each in connections:
+        await each.open()
+
+    def posting(connection: Connection) -> Start:
+        return lambda number: connection.post(PATH, b'{"input": %d}' % number)
+
+    over_http = [posting(each) for each in connections]
+    rates, direct, added, alone = list[float](), list[float](), list[float](), list[float]()
+    used = list[float]()
+    async with Client(url) as client:
+
+        async def by_client(number: int) -> object:
+            return await client.start("shop/checkout", number)
+
+        await rate(over_http, seconds / 5)  # warm
+        for _ in range(rounds):
+            before = server.cpu_seconds()
+            rates.append(await rate(over_http, seconds))
+            used.append((server.cpu_seconds() - before) / (rates[-1] * seconds) * 1e6)
+            direct.append(await rate([by_client] * CONNECTIONS, seconds))
+            with_http, without = await idle(over_http[0], by_client)
+            added.append(with_http - without)
+            alone.append(without)
+    for each in connections:
+        each.close()
+    title = f"start over HTTP, {CONNECTIONS} connections"
+    return [
+        figure("http-starts", title, "starts/s", rates, 2_500, higher=True),
+        figure("http-cpu", "the server's processor for each of them", "µs", used),
+        figure("client-starts", f"client.start, {CONNECTIONS} callers", "starts/s", direct),
+        figure("http-added", "what HTTP adds to client.start, idle, p50", "ms", added, 0.4),
+        figure("client-start", "client.start, idle, p50", "ms", alone),
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.rest", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    options = parser.parse_args()
+    options = parser("rest", __doc__)
+    options.add_argument("--seconds", type=float, default=5.0, help="of each load; 5")
+    options.add_argument("--rounds", type=int, default=3, help="of which the median counts; 3")
+    given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         os.environ["HOLDFAST_HOME"] = folder
-        with EmbeddedServer.acquire(home) as database:
-            migrate = [sys.executable, "-m", "holdfast", "migrate", "--database", database.url]
-            subprocess.run(migrate, check=True, stdout=subprocess.DEVNULL)
-            asyncio.run(measure(database.url, home, options.seconds))
+        with fresh(home, "bench_rest") as (_, url):
+            figures = beginnings(url, home)
+            with running(url, home) as server:
+                figures += asyncio.run(starts(url, server, given.rounds, given.seconds))
+    tell(figures, given.output)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ class Server:
 
     def fresh_database(self, name: str) -> str:
         """Create the database again, empty, and return its URL."""
-        self._query(
+        self.ask(
             f'drop database if exists "{name}" with (force)',
             f'create database "{name}"',
             "checkpoint",  # not in the middle of a measurement
@@ -35,17 +35,17 @@ class Server:
 
     def drop_database(self, name: str) -> None:
         """Drop the database if it exists."""
-        self._query(f'drop database if exists "{name}" with (force)')
+        self.ask(f'drop database if exists "{name}" with (force)')
 
     def describe(self) -> dict[str, str]:
         """Return version and settings; refuse a server that would not keep what it confirms."""
-        shown = self._query(*(f"show {setting}" for setting in SHOWN))
+        shown = self.ask(*(f"show {setting}" for setting in SHOWN))
         about = dict(zip(SHOWN, shown, strict=True))
         if off := [setting for setting in DURABLE if about[setting] != "on"]:
             raise SystemExit(f"the server must have {', '.join(off)} on to be measured")
         return {"server": self.kind, **about}
 
-    def _query(self, *statements: str) -> list[str]:
+    def ask(self, *statements: str) -> list[str]:
         """Run statements and return the first value that each answers."""
 
         async def run() -> list[str]:

@@ -7,14 +7,15 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from holdfast.client import Client
-from holdfast.server import Server
+from holdfast.server import Server, sse
 from holdfast.server.gates import StreamGate
 from holdfast.store.port import Store
+from holdfast.types import Event
 from tests.server.shop import HOST, KEY, Api
 from tests.server.test_operations import LIMIT_SECONDS, start, until
 
@@ -56,6 +57,11 @@ class Stream:
                 if not part.get("more_body"):
                     return None
                 self._text += part["body"].decode()
+
+    async def part(self) -> str:
+        """Return what is sent next, of which `event` sees nothing."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            return str((await self._parts.get())["body"].decode())
 
     async def rest(self) -> list[tuple[str, str | None, Any]]:
         found: list[tuple[str, str | None, Any]] = []
@@ -163,6 +169,31 @@ async def test_edge_5_many_followers_are_one_question_and_none_holds_up_others(
             each.task.cancel()
         await asyncio.gather(*(each.task for each in (*followers, stuck)), return_exceptions=True)
     assert server.site.streams.count == 0
+
+
+async def test_comments_of_a_quiet_stream_ask_the_database_nothing(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many streams there is a comment each few milliseconds."""
+    monkeypatch.setattr(sse, "COMMENT_SECONDS", 0.01)
+    asked, after = list[int](), server.site.hub.after
+
+    async def counted(run_id: UUID, position: int) -> list[Event]:
+        asked.append(position)
+        return await after(run_id, position)
+
+    monkeypatch.setattr(server.site.hub, "after", counted)
+    run_id = await api.start()
+    async with attached(server, f"/v1/runs/{run_id}/attach") as stream:
+        await stream.begin()
+        await stream.event()
+        for _ in range(5):
+            assert (await stream.part()).strip() == ":"
+        await api.ask("POST", f"/v1/runs/{run_id}/signals/go")
+        event = await stream.event()
+    assert event is not None
+    assert event[:2] == ("SignalReceived", "1")
+    assert asked in ([1], [1, 2])
 
 
 async def test_streams_say_goodbye_when_the_server_closes(api: Api, server: Server) -> None:

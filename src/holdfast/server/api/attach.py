@@ -78,22 +78,19 @@ async def _frames(
         yield _entry(entry)
     position += len(known)
     end: asyncio.Future[Any] = asyncio.ensure_future(site.ends.wait(run_id, None))
+    more = asyncio.ensure_future(site.hub.after(run_id, position))
     try:
         while not end.done():
             if stream.is_over:
                 yield frame("bye", Bye("the server ends the stream: ask again for the rest"))
                 return
-            more = asyncio.ensure_future(site.hub.after(run_id, position))
-            try:
-                if not await stream.wait(more, end):
-                    yield COMMENT
-            finally:
-                if not more.done():
-                    await cancelled(more)
-            if more.done() and not more.cancelled():
+            if not await stream.wait(more, end):
+                yield COMMENT  # the hub is not asked again: it would look at once
+            if more.done():
                 for entry in _logged(run_id, position, more.result()):
                     position += 1
                     yield _entry(entry)
+                more = asyncio.ensure_future(site.hub.after(run_id, position))
         try:
             for entry in await site.reader.runs.log(run_id, position):
                 yield _entry(entry)
@@ -103,7 +100,7 @@ async def _frames(
             return
         yield frame("end", run_shape(run, LARGEST_SHOWN), ENDED)
     finally:
-        await cancelled(end)
+        await cancelled(end, more)
 
 
 def _logged(run_id: UUID, first: int, events: list[Any]) -> list[LoggedEvent]:
