@@ -40,6 +40,13 @@ SEED = f"""
     select run_id, 'default', 'shop/order@1', 2, holdfast.now() + interval '1 day'
     from numbers where n % 3 = 0 and n % 5000 <> 0
 """
+ASK = """
+    insert into holdfast.tasks (run_id, key, kind, queue, handler, priority, visible_at, payload,
+        started_at)
+    select t.run_id, 'approve', 'approval', t.queue, '', 2, 'infinity', '{"title": "Well?"}',
+        holdfast.now() - interval '1 s' * (hashtext(t.run_id::text) % 1000)
+    from holdfast.tasks t where t.key = ''
+"""
 READ = """
     select coalesce(sum(seq_tup_read), 0)::int
         + coalesce(sum(pg_stat_get_xact_tuples_returned(i.indexrelid)), 0)::int
@@ -187,6 +194,26 @@ async def test_pages_continue_where_a_search_stopped(
 async def test_a_list_has_no_payloads_unless_asked_for(counted: Counted) -> None:
     rows, _ = await counted.read(RunFilter(states=("failed",)))
     assert {row["input"] for row in rows} == {None}
+
+
+async def test_a_page_of_approvals_reads_a_page(counted: Counted) -> None:
+    connection = counted.connection
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute(ASK)
+        one = await connection.fetchval("select max(run_id::text)::uuid from holdfast.tasks")
+        for run_id, most, listed in ((None, 10, 10), (one, 10, 1)):
+            before = await connection.fetchval(READ)
+            found = await connection.fetch(
+                "select * from holdfast.list_approvals($1, $2)", run_id, most
+            )
+            read = await connection.fetchval(READ) - before
+            assert len(found) == listed
+            assert found == sorted(found, key=lambda row: (row["requested_at"], row["run_id"]))
+            assert read < 100
+    finally:
+        await transaction.rollback()
 
 
 async def test_the_newest_events_are_summarized_by_themselves(counted: Counted) -> None:
