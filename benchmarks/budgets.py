@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -74,10 +75,12 @@ def parser(module: str, about: str | None) -> argparse.ArgumentParser:
 
 def tell(figures: Sequence[Figure], output: Path | None) -> None:
     """Print figures, and write them to a file if one is given."""
+    load = os.getloadavg()[0]
     print()
     for each in figures:
         print(each.line())
+    print(f"the machine's load, this measurement included: {load:.1f}")
     if output is not None:
         shown = [asdict(each) | {"kept": each.kept} for each in figures]
-        output.write_text(json.dumps(shown, indent=2) + "\n")
+        output.write_text(json.dumps({"load": load, "figures": shown}, indent=2) + "\n")
         print(f"\nwritten to {output}")

@@ -27,6 +27,7 @@ PARTS = ("lists", "page", "viewers")
 EVENTS = 10_000
 VIEWERS = 50
 WATCHED_SECONDS = 20.0
+FLUSH_SECONDS = 11.0  # after which a session of PostgreSQL has told what it counted
 PAINTS = 5
 SLOW_MS = 50
 PAINTED = """() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"""
@@ -156,7 +157,7 @@ async def viewers(url: str, server: HttpServer) -> list[Figure]:
         raise SystemExit("the page of runs has no stream")
     readers = [await each.stream(path, cookie) for each in connections]
     reading = [asyncio.create_task(_read(each)) for each in readers]
-    await asyncio.sleep(3)
+    await asyncio.sleep(FLUSH_SECONDS)
     before = await database.fetchval(CALLS, "list_runs")
     used = server.cpu_seconds()
     await asyncio.sleep(WATCHED_SECONDS)

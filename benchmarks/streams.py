@@ -23,6 +23,7 @@ from holdfast.client import Client
 
 AT_ONCE = 100  # streams that are opened together
 QUIET_SECONDS = 10.0
+FLUSH_SECONDS = 11.0  # after which a session of PostgreSQL has told what it counted
 PATIENCE_SECONDS = 30.0
 CALLS = "select coalesce(sum(calls), 0) from pg_stat_user_functions where funcname = $1"
 
@@ -97,6 +98,7 @@ async def measure(url: str, server: HttpServer, runs: int, rounds: int) -> list[
         run_ids = [(await client.start("shop/checkout", n)).run_id for n in range(runs)]
         await followers.follow(server, run_ids)
         random.shuffle(run_ids)
+        await asyncio.sleep(FLUSH_SECONDS)
         used = server.cpu_seconds()
         quiet = [await questions(connection, QUIET_SECONDS)]
         idle = (server.cpu_seconds() - used) / QUIET_SECONDS * 100
