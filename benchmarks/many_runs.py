@@ -19,8 +19,8 @@ insert into holdfast.runs (run_id, name, version, key, queue, priority, status, 
 select holdfast.new_run_id(), 'shop/work-' || n % $3, 1, 'order-' || n, 'queue-' || n % $4, 2,
     s.status, json_build_object('customer', n % 1000, 'note', repeat('x', 100)),
     case when s.status = 'completed' then '{"paid": true}'::json end,
-    case when s.status = 'failed' then '{"type": "ValueError", "message": "no such font"}'::json
-        end,
+    case when s.status = 'failed'
+        then '{"kind": "builtins.ValueError", "message": "no such font"}'::json end,
     case when n % 100 = 0 then array['vip'] else '{}' end, m.at, m.at,
     case when s.status <> 'running' then m.at + interval '2 seconds' end
 from generate_series($1::int, $2::int - 1) as n
@@ -67,6 +67,8 @@ from generate_series(1, $2::int - 1) as n
 
 async def write_runs(connection: asyncpg.Connection, count: int) -> None:
     """Write so many runs, a fifth of them open."""
+    names = [f"work-{n}" for n in range(WORKFLOWS)]
+    await connection.execute("select holdfast.sign_on_app('shop', $1, '{}')", names)
     for first in range(0, count, _PART):
         last = min(first + _PART, count)
         await connection.execute(_RUNS, first, last, WORKFLOWS, QUEUES, timeout=300)
