@@ -3,7 +3,7 @@
 begin;
 select pg_advisory_xact_lock(hashtext('holdfast.migrate'));
 
-insert into holdfast.schema_migrations (version, name) values (27, 'approvals_in_order');
+insert into holdfast.schema_migrations (version, name) values (28, 'approvals_in_order');
 
 create index tasks_approvals_in_order on holdfast.tasks (started_at, run_id, key)
     where kind = 'approval';
