@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, cast
 
 from holdfast.archive import Archive
@@ -22,9 +22,9 @@ class Switch:
     def __init__(self, kill_at: int) -> None:
         self._kill_at, self.points = kill_at, 0
 
-    def over(self, target: object) -> Any:
-        """Return an object whose calls pass a point before and after."""
-        return _Watched(self, target)
+    def over(self, target: object, *names: str) -> Any:
+        """Return an object whose calls, or these of them, pass a point before and after."""
+        return _Watched(self, target, names)
 
     def pass_point(self) -> None:
         """Die here, or go past."""
@@ -34,12 +34,12 @@ class Switch:
 
 
 class _Watched:
-    def __init__(self, switch: Switch, target: object) -> None:
-        self._switch, self._target = switch, target
+    def __init__(self, switch: Switch, target: object, names: Collection[str]) -> None:
+        self._switch, self._target, self._names = switch, target, names
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, name)
-        if not asyncio.iscoroutinefunction(found):
+        if not asyncio.iscoroutinefunction(found) or (self._names and name not in self._names):
             return found
         return self._watched(found)
 
