@@ -82,7 +82,7 @@ def consume(url: str, batch: int | None, kill_at: int) -> None:
 
 
 @pytest.mark.parametrize("batch", [None, 2])
-async def test_each_message_starts_one_run_wherever_its_consumer_is_killed(
+async def test_each_message_starts_one_run_although_its_consumer_is_killed(
     server: EmbeddedServer, batch: int | None
 ) -> None:
     """B13. Kills before and after each call to the database, and in the function."""
