@@ -141,6 +141,26 @@ async def test_each_key_has_a_limit_of_its_own(
     assert len(await buys(ann)) == 1
 
 
+async def test_each_key_is_found_however_many_tasks_wait_for_others(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Small groups and large ones side by side: a claim reads them in batches."""
+    await store.set_limit(workflow_limit(1, key="input.customer"))
+    sizes = [20 if n % 5 == 0 else 1 for n in range(30)]
+    named = [
+        json.dumps({"customer": f"{n:02}"}) for n, size in enumerate(sizes) for _ in range(size)
+    ]
+    await store.start_runs([NewRun(run_id=uuid4(), name="shop/buy", input=each) for each in named])
+    taken: list[ClaimedTask] = []
+    while tasks := await buys(ann, limit=7):
+        taken += tasks
+    assert sorted(task.input or "" for task in taken) == sorted(set(named))
+    for task in taken:
+        await ann.finish(task)
+    again = {task.input for _ in range(3) for task in await buys(ann, limit=7)}
+    assert len(again) == 6
+
+
 async def test_all_limits_of_a_task_must_allow_it(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:

@@ -15,7 +15,7 @@ begin
     return query
     with slots as materialized (
         select distinct k.key::int as limit_id, k.value collate "C" as slot
-        from (select distinct g.limit_keys from unnest(p_groups) as g (limit_keys)) as g
+        from unnest(p_groups) as g (limit_keys)
         cross join lateral jsonb_each_text(g.limit_keys::jsonb) as k
     ), known as materialized (
         select s.limit_id, s.slot, l.kind, l.most, l.period, l.holds, l.smooth
@@ -49,8 +49,12 @@ begin
         r.next_at, k.kind = 'rate'
     from known k
     left join held h on h.limit_id = k.limit_id and h.slot = k.slot
-    left join lateral holdfast._rate_left(
-        p_now, k.limit_id, k.slot, k.most, k.period, k.smooth) as r on k.kind = 'rate';
+    left join lateral (  -- a condition of the join would not keep the call from being made
+        select r.free, r.next_at
+        from holdfast._rate_left(
+            p_now, k.limit_id, k.slot, k.most, k.period, k.smooth) as r
+        where k.kind = 'rate' limit 1
+    ) as r on true;
 end $$;
 
 -- Return true if the limits allow something of one of the groups. Called by _take_limited.

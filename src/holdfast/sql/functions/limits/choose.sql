@@ -24,27 +24,32 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    with slots as materialized (
-        select s.* from unnest(p_limits, p_slots, p_free) as s (limit_id, slot, free)
+    with wants as materialized (
+        select g.place, s.limit_id, s.slot, s.free
+        from unnest(p_groups) with ordinality as g (limit_keys, place)
+        cross join lateral jsonb_each_text(g.limit_keys::jsonb) as k
+        join unnest(p_limits, p_slots, p_free) as s (limit_id, slot, free)
+            on s.limit_id = k.key::int and s.slot = k.value
+    ), allowed as materialized (
+        select w.place, min(w.free) as free from wants w group by w.place
     ), groups as materialized (
-        select g.queue, g.handler, g.priority, g.limit_keys, g.place,
-            least(p_limit, min(s.free)) as free
+        select g.queue, g.handler, g.priority, g.limit_keys collate "C" as limit_keys, g.place,
+            least(p_limit, a.free) as free
         from unnest(p_queues, p_handlers, p_priorities, p_groups) with ordinality
             as g (queue, handler, priority, limit_keys, place)
-        left join lateral jsonb_each_text(g.limit_keys::jsonb) as k on true
-        left join slots s on s.limit_id = k.key::int and s.slot = k.value
-        group by g.queue, g.handler, g.priority, g.limit_keys, g.place
-        having coalesce(min(s.free), 1) > 0
+        left join allowed a on a.place = g.place
+        where coalesce(a.free, 1) > 0
     ), waiting as materialized (
         select t.run_id, t.key, t.limited_at, g.queue, g.handler, g.limit_keys, g.place,
             holdfast._aged(g.priority, p_now - t.limited_at, a.period) as priority
         from groups g
-        left join lateral (
-            select l.period from holdfast.limits l
-            where l.kind = 'ageing' and not l.removed
-                and holdfast._concerns(l.scope, l.name, g.queue, g.handler)
-            order by l.period limit 1
-        ) as a on true
+        left join (
+            select r.queue, r.handler, min(l.period) as period
+            from (select distinct r.queue, r.handler from groups r) as r
+            join holdfast.limits l on l.kind = 'ageing' and not l.removed
+                and holdfast._concerns(l.scope, l.name, r.queue, r.handler)
+            group by r.queue, r.handler
+        ) as a on a.queue = g.queue and a.handler = g.handler
         cross join lateral (
             select t.run_id, t.key, t.limited_at from holdfast.tasks t
             where t.queue = g.queue and t.handler = g.handler and t.priority = g.priority
@@ -54,22 +59,22 @@ begin
             limit least(g.free, 1 + 2 * p_limit / (select count(*)::int from groups))
             for update skip locked
         ) as t
-    ), numbered as (
-        select w.*, row_number() over (
-            partition by w.limit_keys order by w.priority, w.limited_at, w.run_id, w.key) as round
-        from waiting w
     ), ranked as materialized (
         select n.*, row_number() over (
             order by n.priority, n.round, n.place, n.limited_at, n.run_id, n.key) as rank
-        from numbered n
-    ), refused as (
+        from (
+            select w.*, row_number() over (
+                partition by w.limit_keys order by w.priority, w.limited_at, w.run_id, w.key
+            ) as round
+            from waiting w
+        ) as n
+    ), refused as materialized (  -- only a slot that several groups want can have too few
         select distinct c.rank
         from (
-            select r.rank, s.free,
-                row_number() over (partition by s.limit_id, s.slot order by r.rank) as nth
-            from ranked r
-            cross join lateral jsonb_each_text(r.limit_keys::jsonb) as k
-            join slots s on s.limit_id = k.key::int and s.slot = k.value
+            select r.rank, w.free,
+                row_number() over (partition by w.limit_id, w.slot order by r.rank) as nth
+            from ranked r join wants w on w.place = r.place
+            where exists (select from wants o group by o.limit_id, o.slot having count(*) > 1)
         ) as c
         where c.nth > c.free
     ), others as (
@@ -92,16 +97,6 @@ begin
                 row_number() over (partition by o.priority order by o.place)
             from others o
         ) as b
-    ), taken as materialized (
-        select m.* from merged m
-        cross join lateral (
-            select from holdfast.tasks t
-            where t.run_id = m.run_id and t.key = m.key
-                and (not m.is_limited
-                    or t.limited_at is not null and t.worker is null and not t.paused)
-            for update skip locked
-        ) as t
-        where m.place <= p_limit
     )
     select array_agg(t.run_id order by t.place), array_agg(t.key order by t.place),
         (select min(m.visible_at) from merged m where m.place > p_limit),
@@ -114,7 +109,7 @@ begin
         array_agg(t.limit_keys order by t.place) filter (where t.is_limited)
     into run_ids, keys, passed_over, is_more, limited_runs, limited_keys, limited_queues,
         limited_handlers, limited_groups
-    from taken t;
+    from merged t where t.place <= p_limit;
 end $$;
 
 -- Return the priority that a task counts as after waiting so long: one more urgent for each period.
@@ -148,8 +143,11 @@ begin
         ) as l
     ), held as (
         insert into holdfast.limit_holders (limit_id, slot, run_id, key)
-        select s.limit_id, s.slot, s.run_id, s.key from slots s where s.kind = 'concurrency'
-        on conflict do nothing
+        select s.limit_id, s.slot, s.run_id, s.key from slots s
+        where s.kind = 'concurrency' and (  -- costs half of `on conflict`: nobody else writes here
+            select true from holdfast.limit_holders h
+            where h.limit_id = s.limit_id and h.slot = s.slot and h.run_id = s.run_id
+                and h.key = s.key) is null
     ), used as (
         select s.limit_id, s.slot, s.period, count(*)::int as count
         from slots s where s.kind = 'rate' group by 1, 2, 3
@@ -190,17 +188,21 @@ declare
     v_is_more boolean;
 begin
     with looked as materialized (
-        select u.queue, u.handler, count(distinct u.limit_keys) >= p_most as is_part,
-            (array_agg(u.limit_keys order by u.place desc))[1] as last_keys,
-            bool_or(coalesce(u.limit_keys <= s.limit_keys, false)) as has_wrapped,
-            min(s.limit_keys) as since, coalesce(min(s.wraps), 0) as wraps
-        from unnest(p_queues, p_handlers, p_groups) with ordinality
-            as u (queue, handler, limit_keys, place)
+        select u.queue, u.handler, u.groups >= p_most as is_part, u.last_keys,
+            coalesce(u.first_keys <= s.limit_keys, false) as has_wrapped,
+            s.limit_keys as since, coalesce(s.wraps, 0) as wraps
+        from (
+            select u.queue, u.handler, count(distinct u.limit_keys collate "C") as groups,
+                (array_agg(u.limit_keys order by u.place desc))[1] as last_keys,
+                min(u.limit_keys collate "C") as first_keys
+            from unnest(p_queues, p_handlers, p_groups) with ordinality
+                as u (queue, handler, limit_keys, place)
+            group by u.queue, u.handler
+        ) as u
         left join lateral (
             select s.limit_keys, s.wraps from holdfast.limit_turns s
             where s.queue = u.queue and s.handler = u.handler limit 1
         ) as s on true
-        group by u.queue, u.handler
     ), taken as materialized (
         select u.queue, u.handler, (array_agg(u.limit_keys order by u.place desc))[1] as last_keys
         from unnest(p_taken_queues, p_taken_handlers, p_taken_groups) with ordinality
