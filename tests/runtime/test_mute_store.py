@@ -87,6 +87,20 @@ async def test_a_heartbeat_that_is_not_answered_is_sent_again(
     assert store.asked["heartbeat"] >= 3
 
 
+async def test_a_heartbeat_that_is_not_answered_is_late() -> None:
+    store = Mute("heartbeat")
+    service = HeartbeatService(
+        lambda: store, info(), Nobody(), EngineClock(), interval_seconds=0.02, lease_seconds=30
+    )
+    assert service.late_seconds == 0
+    await service.start()
+    async with asyncio.timeout(30):
+        while service.late_seconds < 0.1:
+            await asyncio.sleep(0.01)
+    await service.stop()
+    assert service.late_seconds == 0
+
+
 async def test_messages_that_cannot_be_kept_do_not_delay_the_next_heartbeat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

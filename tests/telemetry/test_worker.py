@@ -74,6 +74,7 @@ def test_b11_a_worker_shows_each_metric_after_real_runs(
     assert value("workflow_signals_total") == value("workflow_signals_total", event="baked") == 1
     assert value("holdfast_commit_seconds_count") == value("holdfast_commit_runs_count") > 0
     assert value("holdfast_worker_concurrency") == 200
+    assert seen.names >= {"holdfast_heartbeat_late_seconds", "holdfast_loop_lag_seconds"}
     assert value("workflow_run_duration_seconds_bucket", workflow="bread", le="+Inf") == 1
 
     ended = asyncio.run(statistics(database_url))

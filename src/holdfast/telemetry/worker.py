@@ -169,13 +169,33 @@ _read_sent: Final[Callable[[str], _Sent]] = msgspec.json.Decoder(_Sent).decode
 
 
 def _saturation(worker: Worker) -> list[Family]:
-    """Return how full a worker is."""
+    """Return how full and how late a worker is."""
     load = worker.load
     families = [
         gauge("holdfast_worker_held", "Runs, activities and steps that it holds.", load.held),
         gauge("holdfast_worker_concurrency", "How many it may hold.", worker.info.concurrency),
         gauge("holdfast_cache_runs", "Suspended runs that it keeps in memory.", load.cached),
     ]
+    if load.heartbeat_late_seconds is not None:
+        families.append(
+            gauge(
+                "holdfast_heartbeat_late_seconds",
+                "For how long the answer to its heartbeat is overdue.",
+                load.heartbeat_late_seconds,
+            )
+        )
+    if load.loop_lag_seconds is not None:
+        families.append(
+            gauge(
+                "holdfast_loop_lag_seconds",
+                "How long a call took through its event loop, at the last heartbeat.",
+                load.loop_lag_seconds,
+            )
+        )
+    if load.spans_dropped is not None:
+        dropped = Counter("holdfast_spans_dropped_total", "Spans that were not written.")
+        dropped.add((), load.spans_dropped)
+        families.append(dropped.family())
     if load.threads is not None:
         families.append(
             gauge(

@@ -9,7 +9,8 @@ import atexit
 import importlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
 from opentelemetry import trace
@@ -98,12 +99,29 @@ def tracer_for(service: str | None, *, shared: bool) -> Tracer:
         return Tracer(provider)
 
 
+class _Service(Resource):
+    """A resource that is hashed once: the exporter asks for the hash with each span."""
+
+    @classmethod
+    def of(cls, attributes: Mapping[str, str]) -> _Service:
+        """Return the resource that the environment describes, with these attributes."""
+        made = Resource.create(dict(attributes))
+        return cls(dict(made.attributes), made.schema_url)
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 def _make_provider(service: str | None) -> TracerProvider:
     named = "OTEL_SERVICE_NAME" in os.environ or "service.name" in os.environ.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )
     attributes = {} if named or service is None else {"service.name": service}
-    provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
+    provider = TracerProvider(resource=_Service.of(attributes), shutdown_on_exit=False)
     size = None if "OTEL_BSP_MAX_QUEUE_SIZE" in os.environ else _QUEUE
     exporter = _exporter()
     provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=size))

@@ -53,6 +53,11 @@ class WorkerTracer:
         self._reading: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
+    @property
+    def dropped(self) -> int:
+        """How many spans were dropped, because more ended than could be written."""
+        return self._writer.dropped
+
     async def start(self, store: Store, now: Callable[[], int]) -> None:
         """Begin to write spans; see `holdfast.worker.tracer.Tracer`."""
         self._store, self._now = store, now

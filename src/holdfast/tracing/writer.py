@@ -67,7 +67,7 @@ class SpanWriter:
         self._queue: deque[EndedSpan | Callable[[], EndedSpan]] = deque()
         self._filled, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self.dropped = 0
+        self.dropped = self._told = 0  # spans, of which it was told in the log
 
     def start(self) -> None:
         """Start the thread. Idempotent."""
@@ -93,11 +93,12 @@ class SpanWriter:
             self._filled.set()
             thread.join(_STOP_SECONDS)
         flush(self._tracer.provider)
-        if self.dropped:
+        if self.dropped > self._told:
             logger.warning(
-                "%d span(s) were dropped: more ended than could be written", self.dropped
+                "%d span(s) were dropped: more ended than could be written",
+                self.dropped - self._told,
             )
-            self.dropped = 0
+            self._told = self.dropped
 
     def _work(self) -> None:
         while not self._stopping.is_set():

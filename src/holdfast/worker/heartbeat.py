@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -22,6 +23,7 @@ from holdfast.store.port import Store
 from holdfast.types import Heartbeat, Lease, MinuteCounts, ThreadUse, WorkerInfo
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
+from holdfast.worker.lag import LoopLag
 from holdfast.worker.statistics import Statistics
 
 logger = logging.getLogger("holdfast.heartbeat")
@@ -77,11 +79,21 @@ class HeartbeatService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+        self.loop_lag = LoopLag()
+        self._answered_at = time.monotonic()  # or when it was started
+
+    @property
+    def late_seconds(self) -> float:
+        """For how long an answer to a heartbeat is overdue. Safe from any thread."""
+        if self._thread is None:
+            return 0.0
+        return max(time.monotonic() - self._answered_at - self._interval, 0.0)
 
     async def start(self) -> None:
         """Send heartbeats from now on. Idempotent."""
         if self._thread is None:
             self._loop = asyncio.get_running_loop()
+            self._answered_at = time.monotonic()
             self._stop.clear()
             self._thread = threading.Thread(
                 target=self._main, name="holdfast heartbeat", daemon=True
@@ -121,7 +133,10 @@ class HeartbeatService:
     async def run_once(self, store: Store) -> None:
         """Send one heartbeat; pass the time to the clock, and the answer to the listener."""
         leases, sent = self._listener.leases(), self._clock.local()
+        if self._loop is not None:
+            self.loop_lag.measure(self._loop)
         answer = await self._beat(store, leases)
+        self._answered_at = time.monotonic()
         self._clock.observe(sent, self._clock.local(), answer.now)
         self._listener.renewed(leases)
         if answer.lost or answer.unread or answer.cancelled:

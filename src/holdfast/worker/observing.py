@@ -15,11 +15,18 @@ from holdfast.types import Claims, Committed, ThreadUse, TurnCommit
 
 
 class WorkerLoad(NamedTuple):
-    """How full a worker is: tasks that it holds, runs that it keeps in memory, its threads."""
+    """How full a worker is: tasks that it holds, runs that it keeps in memory, its threads.
+
+    And how late it is: for how long its heartbeat is overdue, and how long a call took through its
+    event loop; None without a heartbeat. `spans_dropped` is None if it does not trace.
+    """
 
     held: int
     cached: int
     threads: ThreadUse | None
+    heartbeat_late_seconds: float | None = None
+    loop_lag_seconds: float | None = None
+    spans_dropped: int | None = None
 
 
 class Attempt(Protocol):

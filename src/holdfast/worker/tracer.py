@@ -21,6 +21,11 @@ class OpenSpan(Protocol):
 class Tracer(Protocol):
     """Makes spans. Its methods neither wait nor raise; the worker's event loop calls them."""
 
+    @property
+    def dropped(self) -> int:
+        """How many spans were dropped, because more ended than could be written."""
+        ...
+
     async def start(self, store: Store, now: Callable[[], int]) -> None:
         """Begin. `store` is the worker's, to read runs that have ended; `now` the engine's time."""
 

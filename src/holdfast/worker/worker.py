@@ -347,8 +347,16 @@ class Worker:
 
     @property
     def load(self) -> WorkerLoad:
-        """How full it is. Safe from any thread."""
-        return WorkerLoad(self.active, self._workload.cached, self._launcher.book.use())
+        """How full and how late it is. Safe from any thread."""
+        beats, tracer = self._heartbeat, self._tracer
+        return WorkerLoad(
+            self.active,
+            self._workload.cached,
+            self._launcher.book.use(),
+            None if beats is None else beats.late_seconds,
+            None if beats is None else beats.loop_lag.seconds,
+            None if tracer is None else tracer.dropped,
+        )
 
     @property
     def executing(self) -> bool:
