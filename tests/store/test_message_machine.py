@@ -12,6 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from agreement import Agreement, run_machine
 from hypothesis.stateful import initialize, rule
+from msgspec.structs import replace
 
 from holdfast.store.port import Store
 from holdfast.types import MessageReturn, NewMessage, QueueSettings, Receipt, Receive
@@ -19,6 +20,9 @@ from holdfast.types import MessageReturn, NewMessage, QueueSettings, Receipt, Re
 SECOND = 1_000_000
 MOST = 3  # receives, before a message is a dead letter
 GROUPS = ("ann", "bob", "eve")
+QUEUES = st.sampled_from(["plain", "urgent", "fifo"])
+DELAYS = st.sampled_from([0, 0, 5])
+DEDUP_SECONDS = 4
 ALL = 1000
 
 
@@ -29,7 +33,8 @@ class Known:
     queue: str
     group: str | None
     due_at: int
-    state: str = "waiting"  # or: flight, done, dead
+    priority: int = 2
+    state: str = "waiting"  # or: flight, done, dead, purged
     attempts: int = 0
     delivery: int = -1
     until: int = 0
@@ -43,47 +48,75 @@ class MessagesAgree(Agreement):
         self.messages: list[Known] = []  # a payload is the place of its message
         self.receipts: list[tuple[int, int]] = []  # (message, delivery) of all receives
         self.stored: dict[tuple[int, int, int], Receipt] = {}  # with the id of the store
+        self.numbers: dict[tuple[int, int], int] = {}  # of messages, by the ids of the stores
+        self.dedups: dict[tuple[str, str], tuple[int, int]] = {}  # the message, and until when
         self.deliveries = 0
         self.now = 0
 
     @initialize()
     def begin(self) -> None:
         """Create the queues."""
-        for name in ("plain", "fifo"):
+        for name in ("plain", "urgent", "fifo"):
             settings = QueueSettings(
-                name=name, fifo=name == "fifo", max_receives=MOST, visibility_seconds=10
+                name=name,
+                fifo=name == "fifo",
+                has_priorities=name == "urgent",
+                max_receives=MOST,
+                visibility_seconds=10,
+                dedup_seconds=DEDUP_SECONDS,
+                keep_seconds=1e6 if name != "urgent" else None,
             )
             assert self.both(lambda store, settings=settings: store.create_queue(settings))
 
-    @rule(
-        groups=st.lists(st.sampled_from(GROUPS), min_size=1, max_size=4),
-        delay=st.sampled_from([0, 0, 5]),
-    )
+    @rule(groups=st.lists(st.sampled_from(GROUPS), min_size=1, max_size=4), delay=DELAYS)
     def send_to_groups(self, groups: list[str], delay: int) -> None:
         """Send to the FIFO queue."""
-        self.send("fifo", list(groups), delay)
+        self.send("fifo", [NewMessage("", group=group) for group in groups], delay)
 
-    @rule(count=st.integers(1, 4), delay=st.sampled_from([0, 0, 5]))
+    @rule(count=st.integers(1, 4), delay=DELAYS)
     def send_plain(self, count: int, delay: int) -> None:
         """Send to the plain queue."""
-        self.send("plain", [None] * count, delay)
+        self.send("plain", [NewMessage("")] * count, delay)
 
-    def send(self, queue: str, groups: list[str | None], delay: int) -> None:
-        """Send a message to each of the groups."""
-        first = len(self.messages)
-        new = [
-            NewMessage(str(first + n), delay_seconds=float(delay) or None, group=group)
-            for n, group in enumerate(groups)
-        ]
-
-        async def send(store: Store) -> int:
-            return len((await store.send_messages(queue, new))[0])
-
-        assert self.both(send) == len(groups)
-        self.messages += [Known(queue, group, self.now + delay) for group in groups]
+    @rule(priorities=st.lists(st.integers(0, 4), min_size=1, max_size=4), delay=DELAYS)
+    def send_urgent(self, priorities: list[int], delay: int) -> None:
+        """Send to the queue with priorities."""
+        self.send("urgent", [NewMessage("", priority=each) for each in priorities], delay)
 
     @rule(
-        queue=st.sampled_from(["plain", "fifo"]),
+        queue=QUEUES,
+        ids=st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=3),
+    )
+    def send_once(self, queue: str, ids: list[str | None]) -> None:
+        """Send with deduplication ids, also one twice in a call."""
+        group = "ann" if queue == "fifo" else None
+        self.send(queue, [NewMessage("", dedup_id=each, group=group) for each in ids], 0)
+
+    def send(self, queue: str, messages: list[NewMessage], delay: int) -> None:
+        """Send, and check which messages are new."""
+        numbers: list[int] = []
+        new: list[NewMessage] = []
+        for message in messages:
+            number, until = self.dedups.get((queue, message.dedup_id or ""), (-1, self.now))
+            if message.dedup_id is None or until <= self.now:
+                number = len(self.messages)
+                due_at, priority = self.now + delay, message.priority
+                known = Known(queue, message.group, due_at, 2 if priority is None else priority)
+                self.messages.append(known)
+                if message.dedup_id is not None:
+                    self.dedups[queue, message.dedup_id] = (number, self.now + DEDUP_SECONDS)
+            numbers.append(number)
+            new.append(replace(message, payload=str(number), delay_seconds=float(delay) or None))
+
+        async def send(store: Store) -> list[int]:
+            found = (await store.send_messages(queue, new))[0]
+            pairs = zip(found, numbers, strict=True)
+            return [self.numbers.setdefault((id(store), each), number) for each, number in pairs]
+
+        assert self.both(send) == numbers
+
+    @rule(
+        queue=QUEUES,
         limit=st.integers(1, 4),
         per_group=st.integers(1, 3),
         seconds=st.sampled_from([3, 10]),
@@ -131,8 +164,10 @@ class MessagesAgree(Agreement):
 
     def give_back(self, message: Known, delay: int) -> None:
         """Let a message wait again, or be a dead letter."""
-        message.state = "dead" if message.attempts >= MOST else "waiting"
+        message.state = "waiting"
         message.due_at = self.now + delay
+        if message.attempts >= MOST:
+            message.state, message.priority = "dead", 2  # its queue has no priorities
 
     def expected(self, queue: str, limit: int, per_group: int) -> dict[str, list[int]]:
         """Return what a receive must hand out, by group."""
@@ -141,8 +176,9 @@ class MessagesAgree(Agreement):
             for number, each in enumerate(self.messages)
             if each.queue == queue and each.state == "waiting"
         ]
-        if queue == "plain":
-            due = [number for due_at, number in sorted(waiting) if due_at <= self.now][:limit]
+        if queue != "fifo":
+            waiting.sort(key=lambda each: (self.messages[each[1]].priority, *each))
+            due = [number for due_at, number in waiting if due_at <= self.now][:limit]
             return {"": due} if due else {}
         found: dict[str, list[int]] = {}
         for group in GROUPS:
@@ -225,7 +261,7 @@ class MessagesAgree(Agreement):
         self.model.advance(seconds)
         self.wait(self.clock.advance(seconds))
 
-    @rule(queue=st.sampled_from(["plain", "fifo"]))
+    @rule(queue=QUEUES)
     def redrive(self, queue: str) -> None:
         """Move dead letters back."""
 
@@ -237,12 +273,34 @@ class MessagesAgree(Agreement):
         for message in dead:
             message.state, message.attempts, message.due_at = "waiting", 0, self.now
 
+    @rule(queue=QUEUES)
+    def purge(self, queue: str) -> None:
+        """Delete what waits; what is in flight stays."""
+        waiting = [each for each in self.messages if (each.queue, each.state) == (queue, "waiting")]
+        assert self.both(lambda store: store.purge_messages(queue, limit=ALL)) == len(waiting)
+        for message in waiting:
+            message.state = "purged"
+
+    def check_kept(self, queue: str) -> None:
+        """Compare what is kept of what was acknowledged, the newest first."""
+        done = [
+            (number, each.attempts)
+            for number, each in enumerate(self.messages)
+            if each.queue == queue and each.state == "done"
+        ]
+
+        async def kept(store: Store) -> list[tuple[int, int]]:
+            found = await store.list_kept(queue, limit=ALL)
+            return [(int(each.payload), each.attempts) for each in found]
+
+        assert self.both(kept) == done[::-1]
+
     def teardown(self) -> None:
         """Receive all that is left: nothing is lost."""
         if not self.messages:
             return
         self.pass_time(100)
-        for queue in ("plain", "fifo"):
+        for queue in ("plain", "urgent", "fifo"):
             self.expire(queue)
             self.both(lambda store, queue=queue: _take_nothing(store, queue))
             self.redrive(queue)
@@ -251,7 +309,9 @@ class MessagesAgree(Agreement):
                 if not self.take(queue, ALL, 3, 10):
                     break
                 self.acknowledge(list(range(len(self.receipts) - before)))
-        assert {each.state for each in self.messages} == {"done"}
+        for queue in ("plain", "fifo"):
+            self.check_kept(queue)
+        assert {each.state for each in self.messages} <= {"done", "purged"}
 
     def receipt(self, store: Store, number: int, delivery: int) -> Receipt:
         """Return the receipt that a store gave with a message."""
