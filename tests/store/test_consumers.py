@@ -60,6 +60,7 @@ async def test_heartbeat_keeps_the_messages_of_a_slow_call_and_acks_them_once(
         await client.queues.create("orders")
         await client.queues.send("orders", 1)
         await eventually(lambda: bool(attempts))
+        assert await connection.fetchval("select consumes from holdfast.workers") == ["orders"]
         [first] = await connection.fetch(IN_FLIGHT)
 
         async def is_kept_twice() -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.insight.findings import Finding
+from holdfast.insight.serving import live_workers
 from holdfast.insight.wording import length, several
 from holdfast.store.port import Store
 from holdfast.types import QueueMetrics
 
+_UNCONSUMED_MICROS: Final = 30 * 1_000_000
 _PILED_UP_MICROS: Final = 300 * 1_000_000
 _MOST: Final = 1_000  # counts end here
 _NAMED: Final = 5
@@ -18,11 +20,13 @@ async def check_queues(store: Store) -> Finding:
     """Name the message queues that nobody empties, and those that have dead letters."""
     counted = await store.queue_metrics(limit=_MOST)
     now = await store.now()
-    paused = {info.settings.name for info in await store.list_queues() if info.is_paused}
+    queues = await store.list_queues()
+    paused = {info.settings.name for info in queues if info.is_paused}
+    served = await _consumed(store, now) | {info.settings.dead_letters for info in queues}
     problems = [
         problem
         for each in counted
-        if (problem := _problem(each, now, is_paused=each.name in paused))
+        if (problem := _problem(each, now, each.name in paused, each.name in served))
     ]
     if not problems:
         return Finding("message queues", "ok", f"{several(len(counted), 'queue')}; none piles up")
@@ -32,20 +36,35 @@ async def check_queues(store: Store) -> Finding:
         "message queues",
         "warn",
         named + (f"; and {several(more, 'other queue')}" if more > 0 else ""),
-        "start more consumers of what piles up; look at the errors of dead letters, and move them "
-        "back when the cause is gone",
+        "start consumers, or more of them, for what piles up; look at the errors of dead letters, "
+        "and move them back when the cause is gone",
     )
 
 
-def _problem(counted: QueueMetrics, now: int, *, is_paused: bool) -> str | None:
-    """Return what is wrong with a queue."""
+async def _consumed(store: Store, now: int) -> set[str | None]:
+    """Return the queues that live workers consume; all, if one of them does not say which."""
+    consumed = set[str | None]()
+    for worker in live_workers(await store.list_workers(), now):
+        if worker.consumes is None:
+            return {info.settings.name for info in await store.list_queues()}
+        consumed.update(worker.consumes)
+    return consumed
+
+
+def _problem(counted: QueueMetrics, now: int, is_paused: bool, is_served: bool) -> str | None:
+    """Return what is wrong with a queue.
+
+    One that no worker consumes may be that of a program that receives: nothing is said if
+    messages are in flight.
+    """
     parts: list[str] = []
-    since = counted.oldest_due_at
-    if since is not None and now - since > _PILED_UP_MICROS:
+    waits = 0 if counted.oldest_due_at is None else now - counted.oldest_due_at
+    unserved = not (is_served or is_paused or counted.in_flight)
+    if waits > (_UNCONSUMED_MICROS if unserved else _PILED_UP_MICROS):
         why = " while the queue is paused" if is_paused else ""
-        parts.append(
-            f"{several(counted.due, 'message')} due, the oldest for {length(now - since)}{why}"
-        )
+        why += ", and no live worker consumes the queue" if unserved else ""
+        due = several(counted.due, "message")
+        parts.append(f"{due} due, the oldest for {length(waits)}{why}")
     if counted.dead:
         parts.append(several(counted.dead, "dead letter"))
     return f"{counted.name}: {', '.join(parts)}" if parts else None

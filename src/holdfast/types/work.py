@@ -212,7 +212,11 @@ class ThreadUse(Value, frozen=True):
 
 
 class WorkerInfo(Value, frozen=True, kw_only=True):
-    """A worker as the others see it. `handlers` are `app/name@version`."""
+    """A worker as the others see it. `handlers` are `app/name@version`.
+
+    `consumes` are the message queues of its consumers, None if it does not say so: workers of an
+    earlier release do not.
+    """
 
     worker_id: str
     hostname: str
@@ -224,6 +228,7 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     started_at: int = 0
     heard_at: int = 0
     threads: ThreadUse | None = None
+    consumes: tuple[str, ...] | None = None
 
 
 class Heartbeat(Value, frozen=True):

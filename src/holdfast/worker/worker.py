@@ -442,6 +442,7 @@ def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
         handlers=app.handlers(),
         concurrency=options.concurrency,
         holdfast_version=__version__,
+        consumes=tuple(sorted({each.queue for each in app.consumers.values()})),
     )
 
 

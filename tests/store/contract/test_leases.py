@@ -323,6 +323,16 @@ async def test_a_beat_tells_how_the_worker_s_threads_are_used(
         assert known.threads == use
 
 
+async def test_a_beat_tells_which_queues_the_worker_consumes(
+    store: Store, ann: ManualWorker
+) -> None:
+    """None is that of an earlier release, which does not say so."""
+    for queues in (None, (), ("mails", "parcels")):
+        await ann.beat(consumes=queues)
+        [known] = await store.list_workers()
+        assert known.consumes == queues
+
+
 async def test_lease_numbers_only_grow(store: Store, clock: Clock, ann: ManualWorker) -> None:
     """Trap 32. Neither a release nor a suspend nor a loss resets them."""
     await start(store)

@@ -17,6 +17,7 @@ from holdfast.errors import (
     RunExists,
     UnknownQueue,
 )
+from holdfast.insight.queues import check_queues
 from holdfast.store.port import WORK_TOPIC, Store
 from holdfast.types import (
     MessageDelivery,
@@ -29,6 +30,8 @@ from holdfast.types import (
     Receive,
     Received,
 )
+
+from .actors import ManualWorker
 
 
 @dataclass
@@ -481,3 +484,40 @@ async def test_a_start_that_its_rules_refuse_leaves_message_and_runs(mail: Mail)
     assert await mail.take() == []  # it is in flight still
     assert (await mail.store.ack_and_start(receipts(delivery), runs[:1]))[0]
     assert await mail.take() == ["2"]
+
+
+async def test_doctor_names_a_queue_that_no_worker_consumes(
+    mail: Mail, clock: Clock, ann: ManualWorker
+) -> None:
+    """A program may receive: nothing is said while messages are in flight."""
+
+    async def problem() -> str | None:
+        found = await check_queues(mail.store)
+        return None if found.level == "ok" else found.message
+
+    await mail.create()
+    await mail.send("1", "2")
+    await clock.advance(20)
+    assert await problem() is None
+    await clock.advance(20)
+    expected = "mail: 2 messages due, the oldest for 40.0 s, and no live worker consumes the queue"
+    assert await problem() == expected
+    for queues in ((), ("parcels",)):
+        await ann.beat(consumes=queues)
+        assert await problem() == expected
+    for queues in (("mail", "parcels"), None):
+        await ann.beat(consumes=queues)
+        assert await problem() is None
+    await mail.store.remove_worker("ann")
+    assert await problem() == expected
+    await mail.take(1)
+    assert await problem() is None
+
+
+async def test_doctor_expects_no_consumer_of_dead_letters(mail: Mail, clock: Clock) -> None:
+    await mail.create(max_receives=1)
+    await mail.send("1")
+    [delivery] = await mail.deliveries()
+    await mail.store.return_messages([MessageReturn(receipts(delivery)[0])])
+    await clock.advance(40)
+    assert (await check_queues(mail.store)).message == "mail: 1 dead letter"

@@ -23,6 +23,7 @@ class PostgresSweeps(Part):
             info.concurrency,
             info.holdfast_version,
             seconds,
+            info.consumes,
         )
 
     async def next_due(

@@ -44,6 +44,7 @@ class PostgresWorkers(Part):
             interval_seconds,
             None if info.threads is None else list(msgspec.structs.astuple(info.threads)),
             *stats_arguments(stats),
+            info.consumes,
         )
         lost = _at(leases, row["lost"])
         unread = _at(leases, row["news"])
@@ -79,6 +80,7 @@ class PostgresWorkers(Part):
                 started_at=row["started_at"],
                 heard_at=row["heard_at"],
                 threads=None if row["threads"] is None else ThreadUse(*row["threads"]),
+                consumes=None if row["consumes"] is None else tuple(row["consumes"]),
             )
             for row in await self._database.rows("list_workers")
         ]

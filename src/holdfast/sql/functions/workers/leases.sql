@@ -53,7 +53,8 @@ end $$;
 -- positions in the arrays, from 1, of leases that another worker has now, `news` those of runs with
 -- more events than known, and `cancelled` those of activities that must stop. p_details is what
 -- activities reported last, null if the database has that. p_threads says how the worker's threads
--- are used: how many exist, are in use, run abandoned attempts, and are waited for. If a worker
+-- are used: how many exist, are in use, run abandoned attempts, and are waited for. p_consumes are
+-- the message queues of its consumers, null for workers that do not say so. If a worker
 -- missed two heartbeats of p_interval_seconds, or was heard in the future, it had a gap:
 -- heard_since becomes now. If another transaction has locked a task's row, the lease is renewed the
 -- next time. The p_stat_… are parallel arrays of what the worker counted, see _record_stats.
@@ -66,7 +67,7 @@ create or replace function holdfast.heartbeat(
     p_details json[] default null, p_interval_seconds float8 default 2,
     p_threads int[] default null,
     p_stat_minutes bigint[] default null, p_stat_names text[] default null,
-    p_stat_counts text[] default null,
+    p_stat_counts text[] default null, p_consumes text[] default null,
     out now bigint, out lost int[], out news int[], out cancelled int[]
 )
 language plpgsql
@@ -80,14 +81,14 @@ declare
 begin
     now := holdfast._micros(v_now);
     insert into holdfast.workers as w (worker_id, hostname, pid, queues, handlers, concurrency,
-        holdfast_version, started_at, heard_at, heard_since, threads)
+        holdfast_version, started_at, heard_at, heard_since, threads, consumes)
     values (p_worker, p_hostname, p_pid, p_queues, p_handlers, p_concurrency, p_version,
-        coalesce(holdfast._moment(p_started_at), v_now), v_now, v_now, p_threads)
+        coalesce(holdfast._moment(p_started_at), v_now), v_now, v_now, p_threads, p_consumes)
     on conflict (worker_id) do update
     set hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues,
         handlers = excluded.handlers, concurrency = excluded.concurrency,
         holdfast_version = excluded.holdfast_version, heard_at = excluded.heard_at,
-        threads = excluded.threads,
+        threads = excluded.threads, consumes = excluded.consumes,
         heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval_seconds)
             then w.heard_since else v_now end;
     if p_stat_minutes is not null then

@@ -7,7 +7,8 @@
 -- Locks: the worker's row. Called by sweeps, when they sign on.
 create or replace function holdfast.begin_sweep(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
-    p_concurrency int, p_version text, p_seconds float8
+    p_concurrency int, p_version text, p_seconds float8,
+    p_consumes text[] default null
 ) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -21,9 +22,9 @@ begin
             coalesce(p_seconds::text, 'null'));
     end if;
     insert into holdfast.workers (worker_id, hostname, pid, queues, handlers, concurrency,
-        holdfast_version, started_at, heard_at, heard_since, ends_at)
+        holdfast_version, started_at, heard_at, heard_since, ends_at, consumes)
     values (p_worker, p_hostname, p_pid, p_queues, p_handlers, p_concurrency, p_version,
-        v_now, v_now, v_now, v_now + p_seconds * interval '1 second');
+        v_now, v_now, v_now, v_now + p_seconds * interval '1 second', p_consumes);
 end $$;
 
 -- Return when a free task of these queues and handlers comes due next, null for never. A moment
