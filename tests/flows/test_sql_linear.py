@@ -1,4 +1,4 @@
-"""Ends of steps that one step follows take a short way; its results are those of the long one."""
+"""Ends of steps that one step follows take short ways; their results are those of the long one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meeting import while_blocked
 
 Define = Callable[[Hand], object]
 
-SHORT, LONG = "_end_linear_steps", "_advance_flows"
+ALONE, SHORT, LONG = "_end_linear_step", "_end_linear_steps", "_advance_flows"
 
 
 def chain(hand: Hand) -> None:
@@ -29,15 +29,20 @@ def sorted_runs(hand: Hand) -> list[UUID]:
 
 
 @pytest.mark.parametrize("room", [0, 1, 4])
-def test_the_short_way_writes_what_the_long_way_writes(hand: Hand, room: int) -> None:
+@pytest.mark.parametrize(("count", "way"), [(1, ALONE), (2, SHORT)])
+def test_the_short_ways_write_what_the_long_way_writes(
+    hand: Hand, count: int, way: str, room: int
+) -> None:
     """A call with a failure, be it of a run that does not exist, takes the long way."""
     chain(hand)
-    short, long = (sorted_runs(hand) for _ in range(2))
-    assert len(claim(hand)) == 4
+    short, long = (sorted_runs(hand)[:count] for _ in range(2))
+    claim(hand)
+    waiting = "insert into holdfast.waiters select unnest(%s::uuid[]), 'client' returning topic"
+    hand.rows(waiting, [*short, *long])
     for step in ("a", "b"):
         by_short = end(hand, every(short, step), room=room)
         by_long = end(hand, every(long, step), failing=uuid4(), room=room)
-        assert (by_short.pop("took"), by_long.pop("took")) == ({SHORT}, {LONG})
+        assert (by_short.pop("took"), by_long.pop("took")) == ({way}, {LONG})
         assert by_short == by_long
         assert [rows_of(hand, run) for run in short] == [rows_of(hand, run) for run in long]
         claim(hand)
@@ -69,7 +74,7 @@ def test_what_is_not_followed_by_one_plain_step_takes_the_long_way(
     define(hand)
     run = hand.start("row", None)
     claim(hand)
-    assert end(hand, [(run, "a")], room=4)["took"] == {SHORT, LONG}
+    assert end(hand, [(run, "a")], room=4)["took"] == {ALONE, LONG}
     assert hand.statuses(run)["a"] in ("completed", "failed")
 
 
@@ -106,7 +111,7 @@ def test_a_paused_run_keeps_its_next_step_in_the_queue(hand: Hand) -> None:
     claim(hand)
     hand.rows("select holdfast.pause_runs(array[%s::uuid])", run)
     ended = end(hand, [(run, "a")], room=4)
-    assert (ended["took"], ended["handed"]) == ({SHORT}, [])
+    assert (ended["took"], ended["handed"]) == ({ALONE}, [])
     assert hand.value(
         "select paused and worker is null from holdfast.tasks where run_id = %s and key = 'b'", run
     )
@@ -162,7 +167,7 @@ def test_what_changes_while_the_call_waits_is_seen(
     other.begin()
     other.rows(change, run)
     ended = while_blocked(watcher, lambda: end(hand, [(run, "a")], room=4), other.commit)
-    assert (ended["took"], ended["outcomes"]) == ({SHORT}, [outcome])
+    assert (ended["took"], ended["outcomes"]) == ({ALONE}, [outcome])
     if outcome == "recorded":
         assert hand.log(run)[-1] == "FlowStepCompleted a"
         left = hand.rows("select key from holdfast.tasks where run_id = %s and key <> ''", run)
@@ -186,7 +191,7 @@ def claim(hand: Hand) -> list[dict[str, Any]]:
 def end(
     hand: Hand, steps: list[tuple[UUID, str]], *, room: int, failing: UUID | None = None
 ) -> dict[str, Any]:
-    """End steps in one call; return what was said, and which of the two ways was taken."""
+    """End steps in one call; return what was said, and which of the ways were taken."""
     hand.connection.execute("set track_functions = 'all'")
     hand.begin()
     before = called(hand)
@@ -203,12 +208,15 @@ def end(
         [True] * len(runs),
         room,
     )
-    took = {way for way in (SHORT, LONG) if called(hand).get(way) != before.get(way)}
+    took = {way for way in (ALONE, SHORT, LONG) if called(hand).get(way) != before.get(way)}
     hand.commit()
     return {
         "took": took,
         "outcomes": first["outcomes"][: len(steps)],
-        "notices": first["notices"],
+        "notices": [
+            (topic, [runs.index(UUID(text)) if len(text) == 36 else text for text in said.split()])
+            for topic, said in first["notices"] or ()
+        ],
         "handed": [row["key"] for row in handed],
         "given": sorted(
             (row["input"], row["queue"], row["handler"], row["attempts"], row["lease_no"])

@@ -26,7 +26,7 @@ from holdfast.worker.clock import Clock
 from holdfast.worker.recording import Batcher, repeated
 from holdfast.worker.reporting import EndReporter, weigh
 
-_MANY: Final = 40  # so many ends are worth two calls
+_MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
 
 _End: TypeAlias = tuple[StepTaskEnd, Callable[[StepTaskOutcome], None]]
 
@@ -50,13 +50,22 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
     ) -> None:
         super().__init__(store, worker_id, clock, notify)
         self._taker, self._take = taker, take
+        self._brings_work = False  # the last answer brought tasks
 
     def _make_batchers(self) -> Sequence[Batcher[_End]]:
         # Two calls for one map would wait for each other at its counter.
         return [
-            Batcher(self._report, weight=weigh, halves=lambda entries: len(entries) >= _MANY),
+            Batcher(self._report, weight=weigh, halves=self._halves),
             Batcher(self._report, weight=weigh, most_calls=1),
         ]
+
+    def _halves(self, ends: list[_End]) -> bool:
+        """Return True if this process would wait for one call with all of them.
+
+        It waits if the answer brings the next steps. If these ends are those of runs, the next
+        tasks come from a claim at the same time, and a second call would only cost the database.
+        """
+        return self._brings_work and len(ends) >= _MANY
 
     def _batcher_of(self, end: StepTaskEnd) -> Batcher[_End]:
         return self._batchers[":" in end.key and end.error is None]
@@ -69,6 +78,7 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
 
         ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
         self._notify(ended.notices)
+        self._brings_work = bool(ended.tasks)
         if ended.tasks:
             self._take(ended.tasks)
         return ended.outcomes

@@ -6,7 +6,7 @@
 -- output; and for workers, if a run begins that waited for the end of a singleton. `children` are
 -- the runs that have a parent, which must be told; null for none.
 -- Locks: expects the turn rows locked; runs by run_id; waiters; as _free_singletons. Called by
--- commit, _end_each, _end_flows and _end_linear_steps.
+-- commit, _end_each, _end_flows, _end_linear_steps and _end_last_step.
 create or replace function holdfast._end_runs(
     p_now timestamptz, p_run_ids uuid[], p_statuses text[],
     p_outputs json[] default null, p_errors json[] default null, p_skipped uuid[] default '{}',
@@ -20,6 +20,11 @@ as $$
 declare
     v_freed record;
 begin
+    if cardinality(p_run_ids) = 1 and cardinality(p_skipped) = 0 then
+        select e.notices, e.children into notices, children
+        from holdfast._end_run(p_now, p_run_ids[1], p_statuses[1], p_outputs[1], p_errors[1]) as e;
+        return;
+    end if;
     with ended as materialized (
         select u.run_id, u.status, u.output, u.error, t.started_at
         from unnest(p_run_ids, p_statuses, p_outputs, p_errors) as u (run_id, status, output, error)
@@ -69,6 +74,52 @@ begin
     if v_freed.run_ids is not null then
         notices := notices || holdfast._free_singletons(
             p_now, v_freed.run_ids, v_freed.names, v_freed.keys);
+    end if;
+end $$;
+
+-- End a run as _end_runs does. It has short statements, without arrays: an idle worker ends one run
+-- at a time. Locks: as _end_runs. Called by _end_runs.
+create or replace function holdfast._end_run(
+    p_now timestamptz, p_run_id uuid, p_status text, p_output json, p_error json,
+    out notices text[], out children uuid[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_run record;
+begin
+    with done as (
+        delete from holdfast.tasks t where t.run_id = p_run_id returning t.key, t.started_at
+    ), ended as materialized (
+        select d.started_at from done d where d.key = ''
+    )
+    update holdfast.runs r
+    set status = p_status, output = p_output, error = p_error, started_at = e.started_at,
+        completed_at = p_now, delete_after = p_now + r.retention
+    from ended e
+    cross join lateral (
+        select r.ctid from holdfast.runs r where r.run_id = p_run_id limit 1
+    ) as f
+    where r.ctid = f.ctid
+    returning r.parent_run_id, r.name, case
+        when r.status <> 'continued' then r.singleton_key end as singleton_key
+    into v_run;
+    children := case when v_run.parent_run_id is not null then array[p_run_id] end;
+
+    -- A statement later: who registered while the update waited for its lock is seen.
+    with told as (
+        delete from holdfast.waiters w where w.run_id = p_run_id returning w.topic
+    )
+    select array_agg(array[t.topic, case
+            when p_status = 'completed' and octet_length(p_output::text) <= 7000
+            then p_run_id || ' ' || p_output else p_run_id::text end] order by t.topic)
+    into notices from told t;
+    if v_run.singleton_key is not null then
+        notices := notices || holdfast._free_singletons(
+            p_now, array[p_run_id], array[v_run.name], array[v_run.singleton_key]);
     end if;
 end $$;
 

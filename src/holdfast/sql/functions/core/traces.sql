@@ -27,8 +27,8 @@ begin
 end $$;
 
 -- Keep runs that ended without a worker's commit, if workers write traces: one of them will write
--- the span. Locks: expects the runs to be locked; new rows. Called by _end_each, _end_flows and
--- _end_linear_steps.
+-- the span. Locks: expects the runs to be locked; new rows. Called by _end_each, _end_flows,
+-- _end_linear_steps and _end_last_step.
 create or replace function holdfast._keep_ends(p_now timestamptz, p_run_ids uuid[]) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -2,7 +2,7 @@
 
 -- Return how many tasks of steps may be leased to the taker at once: none while something is
 -- paused, or if a limit concerns what it serves. Claims look at pauses and limits, and this does
--- not. Called by _begin_singles, _begin_maps and _end_linear_steps.
+-- not. Called by _begin_singles, _begin_maps and those that end linear steps.
 create or replace function holdfast._room(p_taker holdfast._taker) returns int
 language sql stable
 set search_path = pg_catalog, pg_temp

@@ -104,18 +104,29 @@ declare
     v_entries holdfast._flow_entry[];
     v_handed holdfast._handed_task[];
     v_is_recorded boolean := false;
-    v_has_errors boolean := exists (
-        select from unnest(p_errors) as e (error) where e.error is not null);
+    v_has_errors boolean := false;
     v_taker holdfast._taker := (p_worker, p_room, p_queues, p_handlers,
         v_now + p_lease * interval '1 second');
 begin
-    perform holdfast._check_ends(p_outputs, p_errors, null);
+    if p_errors is not null then
+        v_has_errors := exists (
+            select from unnest(p_errors) as e (error) where e.error is not null);
+    end if;
+    if v_has_errors or cardinality(p_outputs) > 1 or not holdfast._is_plain(p_outputs[1]) then
+        perform holdfast._check_ends(p_outputs, p_errors, null);
+    end if;
     if not v_has_errors and p_worker is distinct from '' and strpos(p_keys[1], ':') = 0
         and p_run_ids[1] is distinct from p_run_ids[2]  -- two steps of one run begin no row
     then
-        return query
-        select * from holdfast._end_linear_steps(
-            v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, v_taker, p_tell);
+        if cardinality(p_run_ids) = 1 then
+            return query
+            select * from holdfast._end_linear_step(v_now, p_worker, p_run_ids[1], p_keys[1],
+                p_leases[1], p_outputs[1], v_taker, p_tell);
+        else
+            return query
+            select * from holdfast._end_linear_steps(
+                v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, v_taker, p_tell);
+        end if;
         if found then
             return;
         end if;
@@ -188,7 +199,7 @@ end $$;
 -- Return true if a task's open attempt is the one that is meant: that of the worker with this
 -- lease, or, for SQL workers, whose p_worker is null, the one with this lease, null for any. A run
 -- that is a step, whose p_worker is '', has one run at a time. Called by _record_outputs,
--- _fail_attempts and _end_linear_steps.
+-- _fail_attempts and those that end linear steps.
 create or replace function holdfast._is_open_attempt(
     p_worker text, p_lease_no int, p_holder text, p_held_no int, p_claimed_idx int
 ) returns boolean

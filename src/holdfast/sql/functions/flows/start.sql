@@ -36,7 +36,25 @@ declare
     v_shapes text[];
     v_created uuid[];
 begin
-    if greatest(cardinality(p_run_ids), cardinality(p_flows), cardinality(p_inputs),
+    if num_nonnulls(p_timeouts, p_tags, p_headers, p_start_ats, p_delays) = 0
+        and greatest(cardinality(p_run_ids), cardinality(p_flows), cardinality(p_inputs),
+            cardinality(p_keys), cardinality(p_queues), cardinality(p_priorities),
+            cardinality(p_retentions), cardinality(p_waiters)) = 1
+        and strpos(p_flows[1], '@') > 0
+        and holdfast._is_plain_start(p_run_ids[1], split_part(p_flows[1], '@', 1), p_inputs[1],
+            p_keys[1], p_queues[1], p_priorities[1], p_retentions[1], p_waiters[1])
+    then
+        notices := holdfast._start_plain_flow(v_now, p_run_ids[1], p_flows[1], p_inputs[1],
+            p_keys[1], p_queues[1], p_priorities[1], p_retentions[1], p_waiters[1]);
+        if notices is not null then
+            notices := holdfast._tell(p_tell, notices);
+            run_id := p_run_ids[1];
+            created := true;
+            status := 'running';
+            return next;
+            return;
+        end if;
+    elsif greatest(cardinality(p_run_ids), cardinality(p_flows), cardinality(p_inputs),
         cardinality(p_keys), cardinality(p_queues), cardinality(p_priorities),
         cardinality(p_timeouts), cardinality(p_retentions), cardinality(p_tags),
         cardinality(p_headers), cardinality(p_waiters), cardinality(p_start_ats),

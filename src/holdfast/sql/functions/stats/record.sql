@@ -31,9 +31,16 @@ begin
     set counts = holdfast._add_counts(s.counts, excluded.counts);
 end $$;
 
+-- Return the place, from 0, of a duration in the distribution of durations; see
+-- holdfast/types/stats.py. Called by _count_ended.
+create or replace function holdfast._bucket(p_seconds float8) returns int
+language sql immutable parallel safe
+return width_bucket(p_seconds, array[0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600,
+    21600, 86400, 604800]::float8[]);
+
 -- Count runs that ended without a worker's commit. Each backend has rows of its own: no two
 -- transactions wait for one. Locks: expects the runs to be locked; rows of this backend. Called by
--- _end_each, _end_flows and _end_linear_steps.
+-- _end_each, _end_flows, _end_linear_steps and _end_last_step.
 create or replace function holdfast._count_ended(
     p_now timestamptz, p_run_ids uuid[], p_status text
 ) returns void
@@ -42,7 +49,27 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
+declare
+    v_run record;
 begin
+    if cardinality(p_run_ids) = 1 then  -- most calls: if it has its row, only that is changed
+        select r.name, array_position(
+                '{completed,failed,cancelled,timed_out,terminated,continued}', p_status) + 1
+                as status,
+            greatest(extract(epoch from p_now - r.started_at), 0)::float8 as took
+        into v_run
+        from holdfast.runs r where r.run_id = p_run_ids[1] and r.started_at is not null;
+        update holdfast.stats s
+        set counts[v_run.status] = s.counts[v_run.status] + 1,
+            counts[9] = s.counts[9] + round(v_run.took * 1000)::bigint,
+            counts[10 + holdfast._bucket(v_run.took)]
+                = s.counts[10 + holdfast._bucket(v_run.took)] + 1
+        where s.minute = date_trunc('minute', p_now, 'UTC') and s.seconds = 60
+            and s.name = v_run.name and s.writer = 'sql/' || pg_backend_pid();
+        if found then
+            return;
+        end if;
+    end if;
     insert into holdfast.stats as s (minute, name, writer, counts)
     select date_trunc('minute', p_now, 'UTC'), t.name, 'sql/' || pg_backend_pid(), array[
             0,
@@ -63,8 +90,7 @@ begin
             count(*) filter (where t.bucket = 12), count(*) filter (where t.bucket = 13),
             count(*) filter (where t.bucket = 14), count(*) filter (where t.bucket = 15)]
     from (
-        select r.name, r.took, width_bucket(r.took, array[0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60,
-            300, 900, 3600, 21600, 86400, 604800]::float8[]) as bucket
+        select r.name, r.took, holdfast._bucket(r.took) as bucket
         from unnest(p_run_ids) as u (run_id)
         cross join lateral (
             select r.name, case when r.started_at is not null then  -- greatest() passes over nulls
