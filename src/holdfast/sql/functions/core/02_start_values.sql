@@ -1,7 +1,7 @@
 -- Refuse values of runs to start. Each value is checked by a function of 01_values.sql.
 
 -- Return true if a run to start has only these values, they are allowed, and its input is so short
--- and plain that it cannot be wrong. Called by start_one.
+-- and plain that it cannot be wrong. Called by start_one and start_flows.
 create or replace function holdfast._is_plain_start(
     p_run_id uuid, p_name text, p_input json, p_key text, p_queue text, p_priority int,
     p_retention float8, p_waiter text

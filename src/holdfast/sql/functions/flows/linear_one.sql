@@ -1,7 +1,7 @@
 -- The end of one step that one step follows, or the run's end: what an idle worker reports.
 
--- Record an output as _end_linear_steps does, for a call with a single end: its statements are short
--- because they need no arrays. Nothing is written, and no rows are returned, where that does
+-- Record an output as _end_linear_steps does, for a call with a single end: its statements are
+-- short because they need no arrays. Nothing is written, and no rows are returned, where that does
 -- nothing, and if the attempt is no longer open.
 -- Locks: the turn row, the task; then runs, states and events, which nobody else changes while the
 -- turn is locked. Called by end_step_tasks.
@@ -59,7 +59,8 @@ begin
 
     v_is_last := v_end.next_slug = '';
     if v_is_last then
-        notices := holdfast._end_last_step(p_now, p_run_id, '{"' || p_key || '":' || v_output || '}');
+        notices := holdfast._end_last_step(
+            p_now, p_run_id, '{"' || p_key || '":' || v_output || '}');
     else
         delete from holdfast.tasks t where t.ctid = v_end.tid;
         if p_taker.room > 0 and not v_end.paused and v_end.next_queue = any (p_taker.queues)

@@ -35,7 +35,7 @@ end $$;
 
 -- Return how many seconds ended runs of a workflow or a flow are kept if their start does not say
 -- so: as its code has declared, else 30 days. Locks nothing. Called by start_one, _start_runs,
--- _start_flows and _merge_debounced.
+-- _start_flows, _start_plain_flow and _merge_debounced.
 create or replace function holdfast._declared_retention(p_name text) returns float8
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

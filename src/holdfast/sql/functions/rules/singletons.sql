@@ -75,7 +75,7 @@ end $$;
 -- Free the keys of runs that have ended, and let the next runs begin. The arrays are parallel. What
 -- is locked by another transaction is left to free_singletons. Returns (topic, payload) notices.
 -- Locks: expects the turn rows of the runs locked; rows of start_keys by (name, key) and turn rows,
--- waiting for none; runs that begin. Called by _end_runs and free_singletons.
+-- waiting for none; runs that begin. Called by _end_runs, _end_run and free_singletons.
 create or replace function holdfast._free_singletons(
     p_now timestamptz, p_run_ids uuid[], p_names text[], p_keys text[]
 ) returns text[]
