@@ -198,7 +198,9 @@ class MessageContext(AttemptContext):
         input: object = None,
         **options: Unpack[KeyedStartOptions],
     ) -> UUID:
-        """Start a workflow in the transaction that acknowledges the messages. Return the run's id.
+        """Start a workflow or a flow in the transaction that acknowledges the messages.
+
+        Return the run's id.
 
         The run is started if and only if they are acknowledged: not if the function raises, not if
         others have them by now, and once although a message may be received twice. A name without
@@ -212,15 +214,10 @@ class MessageContext(AttemptContext):
 
         If the database refuses the start, such as a second one of a singleton, the messages are
         given back with that error. Raises InvalidInput, PayloadError, UnknownWorkflow and
-        ConfigurationError like `Client.start`, and ConfigurationError for a flow and after the
-        call has ended.
+        ConfigurationError like `Client.start`, and ConfigurationError after the call has ended.
         """
         prepared = prepare(workflow, self._app, options, KeyedStartOptions.__optional_keys__)
         run = prepared.run(input, key=options.get("key"))
-        if run.kind == "flow":
-            raise ConfigurationError(
-                f"a message starts workflows, not flow {run.name}: start a workflow that starts it"
-            )
         if self._runs is None:
             raise ConfigurationError(
                 f"the call with message {self.id} of queue {self.queue} has ended: start "

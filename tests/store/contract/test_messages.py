@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from clocks import Clock
+from msgspec.structs import replace
 
 from holdfast.errors import (
     InvalidInput,
@@ -15,11 +16,13 @@ from holdfast.errors import (
     QueueInUse,
     RunActive,
     RunExists,
+    UnknownFlow,
     UnknownQueue,
 )
 from holdfast.insight.queues import check_queues
 from holdfast.store.port import WORK_TOPIC, Store
 from holdfast.types import (
+    FlowShape,
     MessageDelivery,
     MessageReturn,
     NewMessage,
@@ -469,6 +472,24 @@ async def test_runs_start_with_the_acknowledgement_or_not_at_all(mail: Mail, clo
     assert await mail.take() == ["3"]
     assert await mail.store.ack_and_start([third], runs[2:]) == (False, [])
     assert set(await store.get_runs([run.run_id for run in runs])) == {r.run_id for r in runs[:2]}
+
+
+async def test_flows_start_with_the_acknowledgement_or_not_at_all(mail: Mail) -> None:
+    await mail.store.ensure_flow(FlowShape(name="shop/ship"), "hash")
+    await mail.create()
+    await mail.send("1", "2")
+    [delivery] = await mail.deliveries()
+    pack = [NewRun(run_id=uuid4(), name="shop/pack") for _ in range(2)]
+    ship = [NewRun(run_id=uuid4(), name="shop/ship", version=0, kind="flow") for _ in range(2)]
+    other = replace(ship[1], name="shop/unknown")
+    first, second = receipts(delivery)
+    assert (await mail.store.ack_and_start([first], [pack[0], ship[0]]))[0]
+    with pytest.raises(UnknownFlow):
+        await mail.store.ack_and_start([second], [pack[1], other])
+    assert await mail.store.ack_and_start([first], [ship[1]]) == (False, [])
+    known = await mail.store.get_runs([run.run_id for run in (*pack, *ship)])
+    assert set(known) == {pack[0].run_id, ship[0].run_id}
+    assert (await mail.store.ack_and_start([second], [ship[1]]))[0]
 
 
 async def test_a_start_that_its_rules_refuse_leaves_message_and_runs(mail: Mail) -> None:

@@ -14,10 +14,12 @@ from holdfast.codec import contains
 from holdfast.errors import InvalidInput, QueueExists, QueueInUse
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.flows.starts import start_flows
 from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.queue_rows import DeliveryRow, MessageRow, QueueRow, QueueTable
 from holdfast.store.memory.queue_values import check_message, check_queue, check_receive
 from holdfast.store.memory.starts import start_all
+from holdfast.store.memory.tables import distinct
 from holdfast.store.port import messages_topic, refusal
 from holdfast.types import (
     MessageDelivery,
@@ -156,14 +158,17 @@ class MemoryMessages(Part):
             row = tables.queues.of_id(receipts[0].queue_id)
             if row is None or not all(_places(row, r.delivery_id, r.place) for r in receipts):
                 return False, []
+            flows = [run for run in runs if run.kind == "flow"]
+            workflows = [run for run in runs if run.kind != "flow"]
             for each in (deepcopy(tables), tables):  # first without effect: one may be refused
-                answers, notices = start_all(each, now, runs)
-                for run, answer in zip(runs, answers, strict=True):
+                answers, notices = start_all(each, now, workflows)
+                for run, answer in zip(workflows, answers, strict=True):
                     if answer.refused is not None:
                         raise refusal(run.name, answer)
+                notices = [*notices, *start_flows(each, now, flows)[1]]
             for receipt in receipts:
                 _ack(row, receipt.delivery_id, receipt.place, now)
-            return True, [*_notices([row] if row.settings.fifo else []), *notices]
+            return True, distinct([*_notices([row] if row.settings.fifo else []), *notices])
 
     async def return_messages(
         self, returns: Sequence[MessageReturn]

@@ -72,7 +72,7 @@ class MessageStore(Protocol):
     async def ack_and_start(
         self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
     ) -> tuple[bool, list[Notice]]:
-        """Acknowledge messages of one delivery and start runs of workflows, in one transaction.
+        """Acknowledge messages of one delivery and start runs, in one transaction.
 
         Returns False, and does nothing, if one of the messages was not in flight any more. Raises
         what a start raises, also for one that the rules of its workflow refuse; then nothing is

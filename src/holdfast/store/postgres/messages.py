@@ -11,8 +11,14 @@ import msgspec
 from holdfast.database.scripts import check_schema_name
 from holdfast.moments import to_micros
 from holdfast.store.port import WORK_TOPIC, messages_topic
-from holdfast.store.postgres.database import Part, read_headers
-from holdfast.store.postgres.start_values import Statement, cast_mark, rules_of, workflow_runs
+from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.store.postgres.start_values import (
+    Statement,
+    cast_mark,
+    flow_runs,
+    rules_of,
+    workflow_runs,
+)
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
@@ -129,6 +135,8 @@ class PostgresMessages(Part):
         self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
     ) -> tuple[bool, list[Notice]]:
         """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
+        flows = [run for run in runs if run.kind == "flow"]
+        runs = [run for run in runs if run.kind != "flow"]
         row = await self._database.row(
             "ack_and_start",
             receipts[0].queue_id,
@@ -136,13 +144,15 @@ class PostgresMessages(Part):
             [receipt.place for receipt in receipts],
             *workflow_runs(runs),
             rules_of(runs),
+            *(flow_runs(flows) if flows else ()),
         )
         if not row["acked"]:
             return False, []
         queues = dict.fromkeys(
             run.queue for run, created in zip(runs, row["created"], strict=True) if created
         )
-        return True, [*_notices(row["freed"]), *(Notice(WORK_TOPIC, each) for each in queues)]
+        work = (Notice(WORK_TOPIC, each) for each in queues)
+        return True, [*_notices(row["freed"]), *work, *read_notices(row["notices"])]
 
     async def return_messages(
         self, returns: Sequence[MessageReturn]
