@@ -23,6 +23,7 @@ class DbosEngine:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._keyed: set[str] = set()  # workflows whose inputs are keys of limits
 
     async def open(self) -> None:
         run_dbos_database_migrations(self._url)
@@ -39,15 +40,18 @@ class DbosEngine:
 
     def worker_command(self, setting: WorkerSetting) -> list[str]:
         poll = 0.01 if setting.kind == "throughput" else 0.002
-        return [*self._worker(), f"--at-once={setting.at_once}", f"--poll={poll}"]
+        keys = ["--one-a-key"] if self._keyed else []
+        return [*self._worker(), f"--at-once={setting.at_once}", f"--poll={poll}", *keys]
 
     async def start(self, workflow: str, argument: float) -> str:
-        return self._client.enqueue(_options(workflow), argument).get_workflow_id()
+        return self._client.enqueue(self._options(workflow, argument), argument).get_workflow_id()
 
     async def start_many(self, workflow: str, arguments: Sequence[float]) -> list[str]:
         with self._pool.begin() as connection:  # there is no bulk start: one transaction for all
             handles = [
-                self._client.enqueue_in_transaction(connection, _options(workflow), argument)
+                self._client.enqueue_in_transaction(
+                    connection, self._options(workflow, argument), argument
+                )
                 for argument in arguments
             ]
         return [handle.get_workflow_id() for handle in handles]
@@ -114,11 +118,43 @@ class DbosEngine:
             )
             self._connection.execute(f"analyze dbos.{table}")
 
+    async def limit_keys(self, workflow: str) -> None:
+        self._keyed.add(workflow)  # the next worker sets the limit on its queue
+
+    async def create_schedules(self, count: int, cron: str, workflow: str) -> None:
+        for n in range(count):
+            self._client.create_schedule(
+                schedule_name=f"tick-{n}",
+                workflow_name=workflow,
+                schedule=cron,
+                cron_timezone="Europe/Berlin",
+                queue_name=QUEUE,
+            )
+
+    async def lateness(self) -> list[float]:
+        # A run of a schedule has the tick's moment in its id.
+        rows = self._connection.execute(
+            "select created_at / 1e3 - extract(epoch from"
+            " regexp_replace(workflow_uuid, '^sched-tick-[0-9]+-', '')::timestamptz)::float8"
+            " from dbos.workflow_status where workflow_uuid like 'sched-tick-%'"
+        )
+        return [row[0] for row in rows]
+
+    async def outputs(self, workflow: str) -> list[float]:
+        runs = self._client.list_workflows(name=workflow, status="SUCCESS")
+        return [run.output for run in runs]
+
     async def transactions(self) -> int:
         return self._ask(
             "select xact_commit + xact_rollback from pg_stat_database"
             " where datname = current_database()"
         )
+
+    def _options(self, workflow: str, argument: float) -> EnqueueOptions:
+        options = EnqueueOptions(workflow_name=workflow, queue_name=QUEUE)
+        if workflow in self._keyed:
+            options["queue_partition_key"] = str(argument)
+        return options
 
     def _worker(self) -> list[str]:
         return [sys.executable, "-m", "benchmarks.worker_dbos", "--database", self._url]
@@ -127,7 +163,3 @@ class DbosEngine:
         row = self._connection.execute(query).fetchone()
         assert row is not None
         return int(row[0])
-
-
-def _options(workflow: str) -> EnqueueOptions:
-    return EnqueueOptions(workflow_name=workflow, queue_name=QUEUE)

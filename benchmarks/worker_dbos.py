@@ -12,6 +12,7 @@ import os
 import signal
 import statistics
 import time
+from datetime import datetime
 from typing import Any
 
 from dbos import DBOS
@@ -43,6 +44,12 @@ def many(n: int) -> int:
     return n
 
 
+@DBOS.workflow(name="keyed")
+def keyed(key: int) -> int:
+    work(key)
+    return key
+
+
 @DBOS.workflow(name="step_once")
 async def step_once() -> int:
     await work_async(0)
@@ -68,6 +75,11 @@ async def nap(seconds: float) -> float:
     began = time.time()  # not in a step: its record would count as lateness
     await DBOS.sleep_async(seconds)
     return time.time() - began - seconds
+
+
+@DBOS.workflow(name="punctual")
+def punctual(tick: datetime, context: object) -> float:
+    return time.time() - tick.timestamp()
 
 
 @DBOS.workflow(name="long")
@@ -110,6 +122,7 @@ def main() -> None:
     parser.add_argument("--database", required=True)
     parser.add_argument("--at-once", type=int, default=100)
     parser.add_argument("--poll", type=float, default=0.01)
+    parser.add_argument("--one-a-key", action="store_true", help="one run of a partition at once")
     parser.add_argument("--inside", type=int, help="start so many runs in here, say the median")
     options = parser.parse_args()
     DBOS(
@@ -126,7 +139,11 @@ def main() -> None:
         print(measure_inside(options.inside), flush=True)
         os._exit(0)
     DBOS.register_queue(
-        QUEUE, worker_concurrency=options.at_once, polling_interval_sec=options.poll
+        QUEUE,
+        worker_concurrency=options.at_once,
+        partition_concurrency=1 if options.one_a_key else None,
+        polling_interval_sec=options.poll,
+        on_conflict="always_update",
     )
     signal.pause()
 
