@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import signal
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,15 +20,12 @@ from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.run import Run
 from holdfast.errors import DatabaseUnavailable, RunEnded
+from tests.crash.processes import processes
 from tests.crash.worker import DEFAULT, QUICK, Pace, work
 
 T = TypeVar("T")
 
 POINTS_AT_ONCE = 12
-
-_processes = multiprocessing.get_context("forkserver")
-# A worker is a fork of a process that has imported everything: there are hundreds of them.
-_processes.set_forkserver_preload([work.__module__])
 
 
 class Fleet:
@@ -57,7 +53,7 @@ class Fleet:
 
         With an archive, it sweeps all the time.
         """
-        worker = _processes.Process(
+        worker = processes.Process(
             target=work,
             args=(
                 self._url,

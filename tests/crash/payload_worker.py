@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -49,23 +48,22 @@ class WatchedStore(PostgresStore):
         return cast("Objects", self._switch.over(super().objects_at(url)))
 
 
-async def main(url: str, place: str, run_id: str, kill_at: int) -> None:
-    """Finish a run, or without a run's id delete what is due; die at a point, 0 for none."""
+async def work(url: str, place: str, run_id: UUID | None, kill_at: int) -> int:
+    """Finish a run, or without a run delete what is due; die at a point, 0 for none.
+
+    Returns the number of points.
+    """
     switch = Switch(kill_at)
     store = WatchedStore(url, switch)
     await store.open()
     if run_id:
-        worker, run = Worker(make_app(place), store), UUID(run_id)
+        worker = Worker(make_app(place), store)
         await worker.start()
-        while (await store.get_runs([run]))[run].status == "running":
+        while (await store.get_runs([run_id]))[run_id].status == "running":
             await asyncio.sleep(0.02)
         await worker.stop(grace=1)
     else:
         async for _ in sweep_batches(store):
             pass
     await store.close()
-    print(switch.points)
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
+    return switch.points

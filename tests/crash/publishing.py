@@ -1,14 +1,14 @@
 """Processes of the crash suite that publish, and that do what events start.
 
-`python -m tests.crash.publishing publish URL` writes rows and publishes, each in one transaction;
-`… work URL` is a worker. Both say when they are ready, and run until they are killed.
+`publish` writes rows and publishes, each in one transaction; `work` is a worker. Both say when they
+are ready, and run until they are killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
 from functools import partial
+from multiprocessing.connection import Connection
 
 import asyncpg
 
@@ -32,18 +32,18 @@ async def ship(ctx: Context, order: int) -> int:
 app.subscribe("orders.placed", ship)
 
 
-async def publish(url: str) -> None:
+async def publish(url: str, ready: Connection) -> None:
     """Write and publish, without end."""
     connection = await asyncpg.connect(url)
     async with Client(url) as client:
-        print("ready", flush=True)
+        ready.send(True)
         while True:
             async with connection.transaction():
                 order = await connection.fetchval("insert into orders default values returning id")
                 await client.topics.publish("orders.placed", order, connection=connection)
 
 
-async def work(url: str) -> None:
+async def work(url: str, ready: Connection) -> None:
     """Run what events start, and deliver them, without end."""
     store = PostgresStore(url)
     await store.open()
@@ -51,9 +51,10 @@ async def work(url: str) -> None:
     # Only a worker with a heartbeat takes over what a killed one held.
     worker = Worker(app, store, options, heartbeat_store=partial(PostgresStore, url, connections=1))
     await worker.start()
-    print("ready", flush=True)
+    ready.send(True)
     await asyncio.Event().wait()
 
 
-if __name__ == "__main__":
-    asyncio.run({"publish": publish, "work": work}[sys.argv[1]](sys.argv[2]))
+def run(url: str, ready: Connection, *, publishes: bool) -> None:
+    """Publish or work until killed."""
+    asyncio.run(publish(url, ready) if publishes else work(url, ready))

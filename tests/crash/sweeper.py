@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, cast
 
@@ -53,8 +52,8 @@ class _Watched:
         return watched
 
 
-async def sweep(url: str, place: str, kill_at: int) -> None:
-    """Archive and delete what is due; die at a point, 0 for none. Print the number of points."""
+async def sweep(url: str, place: str, kill_at: int) -> int:
+    """Archive and delete what is due; die at a point, 0 for none. Return the number of points."""
     store, switch = PostgresStore(url, connections=2), Switch(kill_at)
     await store.open()
     archive = None
@@ -65,8 +64,4 @@ async def sweep(url: str, place: str, kill_at: int) -> None:
             pass
     finally:
         await store.close()
-    print(switch.points)
-
-
-if __name__ == "__main__":
-    asyncio.run(sweep(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    return switch.points

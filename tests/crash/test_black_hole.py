@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import App
 from holdfast.client import Client
+from holdfast.database import connection
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.postgres import PostgresStore, database
 from holdfast.worker import Worker, releases
@@ -38,6 +39,8 @@ async def test_worker_with_a_message_in_flight_stops_although_its_database_is_mu
     monkeypatch.setattr(database, "_CALL_SECONDS", 3600.0)
     monkeypatch.setattr(releases, "_TRY_SECONDS", 0.1)
     monkeypatch.setattr(releases, "_FAREWELL_SECONDS", 0.5)
+    monkeypatch.setattr(database, "_LAST_CALLS_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.1)
     app, begun = App("shop"), asyncio.Event()
 
     @app.consumer("orders")

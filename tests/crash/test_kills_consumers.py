@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import random
 import time
@@ -22,6 +21,7 @@ from holdfast.store.port import messages_topic
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Notice
 from holdfast.worker import Worker, WorkerOptions
+from tests.crash.processes import processes
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
@@ -29,8 +29,6 @@ MESSAGES = 200
 GROUPS = 5
 BLOWS = 5
 PATIENCE_SECONDS = 90
-
-_processes = multiprocessing.get_context("forkserver")
 
 
 def consume(url: str, ledger: Path) -> None:
@@ -102,7 +100,7 @@ async def test_killed_consumers_lose_no_message_and_keep_the_order_of_groups(
     """B13. Every message is consumed; what is consumed twice is what a killed worker held."""
     choose = random.Random(5)
     groups = [f"g{number}" for number in range(GROUPS)]
-    start = partial(_processes.Process, target=consume, args=(server.url, ledger), daemon=True)
+    start = partial(processes.Process, target=consume, args=(server.url, ledger), daemon=True)
     workers: list[ForkServerProcess] = []
     try:
         async with Client(server.url) as client:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from uuid import UUID
 
 import psycopg
@@ -14,7 +11,9 @@ from holdfast.client import Client
 from holdfast.codec import find_references
 from holdfast.objects import open_objects
 from holdfast.store.postgres import PostgresStore
+from tests.crash import payload_worker
 from tests.crash.payload_worker import SIZE, make_app
+from tests.crash.processes import points_of
 from tests.objects import environment
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
@@ -28,17 +27,7 @@ LATER = """
 
 def run_until(url: str, place: str, s3: str, run: UUID | None, kill_at: int) -> int:
     """Work in a process of its own; return how many points it passed, 0 if it died."""
-    given = [url, place, str(run or ""), str(kill_at)]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.payload_worker", *given],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, **environment(s3)},
-    )
-    assert done.returncode in (0, -9), done.stderr
-    return int(done.stdout) if done.returncode == 0 else 0
+    return points_of(payload_worker.work, url, place, run, kill_at, env=environment(s3))
 
 
 def change(url: str, statement: str) -> None:

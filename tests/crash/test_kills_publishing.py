@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import sys
-from asyncio.subprocess import PIPE, Process
-from contextlib import suppress
+from multiprocessing.context import ForkServerProcess
 
 import asyncpg
 import pytest
@@ -15,6 +13,8 @@ import pytest
 from holdfast.database.embedded import EmbeddedServer
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewSubscription, UrlTarget
+from tests.crash import publishing
+from tests.crash.processes import processes
 from tests.targets import Target, target
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
@@ -24,21 +24,25 @@ BLOWS = 3
 EACH = 10  # orders, at least, before each blow
 
 
-async def begin(what: str, url: str) -> Process:
-    """Start a process, and wait until it is ready."""
-    arguments = (sys.executable, "-m", "tests.crash.publishing", what, url)
-    process = await asyncio.create_subprocess_exec(*arguments, stdout=PIPE)
-    assert process.stdout is not None
-    async with asyncio.timeout(60):
-        assert await process.stdout.readline() == b"ready\n"
+async def begin(url: str, *, publishes: bool = False) -> ForkServerProcess:
+    """Start a process that publishes, or a worker, and wait until it is ready."""
+    here, there = processes.Pipe(duplex=False)
+    options = {"publishes": publishes}
+    process = processes.Process(
+        target=publishing.run, args=(url, there), kwargs=options, daemon=True
+    )
+    process.start()
+    there.close()
+    with here:
+        assert await asyncio.to_thread(here.poll, 60)
+        assert here.recv()
     return process
 
 
-async def kill(process: Process) -> None:
+async def kill(process: ForkServerProcess) -> None:
     """Kill it as power failure would."""
-    with suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()
+    process.kill()
+    await asyncio.to_thread(process.join)
 
 
 async def until(connection: asyncpg.Connection, query: str) -> None:
@@ -61,15 +65,15 @@ async def test_what_was_committed_is_started_and_delivered(server: EmbeddedServe
         listening = asyncio.create_task(listen(web))
         connection = await asyncpg.connect(server.url)
         await connection.execute("create table orders (id int generated always as identity)")
-        worker = await begin("work", server.url)  # which declares the subscription
+        worker = await begin(server.url)  # which declares the subscription
         try:
             for _ in range(BLOWS):
-                publisher = await begin("publish", server.url)
+                publisher = await begin(server.url, publishes=True)
                 known = await connection.fetchval("select count(*) from orders")
                 await until(connection, f"select count(*) >= {known + EACH} from orders")
                 await asyncio.sleep(choose.uniform(0, 0.1))
                 await asyncio.gather(kill(publisher), kill(worker))
-                worker = await begin("work", server.url)
+                worker = await begin(server.url)
             # The leases of those that were killed run out.
             await connection.execute(
                 "update holdfast.http_deliveries set visible_at = now() where dead_at is null"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -14,6 +13,8 @@ import pytest
 from psycopg.rows import TupleRow
 
 from holdfast.archive import Archive
+from tests.crash import sweeper
+from tests.crash.processes import points_of, processes
 from tests.objects import environment
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
@@ -65,6 +66,11 @@ def kept(url: str) -> set[UUID]:
         return found
 
 
+def in_process(url: str) -> None:
+    """Sweep to the end."""
+    asyncio.run(sweeper.sweep(url, "", 0))
+
+
 def hold_up_second_batch(connection: psycopg.Connection[TupleRow], runs: list[UUID]) -> None:
     """Have one run, which is due after a batch of others, wait for the end of a transaction."""
     later = "update holdfast.runs set delete_after = delete_after + %s where run_id = any(%s)"
@@ -76,18 +82,7 @@ def hold_up_second_batch(connection: psycopg.Connection[TupleRow], runs: list[UU
 
 def sweep(url: str, place: str, kill_at: int, more: dict[str, str]) -> int:
     """Sweep in a process of its own; return how many points it passed, 0 if it died."""
-    command = [sys.executable, "-m", "tests.crash.sweeper", url, place, str(kill_at)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**_environ(), **more}
-    )
-    assert done.returncode in (0, -9), done.stderr
-    return int(done.stdout) if done.returncode == 0 else 0
-
-
-def _environ() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
+    return points_of(sweeper.sweep, url, place, kill_at, env=more)
 
 
 async def test_a_sweeper_killed_at_every_point_leaves_no_hole(
@@ -126,17 +121,18 @@ async def test_a_sweeper_killed_between_calls_of_s3_leaves_no_hole(
 def test_a_sweeper_killed_in_a_transaction_leaves_whole_runs(database_url: str) -> None:
     """B8. What is left of a batch is all or nothing."""
     runs = due_runs(database_url, 3 * BATCH)
-    command = [sys.executable, "-m", "tests.crash.sweeper", database_url, "", "0"]
     with (
         psycopg.connect(database_url) as holding,
         psycopg.connect(database_url, autocommit=True) as watching,
     ):
         hold_up_second_batch(holding, sorted(runs))
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            while watching.execute(WAITING).fetchone() != (1,):
-                assert process.poll() is None
-                time.sleep(0.01)
-            process.kill()
+        process = processes.Process(target=in_process, args=(database_url,), daemon=True)
+        process.start()
+        while watching.execute(WAITING).fetchone() != (1,):
+            assert process.exitcode is None
+            time.sleep(0.01)
+        process.kill()
+        process.join()
         assert watching.execute(ORPHANS).fetchone() == (0,)
         holding.rollback()  # the server ends the statement, or sees that nobody waits for it
         assert watching.execute(ORPHANS).fetchone() == (0,)

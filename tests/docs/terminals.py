@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import signal
 import socket
@@ -38,11 +39,12 @@ _ELSEWHERE = ("make ", "python3 -m venv", ".venv/bin/pip", "source ", "git ", "s
 
 
 def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port that nobody listens at, and that no connection is given before it is used."""
+    while True:
+        port = random.randrange(20_000, 32_000)  # below those that systems choose themselves
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Terminals:

@@ -254,7 +254,7 @@ async def test_nothing_is_dispatched_for_a_finished_run(scene: Scene, ann: Manua
 async def test_heartbeat_passes_over_a_locked_row(scene: Scene, ann: ManualWorker) -> None:
     """T8. An open transaction elsewhere must not let the other leases run out."""
     await scene.store.start_runs([new_run(), new_run()])
-    first, second = (await ann.claim(lease_seconds=1.0)).tasks
+    first, second = (await ann.claim(lease_seconds=20.0)).tasks
     session = await scene.session()
     async with session.transaction():
         await session.call("_lock_turns", [first.run_id])

@@ -15,6 +15,7 @@ from scene import Scene
 from tests.ports import refusing_port
 from tests.proxy import Proxy
 
+from holdfast.database import connection
 from holdfast.database.connection import open_connection
 from holdfast.database.urls import read_url
 from holdfast.errors import DatabaseUnavailable
@@ -65,8 +66,8 @@ async def test_a_server_that_ends_idle_sessions_fails_no_call(scene: Scene) -> N
     await store.open()
     for _ in range(3):
         await use_all(store)
-        for connection, _ in store._database._open_pool()._idle:  # not before: it may be slow
-            await connection.execute("set idle_session_timeout = 1")
+        for link, _ in store._database._open_pool()._idle:  # not before: it may be slow
+            await link.execute("set idle_session_timeout = 1")
         await scene.until(f"select count(*) {OTHERS} and application_name = 'short'", is_none)
         await use_all(store)
     await store.close()
@@ -94,6 +95,7 @@ async def test_connections_that_fell_mute_while_idle_fail_no_call(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that were idle for long are asked first, and the call takes another."""
+    monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.1)
     monkeypatch.setattr(database, "_TRUSTED_SECONDS", 0.0)
     monkeypatch.setattr(database, "_ANSWER_SECONDS", 0.2)
     with Proxy(database_url) as proxy:
@@ -110,6 +112,7 @@ async def test_a_call_over_a_mute_connection_has_the_others_asked(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One call pays for the silence, not one for each connection of the pool."""
+    monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.1)
     monkeypatch.setattr(database, "_ANSWER_SECONDS", 0.2)
     with Proxy(database_url) as proxy:
         store = PostgresStore(proxy.url)
@@ -140,7 +143,10 @@ async def test_a_cancelled_call_over_a_mute_connection_ends_at_once(database_url
             await store.close()
 
 
-async def test_closing_waits_for_no_mute_connection(database_url: str) -> None:
+async def test_closing_waits_for_no_mute_connection(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.1)
     with Proxy(database_url) as proxy:
         store = PostgresStore(proxy.url)
         await store.open()
@@ -153,14 +159,14 @@ async def test_closing_waits_for_no_mute_connection(database_url: str) -> None:
 
 async def test_every_tcp_connection_is_kept_alive(database_url: str) -> None:
     with Proxy(database_url) as proxy:
-        connection = await open_connection(read_url(f"{proxy.url}?keepalives_idle=7"))
-        link = connection._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+        opened = await open_connection(read_url(f"{proxy.url}?keepalives_idle=7"))
+        link = opened._transport.get_extra_info("socket")  # type: ignore[attr-defined]
         assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         if hasattr(socket, "TCP_KEEPIDLE"):
             assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 7
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
-        await connection.close()
+        await opened.close()
 
 
 # Several hosts
