@@ -14,7 +14,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 SAMPLE = str(Path(__file__).with_name("sample.py"))
 
 
@@ -96,7 +96,7 @@ def call(
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 

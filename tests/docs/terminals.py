@@ -21,7 +21,7 @@ from pathlib import Path
 
 import asyncpg
 
-_DEADLINE_SECONDS = 60.0
+_DEADLINE_SECONDS = 120.0
 _PORT = 7433  # of `holdfast server`
 _NEWEST = {
     "RUN": "select run_id::text from holdfast.runs order by created_at desc limit 1",

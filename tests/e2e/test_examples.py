@@ -25,7 +25,7 @@ from tests.clusters import Homes
 
 ROOT = Path(__file__).parents[2]
 TEXTS = ROOT / "examples" / "texts"
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 120.0
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,7 @@ from holdfast.types import (
 )
 from holdfast.worker import Worker, WorkerOptions
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 ENDS = ("ActivityCompleted", "ActivityFailed")
 
 

@@ -17,7 +17,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker
 from tests.runtime.desk import working
 
-PATIENCE = "30s"
+PATIENCE = "2m"
 
 
 @pytest.fixture(params=["memory", "postgres"])

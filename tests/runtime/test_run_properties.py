@@ -79,7 +79,7 @@ async def test_all_contexts_have_the_key_and_the_headers_of_the_run(
 ) -> None:
     async with working(app, store):
         run = await client.start(look, key="order-7", headers=TRACE)
-        assert await run.result(timeout=30) == [("order-7", TRACE)] * 3
+        assert await run.result(timeout=120) == [("order-7", TRACE)] * 3
 
 
 async def test_a_run_started_without_them_has_no_key_and_no_headers(
@@ -87,7 +87,7 @@ async def test_a_run_started_without_them_has_no_key_and_no_headers(
 ) -> None:
     async with working(app, store):
         run = await client.start(look)
-        assert await run.result(timeout=30) == [(None, {})] * 3
+        assert await run.result(timeout=120) == [(None, {})] * 3
 
 
 async def test_headers_cannot_be_changed_by_the_code_of_a_run(store: Store, client: Client) -> None:
@@ -103,7 +103,7 @@ async def test_headers_cannot_be_changed_by_the_code_of_a_run(store: Store, clie
 
     async with working(changing, store):
         run = await client.start(change, headers=TRACE)
-        assert await run.result(timeout=30) == "refused"
+        assert await run.result(timeout=120) == "refused"
 
 
 @pytest.mark.parametrize("cache", [0, 1000])
@@ -120,7 +120,7 @@ async def test_a_run_that_wakes_has_its_key_and_headers(
 
         await eventually(waits)
         await run.signal("packed")
-        assert await run.result(timeout=30) == (f"order-{cache}", TRACE)
+        assert await run.result(timeout=120) == (f"order-{cache}", TRACE)
 
 
 async def test_a_run_on_another_worker_has_its_key_and_headers(
@@ -135,7 +135,7 @@ async def test_a_run_on_another_worker_has_its_key_and_headers(
         await eventually(waits)
     await run.signal("packed")
     async with working(app, store):
-        assert await run.result(timeout=30) == ("moved", TRACE)
+        assert await run.result(timeout=120) == ("moved", TRACE)
 
 
 async def test_children_get_the_headers_of_their_parent_and_what_the_call_adds(
@@ -143,7 +143,7 @@ async def test_children_get_the_headers_of_their_parent_and_what_the_call_adds(
 ) -> None:
     async with working(app, store):
         run = await client.start(look_in_children, key="parent", headers=TRACE)
-        inherited, changed = await run.result(timeout=30)
+        inherited, changed = await run.result(timeout=120)
     assert inherited == [(None, TRACE)] * 3
     own = {"traceparent": "00-ab", "tenant": "other", "more": "yes"}
     assert changed == [("child", own)] * 3
@@ -152,4 +152,4 @@ async def test_children_get_the_headers_of_their_parent_and_what_the_call_adds(
 async def test_a_run_that_continues_as_new_keeps_its_headers(store: Store, client: Client) -> None:
     async with working(app, store):
         run = await client.start(look_as_new, True, key="again", headers=TRACE)
-        assert await run.result(timeout=30) == (None, TRACE)
+        assert await run.result(timeout=120) == (None, TRACE)

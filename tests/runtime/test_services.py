@@ -509,7 +509,7 @@ async def test_a_service_runs_although_another_one_fails() -> None:
         handle = await client.start(waiting, timeout="1h")
         store.advance(2 * HOUR / 1e6)
         with pytest.raises(RunTimedOut):
-            await handle.result(timeout=30)
+            await handle.result(timeout=120)
         await worker.stop(0)
 
 

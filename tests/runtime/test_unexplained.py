@@ -440,7 +440,7 @@ async def _deploy() -> None:
         assert "the log has step pay" in str(run.wait.stuck)
         store.advance_to(store.time() + 60_000_000)  # it is tried again
         async with working(version("charge", "pay"), store):
-            assert await handle.result(timeout="30s") == "lamp"
+            assert await handle.result(timeout="120s") == "lamp"
     assert charged == ["pay lamp"]
 
 

@@ -64,7 +64,7 @@ def test_answers_are_those_of_the_description(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
     )
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]

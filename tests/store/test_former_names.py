@@ -18,7 +18,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewRun
 from holdfast.worker import Worker, WorkerOptions
 
-PATIENCE = "30s"
+PATIENCE = "2m"
 DONE, WAITING, FAILED = keyed_run_id("checkout", "done"), keyed_run_id("checkout", "w"), uuid7()
 
 app = App("shop")

@@ -642,7 +642,7 @@ async def test_a_run_that_cannot_be_read_is_stuck_alone(scene: Scene, payload: s
         await write_signal(scene, bad, payload)
         for handle in handles[1:]:
             await handle.signal("go", 1)
-        assert [await handle.result("30s") for handle in handles[1:]] == [1] * 19
+        assert [await handle.result("120s") for handle in handles[1:]] == [1] * 19
         await until(client, bad, "stuck")
         run = await client.runs.get(bad)
         assert run.wait is not None
@@ -652,7 +652,7 @@ async def test_a_run_that_cannot_be_read_is_stuck_alone(scene: Scene, payload: s
         length = len(await client.runs.log(bad))
         forked = await client.runs.fork(bad, index=length - 1)
         await forked.signal("go", 2)
-        assert await forked.result("30s") == 2
+        assert await forked.result("120s") == 2
     assert sorted(calls_made, key=int) == [str(n) for n in range(20)]
     lost = "select count(*) from holdfast.events where event_type = 'WorkerLost'"
     assert await scene.value(lost) == 0
@@ -670,7 +670,7 @@ async def test_an_unread_nul_does_not_block_a_run_that_continues_as_new(
         while (await client.runs.get(handle.run_id)).status != "continued":
             await asyncio.sleep(0.02)
         await handle.signal("begin")
-        assert await handle.result("30s") == "a\ufffdb"
+        assert await handle.result("120s") == "a\ufffdb"
 
 
 async def test_one_input_that_jsonb_cannot_hold_hides_no_other(scene: Scene) -> None:
