@@ -131,8 +131,10 @@ def test_code_in_a_debugger_is_left_alone(cli: CommandLine, tmp_path: Path) -> N
     os.mkfifo(commands)
     with running(tmp_path / "log", *worker(cli, "--grace", "0.1")) as process:
         process.await_text("ready")
-        run = cli.start("debugged", json.dumps(str(commands)))
-        with commands.open("w") as debugger:  # once the debugger reads
+        # Open for both, so that the code's own open, which is outside of the debugger, never waits.
+        with os.fdopen(os.open(commands, os.O_RDWR), "w") as debugger:
+            run = cli.start("debugged", json.dumps(str(commands)))
+            cli.await_state(run, "running")
             beats = {cli.json("workers")[0]["heard_at"]}
 
             def beat() -> bool | None:

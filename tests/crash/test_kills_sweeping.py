@@ -122,7 +122,7 @@ def check_halves(server: EmbeddedServer) -> None:
 
 async def until_swept(server: EmbeddedServer) -> None:
     """Wait until all runs have ended and are gone; leases of killed sweepers end now."""
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(300):
         while True:
             async with await psycopg.AsyncConnection.connect(server.url) as connection:
                 await connection.execute(LEASED)
