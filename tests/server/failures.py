@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import signal
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from uuid import uuid4
 from holdfast import App, Context, Retry, current_step
 from holdfast.errors import StepFailed
 from tests.cli.processes import until
+from tests.crash.processes import processes
 from tests.crash.worker import serve
 
 PLACE = "HOLDFAST_TEST_PLACE"
-_processes = multiprocessing.get_context("forkserver")
 
 
 @dataclass
@@ -102,7 +101,7 @@ class Crew:
 
     def start(self, *, complete: bool = True) -> ForkServerProcess:
         """Start a worker; it is there as soon as it has signed on."""
-        worker = _processes.Process(
+        worker = processes.Process(
             target=_work, args=(self.url, str(self.place), complete), daemon=True
         )
         worker.start()
