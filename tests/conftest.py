@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import holdfast
 from holdfast.database.embedded import EmbeddedServer, cluster
@@ -25,6 +26,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a shell; the programs that they start, and
     # interrupt as a person would, must not inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Examples are the same ones each time, and none fails because the machine has other work to do.
+settings.register_profile(
+    "tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 SYSTEM_URL = os.environ.get("HOLDFAST_TEST_DATABASE_URL")
 SYSTEM_BINARIES = max(
