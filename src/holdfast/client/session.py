@@ -28,6 +28,7 @@ from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.store.receiver import Receiver
 from holdfast.tracing import client_tracer
+from holdfast.tracing.requests import continue_runs, link_signals
 from holdfast.types import (
     Delivered,
     Delivery,
@@ -222,13 +223,17 @@ class Session:
 
     def traced_starts(self, runs: Sequence[NewRun]) -> AbstractContextManager[Sequence[NewRun]]:
         """Enter the spans of starts, if tracing is on; the value is the runs to start."""
-        return nullcontext(runs) if self._tracer is None else self._tracer.starts(runs)
+        if self._tracer is None:
+            return nullcontext(continue_runs(runs))
+        return self._tracer.starts(runs)
 
     def traced_signals(
         self, signals: Sequence[NewSignal]
     ) -> AbstractContextManager[Sequence[NewSignal]]:
         """Enter the spans of signals, if tracing is on; the value is the signals to send."""
-        return nullcontext(signals) if self._tracer is None else self._tracer.signals(signals)
+        if self._tracer is None:
+            return nullcontext(link_signals(signals))
+        return self._tracer.signals(signals)
 
     @property
     def signals(self) -> Coalescer[NewSignal, Delivery]:

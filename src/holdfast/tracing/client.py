@@ -7,12 +7,16 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
+from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_span_id, format_trace_id
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from holdfast.names import split_name
 from holdfast.trace_ids import TRACE_LINK, TRACEPARENT, parent_of
 from holdfast.tracing.places import own_place
 from holdfast.tracing.provider import Tracer
+from holdfast.tracing.requests import request_carrier
 from holdfast.types import NewRun, NewSignal
 
 T = TypeVar("T", NewRun, NewSignal)
@@ -55,9 +59,12 @@ class ClientTracer:
             for span, _ in pairs:
                 span.end()
 
+    def _begin(self, name: str, attributes: Mapping[str, str]) -> Span:
+        return self._tracer.otel.start_span(name, _caller(), SpanKind.PRODUCER, attributes)
+
     def _start(self, run: NewRun) -> tuple[Span, NewRun]:
         attributes = {"workflow.name": split_name(run.name)[1], "run_id": str(run.run_id)}
-        span = self._tracer.otel.start_span("workflow.start", None, SpanKind.PRODUCER, attributes)
+        span = self._begin("workflow.start", attributes)
         headers = dict(run.headers or {})
         if parent_of(headers) is None:
             carrier = _carrier(span)
@@ -69,9 +76,17 @@ class ClientTracer:
 
     def _signal(self, signal: NewSignal) -> tuple[Span, NewSignal]:
         attributes = {"run_id": str(signal.run_id), "event": signal.name}
-        span = self._tracer.otel.start_span("workflow.signal", None, SpanKind.PRODUCER, attributes)
+        span = self._begin("workflow.signal", attributes)
         carrier = _carrier(span)
         return span, msgspec.structs.replace(signal, trace=carrier.get(TRACEPARENT))
+
+
+def _caller() -> Context | None:
+    """Return the context of a request; None if the program's own span is the caller, or no span."""
+    carrier = request_carrier()
+    if carrier is None or trace.get_current_span().get_span_context().is_valid:
+        return None
+    return TraceContextTextMapPropagator().extract(carrier, Context())
 
 
 def _carrier(span: Span) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from holdfast.store.port import Store
 from holdfast.trace_ids import (
     TRACE_LINK,
     call_span_id,
+    own_ids,
     own_trace_id,
     parent_of,
     read_parent,
@@ -58,7 +59,13 @@ def _run_span(run: RunRecord, log: Sequence[Event]) -> EndedSpan:
 
 
 def _links(run: RunRecord, log: Sequence[Event]) -> Iterator[tuple[int, int]]:
-    """Yield the spans that have acted on a run: what it comes from, and senders of signals."""
+    """Yield the spans that have acted on a run: what it comes from, and senders of signals.
+
+    A child that is in no trace comes from a parent that is in none, as a flow may be: it has the
+    headers of its parent. Each of the two is the root of its own trace.
+    """
+    if run.parent_run_id is not None and parent_of(run.headers) is None:
+        yield own_ids(run.parent_run_id)
     texts = [(run.headers or {}).get(TRACE_LINK)]
     for event in log:
         if event.type == SIGNAL_RECEIVED:

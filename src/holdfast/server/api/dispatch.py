@@ -20,9 +20,11 @@ from holdfast.server.operations import Call, Operation, Reply
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import read_body, read_key, read_path, read_query
 from holdfast.server.site import Site
+from holdfast.tracing.requests import within_request
 
 logger = logging.getLogger("holdfast.server")
 
+_TRACE_HEADERS: Final = ("traceparent", "tracestate")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -68,7 +70,8 @@ class Api:
             if "run" in path and "name" in path:
                 await _check_workflow(call)
             try:
-                answer = await operation.handler(call)
+                with within_request(*map(request.headers.get, _TRACE_HEADERS)):
+                    answer = await operation.handler(call)
             except Exception as error:
                 _log_change(operation, call, problem_of(error).slug)
                 raise

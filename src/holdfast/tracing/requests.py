@@ -1,0 +1,63 @@
+"""The trace of a request that came over HTTP: what it starts and sends continues that trace.
+
+It works without OpenTelemetry: a server that writes no spans passes the context on to the runs,
+whose workers may write some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+import msgspec
+
+from holdfast.trace_ids import TRACEPARENT, TRACESTATE, parent_of, read_parent
+from holdfast.types import NewRun, NewSignal
+
+_LONGEST_STATE: Final = 512  # what a trace's state must be passed on with, by its standard
+
+_request: ContextVar[Mapping[str, str] | None] = ContextVar("holdfast_request_trace", default=None)
+
+
+@contextmanager
+def within_request(traceparent: str | None, tracestate: str | None) -> Generator[None]:
+    """Continue a request's trace within the block. Headers that are not valid are ignored."""
+    if traceparent is None or read_parent(traceparent) is None:
+        yield
+        return
+    carrier = {TRACEPARENT: traceparent.strip()}
+    if tracestate and len(tracestate) <= _LONGEST_STATE:
+        carrier[TRACESTATE] = tracestate
+    token = _request.set(carrier)
+    try:
+        yield
+    finally:
+        _request.reset(token)
+
+
+def request_carrier() -> Mapping[str, str] | None:
+    """Return the headers that continue the trace of the request, None outside of one."""
+    return _request.get()
+
+
+def continue_runs(runs: Sequence[NewRun]) -> Sequence[NewRun]:
+    """Let runs continue the request's trace, unless their own headers have one."""
+    carrier = _request.get()
+    if carrier is None:
+        return runs
+    return [
+        msgspec.structs.replace(run, headers={**(run.headers or {}), **carrier})
+        if parent_of(run.headers) is None
+        else run
+        for run in runs
+    ]
+
+
+def link_signals(signals: Sequence[NewSignal]) -> Sequence[NewSignal]:
+    """Let the runs that receive signals link to the request's span."""
+    carrier = _request.get()
+    if carrier is None:
+        return signals
+    return [msgspec.structs.replace(each, trace=carrier[TRACEPARENT]) for each in signals]
