@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from uuid import UUID
 
@@ -106,6 +107,29 @@ async def test_a_killed_worker_leaves_each_attempt_one_span_and_the_run_one(
 def _span_id(run_id: UUID, span: dict[str, object], lease_no: int) -> str:
     key = str(span["attributes"]["holdfast.key"])  # type: ignore[index]
     return f"{attempt_span_id(run_id, key, 1, lease_no):016x}"
+
+
+async def test_a_worker_that_is_killed_after_a_commit_loses_only_spans(
+    database_url: str, collector: Collector, tmp_path: Path
+) -> None:
+    """Edge case 35: the run has ended, its spans have not been sent. Nobody writes them again."""
+    arguments = ["--database", database_url, "worker", SHOP]
+    hoarding = collector.env | {"OTEL_BSP_SCHEDULE_DELAY": "3600000"}
+    async with Client(database_url) as client:
+        with running(tmp_path / "a", *arguments, env=hoarding) as first:
+            killed = await client.start("shop/pack", 7)
+            assert await killed.result(timeout="60s") == 7
+            first.send(signal.SIGKILL)
+            assert first.ended() == -9
+        with running(tmp_path / "b", *arguments, env=collector.env) as second:
+            later = await client.start("shop/pack", 8)
+            assert await later.result(timeout="60s") == 8
+            second.popen.terminate()
+            assert second.ended() == 0, second.text()
+        assert (await client.runs.get(killed.run_id)).status == "completed"
+    assert collector.spans(run_id=str(killed.run_id)) == []
+    names = [span["name"] for span in collector.spans(run_id=str(later.run_id))]
+    assert sorted(names) == ["workflow.run", "workflow.step"]
 
 
 async def test_flows_and_runs_that_are_ended_from_outside_have_their_spans(
