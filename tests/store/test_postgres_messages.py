@@ -388,3 +388,38 @@ async def test_receipts_are_texts_in_sql(sessions: list[Session]) -> None:
     assert await a.value("select holdfast.nack(array[$1], 0, 'no')", three) == [True]
     assert str(Receipt.parse(two)) == two
     assert await a.payloads() == ["3"]
+
+
+@pytest.mark.parametrize("payload", ["1e400000", '{"a": [-1e400000]}', "1e-400000"])
+async def test_numbers_that_conditions_cannot_be_compared_with_are_refused(
+    sessions: list[Session], payload: str
+) -> None:
+    one = sessions[0]
+    await one.value("select holdfast.create_queue('mail', p_filters => true)")
+    for text in ("send('mail', $1::json)", "receive('mail', p_contains => $1::json)"):
+        with pytest.raises(asyncpg.InvalidParameterValueError, match="131,072 digits before"):
+            await one.value(f"select holdfast.{text}", payload)
+    await one.value("select holdfast.send('mail', '1e100')")
+    assert await one.payloads() == ["1e100"]
+
+
+async def test_a_dead_letter_that_cannot_be_searched_holds_up_nothing(
+    sessions: list[Session],
+) -> None:
+    """Its queue has filters, that of its sender has not: any JSON is sent there."""
+    one = sessions[0]
+    await one.value("select holdfast.create_queue('dead', p_filters => true)")
+    await one.value(
+        "select holdfast.create_queue('mail', p_max_receives => 1, p_dead_letters => 'dead')"
+    )
+    large = f'[1e400000, "{"x" * 2000}"]'
+    for payload in ("1e400000", "1", large):
+        await one.value("select holdfast.send('mail', $1::json)", payload)
+    assert await one.payloads() == ["1e400000", "1", large]
+    await one.value("update holdfast.deliveries set visible_at = now()")
+    assert await one.payloads() == []
+    listed = "select array_agg(payload::text order by message_id) from holdfast.list_messages($1)"
+    assert await one.value(listed, "dead") == ["1e400000", "1", large]
+    assert await one.value("select count(*) from holdfast.receive('dead', 10)") == 1
+    assert await one.value("select holdfast.redrive_messages('mail')") == 2
+    assert await one.payloads() == ["1e400000", large]

@@ -39,6 +39,19 @@ begin
     ) is true;
 end $$;
 
+-- Return true if conditions can be compared with a JSON text: jsonb can hold it. Its numbers have
+-- limits that those of json do not have. Called by _check_receive, receive_messages and
+-- return_messages.
+create or replace function holdfast._is_searchable(p_value json) returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return p_value::jsonb is not null;
+exception when numeric_value_out_of_range or untranslatable_character then
+    return false;
+end $$;
+
 -- Say what is wrong with messages that cannot be sent. Refuses nulls (22004) and values that are
 -- not allowed (22023).
 create or replace function holdfast._check_messages(

@@ -60,7 +60,8 @@ begin
     end if;
     if (p_limit between 1 and 10000 and p_per_group between 1 and 10000
         and coalesce(p_visibility_seconds, 1) between 0.001 and 1e10) is not true
-        or p_contains is not null and not v_q.has_filters
+        or p_contains is not null
+            and not (v_q.has_filters and holdfast._is_searchable(p_contains))
     then
         perform holdfast._check_receive(p_queue, v_q.fifo, v_q.has_filters, p_limit,
             p_visibility_seconds, p_contains, p_per_group);
@@ -182,6 +183,9 @@ begin
         when p_contains is not null and not p_has_filters then format(
             'queue %s was created without filters: a condition would read all its messages',
             p_queue)
+        when p_contains is not null and not holdfast._is_searchable(p_contains) then
+            'the numbers of a condition have up to 131,072 digits before the point and 16,383 '
+            'after it'
         end;
     if v_flaw is not null then
         raise invalid_parameter_value using message = v_flaw;

@@ -49,7 +49,10 @@ begin
             m.sent_at, m.payload, m.headers, left(coalesce(a.error, m.error), 10000) as error,
             v_now + coalesce(a.delay, 0) * interval '1 second' as due_at,
             l.queue_id as dead_id, coalesce(l.queue_id, f.queue_id) as to_id,
-            case when l.queue_id is null then f.has_filters else l.has_filters end as to_filters,
+            -- What conditions cannot be compared with waits beside: it can be seen and moved back.
+            case when l.queue_id is null then f.has_filters
+                else l.has_filters and holdfast._is_searchable(
+                    coalesce(m.payload, holdfast._body(f.queue_id, m.id))) end as to_filters,
             case when l.queue_id is null or l.has_priorities
                 then coalesce(m.priority, 2) else 2 end as priority
         from found f

@@ -79,13 +79,20 @@ begin
         v_ids := coalesce(v_ids, array(
             select nextval('holdfast.message_ids')
             from generate_series(1, cardinality(p_payloads))));
-        insert into holdfast.filtered_messages (queue_id, priority, visible_at, message_id,
-            sent_at, payload, headers)
-        select v_id, coalesce(u.priority, 2), v_now + coalesce(u.delay, 0) * interval '1 second',
-            u.message_id, v_now, u.payload, u.headers
-        from unnest(p_payloads, p_delays, p_priorities, p_headers, v_ids, v_new)
-            as u (payload, delay, priority, headers, message_id, is_new)
-        where u.is_new is not false;
+        begin
+            insert into holdfast.filtered_messages (queue_id, priority, visible_at, message_id,
+                sent_at, payload, headers)
+            select v_id, coalesce(u.priority, 2),
+                v_now + coalesce(u.delay, 0) * interval '1 second',
+                u.message_id, v_now, u.payload, u.headers
+            from unnest(p_payloads, p_delays, p_priorities, p_headers, v_ids, v_new)
+                as u (payload, delay, priority, headers, message_id, is_new)
+            where u.is_new is not false;
+        exception when numeric_value_out_of_range then
+            raise invalid_parameter_value using message = format(
+                'queue %s has filters: the numbers of a payload have up to 131,072 digits before '
+                'the point and 16,383 after it', p_queue);
+        end;
         return v_ids;
     end if;
     if v_simple and v_longest <= 1500 then
