@@ -18,7 +18,7 @@ from holdfast.client import Client
 from holdfast.errors import PayloadError
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Receipt
-from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker import Worker, WorkerOptions, consumer_loop
 
 OPTIONS = WorkerOptions(heartbeat_seconds=0.05, lease_seconds=30.0)
 IN_FLIGHT = "select queue_id, delivery_id, visible_at from holdfast.deliveries"
@@ -205,3 +205,36 @@ async def test_worker_stops_whatever_the_ends_of_its_messages_meet(
                 await begun.wait()
             monkeypatch.setattr(PostgresStore, "return_messages", refuse)
         assert await client.workers.list() == []
+
+
+async def test_new_visibility_of_a_queue_reaches_messages_that_a_consumer_holds_and_receives(
+    database_url: str,
+    connection: asyncpg.Connection[asyncpg.Record],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B13. The heartbeat takes it on for a call that runs, and a receive for what comes next."""
+    monkeypatch.setattr(consumer_loop, "_KNOWN_MICROS", 0)
+    app, began, go_on = App("shop"), list[int](), threading.Semaphore(0)
+    lasts = "select extract(epoch from visible_at - received_at)::int from holdfast.deliveries"
+
+    @app.consumer("orders", concurrency=1)
+    def book(number: int) -> None:
+        began.append(number)
+        go_on.acquire(timeout=60)
+
+    async with Client(database_url) as client, working(app, database_url):
+        await client.queues.create("orders", visibility="600ms")
+        await client.queues.send("orders", 1)
+        await eventually(lambda: began == [1])
+        await client.queues.update("orders", visibility="1h")
+
+        async def is_kept_for_long() -> bool:
+            return bool(await connection.fetchval(lasts) >= 3600)
+
+        await eventually(is_kept_for_long)
+        await client.queues.update("orders", visibility="3h")
+        await client.queues.send("orders", 2)
+        go_on.release()
+        await eventually(lambda: began == [1, 2])
+        assert await connection.fetchval(lasts) == 3 * 3600
+        go_on.release()

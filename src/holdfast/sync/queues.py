@@ -82,7 +82,8 @@ class SyncQueues(SyncGroup[Queues]):
         """Change settings of a message queue; None leaves one as it is. Return False if none was.
 
         With `max_receives` 0, nothing becomes a dead letter any more; with `keep` 0, acknowledged
-        messages are not kept. What is in flight stays so for as long as it was received.
+        messages are not kept. What is in flight stays so for as long as it was received; consumers
+        that run take on a new visibility within seconds.
 
         Raises UnknownQueue and InvalidInput.
 

@@ -22,7 +22,7 @@ from holdfast.definitions.middleware import Layer
 from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
 from holdfast.store.port import Store, messages_topic
 from holdfast.store.receiver import Receiver
-from holdfast.types import MessageReturn, Notice, Receipt, Receive, WorkerInfo
+from holdfast.types import MessageReturn, Notice, QueueInfo, Receipt, Receive, WorkerInfo
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.backoff import Backoff, first_of
 from holdfast.worker.clock import Clock
@@ -35,6 +35,7 @@ logger = logging.getLogger("holdfast.consumers")
 _POLL_SECONDS: Final = 5.0  # notifications may get lost
 _ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exist
 _LOSS: Final = "ends of messages were not recorded: they are due again when their visibility ends"
+_KNOWN_MICROS: Final = 10_000_000  # then the settings of the queue are read again
 _SIBLINGS_SECONDS: Final = 0.02  # a message that has ended waits so long for the others
 
 
@@ -69,7 +70,7 @@ class ConsumerLoop:
         self._is_fifo: bool | None = None  # None while the queue is not known
         self.ended = 0  # messages of calls that have ended
         self._least_visibility, self.visibility = least_visibility, 0.0
-        self._warned_at = -math.inf
+        self._warned_at, self._known_until = -math.inf, 0
 
     async def start(self) -> None:
         """Receive from now on."""
@@ -132,7 +133,7 @@ class ConsumerLoop:
 
     async def _turn(self) -> float:
         """Record ends, receive what there is room for; return how long to sleep, in seconds."""
-        if self._is_fifo is None:
+        if self._is_fifo is None or self._clock.now() > self._known_until:
             await self._read_queue()
         await self._flush()
         room = self.consumer.concurrency - len(self._running)
@@ -177,12 +178,15 @@ class ConsumerLoop:
         """Learn what the queue is. Raises UnknownQueue."""
         name = self.consumer.queue
         for found in await self._store.list_queues(name):
-            settings = found.settings
-            asked = self.consumer.visibility_seconds or settings.visibility_seconds
-            self.visibility = max(asked, self._least_visibility)
-            self._is_fifo = settings.fifo
+            self._take_visibility(found)
+            self._is_fifo = found.settings.fifo
+            self._known_until = self._clock.now() + _KNOWN_MICROS
             return
         raise UnknownQueue(name)
+
+    def _take_visibility(self, found: QueueInfo) -> None:
+        asked = self.consumer.visibility_seconds or found.settings.visibility_seconds
+        self.visibility = max(asked, self._least_visibility)
 
     def _absent(self) -> float:
         self._is_fifo = None
@@ -339,6 +343,8 @@ class ConsumerLoop:
         held = [each for each in list(self._held.values()) if each.extended_at <= due and each.open]
         if not held:
             return
+        for found in await store.list_queues(self.consumer.queue):  # it may have been updated
+            self._take_visibility(found)
         now = time.monotonic()
         receipts = [each.receipt() for each in held]
         kept = await store.extend_deliveries(receipts, seconds=self.visibility)
