@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from holdfast.events import SIGNAL_RECEIVED
+from holdfast.events import CHILD_STARTED, SIGNAL_RECEIVED
 from holdfast.insight.spans import Span, read_details, text_of
 from holdfast.insight.timeline import read_spans
 from holdfast.store.port import Store
@@ -18,6 +18,7 @@ from holdfast.trace_ids import (
     parent_of,
     read_parent,
     run_span_id,
+    trace_id_of,
 )
 from holdfast.tracing.writer import EndedSpan
 from holdfast.types import Event, RunRecord
@@ -35,7 +36,7 @@ async def read_ended(
         return []
     log = (await store.read_events([(run_id, 0)])).get(run_id, [])
     spans = read_spans(log, run.completed_at)
-    return [_run_span(run, log), *_waits(run, spans)]
+    return [_run_span(run, log), *_waits(run, spans, _children(log))]
 
 
 def _run_span(run: RunRecord, log: Sequence[Event]) -> EndedSpan:
@@ -64,9 +65,10 @@ def _links(run: RunRecord, log: Sequence[Event]) -> Iterator[tuple[int, int]]:
     A child that is in no trace comes from a parent that is in none, as a flow may be: it has the
     headers of its parent. Each of the two is the root of its own trace.
     """
-    if run.parent_run_id is not None and parent_of(run.headers) is None:
+    origin = (run.headers or {}).get(TRACE_LINK)
+    if run.parent_run_id is not None and origin is None and parent_of(run.headers) is None:
         yield own_ids(run.parent_run_id)
-    texts = [(run.headers or {}).get(TRACE_LINK)]
+    texts = [origin]
     for event in log:
         if event.type == SIGNAL_RECEIVED:
             texts.append(text_of(read_details(event.details), "trace"))
@@ -80,7 +82,23 @@ def _of_run(run: RunRecord) -> dict[str, str | int]:
     return {"workflow.name": run.name, "run_id": str(run.run_id)}
 
 
-def _waits(run: RunRecord, spans: list[Span]) -> Iterator[EndedSpan]:
+def _children(log: Sequence[Event]) -> dict[str, tuple[int, int]]:
+    """Return the spans of the children that a run has started, by their ids."""
+    spans: dict[str, tuple[int, int]] = {}
+    for event in log:
+        if event.type == CHILD_STARTED:
+            details = read_details(event.details)
+            child, headers = text_of(details, "child_run_id"), details.get("headers")
+            if child:
+                own = headers if isinstance(headers, dict) else {}
+                texts = {name: text for name, text in own.items() if isinstance(text, str)}
+                spans[child] = trace_id_of(UUID(child), texts), run_span_id(UUID(child))
+    return spans
+
+
+def _waits(
+    run: RunRecord, spans: list[Span], children: Mapping[str, tuple[int, int]]
+) -> Iterator[EndedSpan]:
     """Return the spans of sleeps, approvals and children, which have no attempts."""
     parent = parent_of(run.headers)
     trace_id = own_trace_id(run.run_id) if parent is None else parent.trace_id
@@ -103,5 +121,5 @@ def _waits(run: RunRecord, spans: list[Span]) -> Iterator[EndedSpan]:
                 "holdfast.key": key,
             },
             error="failed" if span.outcome == "failed" else None,
-            links=((trace_id, run_span_id(UUID(child))),) if child else (),
+            links=(children[child],) if child in children else (),
         )

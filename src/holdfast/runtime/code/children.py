@@ -51,6 +51,7 @@ from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.code.values import Values
 from holdfast.texts import check_headers, check_id, check_reason, check_tags
+from holdfast.trace_ids import successor_headers
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event, RunKind
 
 T = TypeVar("T")
@@ -353,14 +354,21 @@ def _started(
             None, local.retention_seconds if local else None, is_known=local is not None
         ),
         tags=check_tags(options.get("tags", ())),
-        headers=_headers(run, options),
+        headers=_headers(run, options, parent_close),
         kind=kind,
     )
 
 
-def _headers(run: Run, options: ChildOptions) -> Mapping[str, str] | None:
-    """Return the headers of a child: those of its parent, with those of the call added."""
+def _headers(
+    run: Run, options: ChildOptions, parent_close: ParentClose
+) -> Mapping[str, str] | None:
+    """Return the headers of a child: those of its parent, with those of the call added.
+
+    A child that outlives its parent has a trace of its own, with a link to its parent.
+    """
     inherited, own = run.info.headers, check_headers(options.get("headers"))
+    if parent_close == "abandon":
+        inherited = successor_headers(inherited, run.info.run_id)
     if not inherited or not own:
         return own or inherited
     return {**inherited, **own}
