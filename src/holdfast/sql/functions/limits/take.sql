@@ -169,7 +169,8 @@ end $$;
 
 -- Return the groups of tasks that wait, those first whose turn it is, at most p_most for each
 -- queue, handler and priority. The search reads the index in short stretches: a probe reads most of
--- an index page anyway. Where a stretch ends, it jumps to the next group.
+-- an index page anyway. Where a stretch ends, it jumps to the next group; after one of a single
+-- group the next is shorter.
 -- `head_at` is since when the first task of the group waits. Locks nothing. Called by
 -- _take_limited.
 create or replace function holdfast._walk_groups(
@@ -188,7 +189,7 @@ begin
     return query
     with recursive walk as (
         select r.queue, r.handler, p.priority, h.half, h.since as limit_keys, h.until,
-            null::timestamptz as head_at, 0 as nth, true as is_last
+            null::timestamptz as head_at, 0 as nth, true as is_last, 16 as stretch
         from unnest(p_queues, p_handlers) as r (queue, handler)
         left join lateral (
             select s.limit_keys from holdfast.limit_turns s
@@ -201,11 +202,12 @@ begin
         where h.half = 0 or h.until is not null
         union all
         select w.queue, w.handler, w.priority, w.half, g.limit_keys, w.until, g.limited_at,
-            w.nth + g.nth::int, g.is_last
+            w.nth + g.nth::int, g.is_last, case when g.found > 1 then 16 else 2 end
         from walk w
         cross join lateral (
             select f.limit_keys, f.limited_at, row_number() over (order by f.limit_keys) as nth,
-                lead(f.limit_keys) over (order by f.limit_keys) is null as is_last
+                lead(f.limit_keys) over (order by f.limit_keys) is null as is_last,
+                count(*) over () as found
             from (
                 select distinct on (t.limit_keys) t.limit_keys, t.limited_at
                 from (
@@ -213,7 +215,7 @@ begin
                     where t.queue = w.queue and t.handler = w.handler and t.priority = w.priority
                         and t.limited_at is not null and not t.paused
                         and t.limit_keys > w.limit_keys
-                    order by t.limit_keys, t.limited_at limit 16
+                    order by t.limit_keys, t.limited_at limit w.stretch
                 ) as t
                 order by t.limit_keys, t.limited_at
             ) as f
