@@ -54,6 +54,15 @@ async def until_held(server: EmbeddedServer, run: RunHandle[object]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def until_gone(server: EmbeddedServer, worker: ForkServerProcess) -> None:
+    """Wait until the database has carried out what a killed process has sent."""
+    assert worker.pid is not None
+    query = "select from pg_stat_activity where application_name = %s"
+    async with asyncio.timeout(120), await _connect(server) as connection:
+        while (await connection.execute(query, [session_name(worker.pid)])).rowcount:
+            await asyncio.sleep(0.01)
+
+
 async def _connect(server: EmbeddedServer) -> Connection:
     return await psycopg.AsyncConnection.connect(server.url, autocommit=True)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 PATIENCE_SECONDS = 120.0
 
+WORK = ("worker", "sweeper", "payload_worker", "publishing", "test_kills_starting")
+
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    [f"{__package__}.{name}" for name in ("worker", "sweeper", "payload_worker", "publishing")]
-)
+processes.set_forkserver_preload([f"{__package__}.{name}" for name in WORK])
 
 
 def points_of(

@@ -15,6 +15,7 @@ import asyncpg
 from holdfast import App, Client, Context
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker, WorkerOptions
+from tests.crash.worker import signed
 
 app = App("outbox")
 
@@ -57,4 +58,5 @@ async def work(url: str, ready: Connection) -> None:
 
 def run(url: str, ready: Connection, *, publishes: bool) -> None:
     """Publish or work until killed."""
+    url = signed(url)
     asyncio.run(publish(url, ready) if publishes else work(url, ready))

@@ -21,7 +21,9 @@ from holdfast.store.port import messages_topic
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Notice
 from holdfast.worker import Worker, WorkerOptions
+from tests.crash.leases import until_gone
 from tests.crash.processes import processes
+from tests.crash.worker import signed
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
@@ -33,7 +35,7 @@ PATIENCE_SECONDS = 90
 
 def consume(url: str, ledger: Path) -> None:
     """Consume two queues until killed, and write down each message once its work is done."""
-    app = App("depot")
+    app, url = App("depot"), signed(url)
 
     def write(line: str) -> None:
         time.sleep(0.002)
@@ -74,17 +76,18 @@ def lines_of(ledger: Path) -> dict[str, list[int]]:
     return done
 
 
-async def end_visibility(server: EmbeddedServer, pid: int) -> None:
-    """Let the time be over for which messages are in flight with a process.
+async def end_visibility(server: EmbeddedServer, killed: ForkServerProcess) -> None:
+    """Let the time be over for which messages are in flight with a killed process.
 
     Those of others stay in flight, however busy the machine is.
     """
+    await until_gone(server, killed)
     connection = await asyncpg.connect(server.url)
     try:
         await connection.execute(
             "update holdfast.deliveries d set visible_at = now() from holdfast.workers w "
             "where w.worker_id = d.consumer and w.pid = $1",
-            pid,
+            killed.pid,
         )
     finally:
         await connection.close()
@@ -123,7 +126,7 @@ async def test_killed_consumers_lose_no_message_and_keep_the_order_of_groups(
                 assert killed.pid is not None
                 os.kill(killed.pid, 9)
                 killed.join()
-                await end_visibility(server, killed.pid)
+                await end_visibility(server, killed)
                 workers.append(start())
                 workers[-1].start()
             async with asyncio.timeout(PATIENCE_SECONDS):

@@ -14,6 +14,7 @@ from holdfast.database.embedded import EmbeddedServer
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewSubscription, UrlTarget
 from tests.crash import publishing
+from tests.crash.leases import until_gone
 from tests.crash.processes import processes
 from tests.targets import Target, target
 
@@ -73,6 +74,7 @@ async def test_what_was_committed_is_started_and_delivered(server: EmbeddedServe
                 await until(connection, f"select count(*) >= {known + EACH} from orders")
                 await asyncio.sleep(choose.uniform(0, 0.1))
                 await asyncio.gather(kill(publisher), kill(worker))
+                await until_gone(server, worker)
                 worker = await begin(server.url)
             # The leases of those that were killed run out.
             await connection.execute(

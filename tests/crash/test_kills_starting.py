@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import signal
 from functools import partial
@@ -18,7 +17,10 @@ from holdfast.database.embedded import EmbeddedServer
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker, WorkerOptions
+from tests.crash.leases import until_gone
+from tests.crash.processes import processes
 from tests.crash.sweeper import Switch
+from tests.crash.worker import signed
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
@@ -30,13 +32,10 @@ END_VISIBILITY = """
     update holdfast.messages set visible_at = now()
 """
 
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload([__name__])
-
 
 def consume(url: str, batch: int | None, kill_at: int) -> None:
     """Consume until nothing is left; die at a point. Each third message fails when it is new."""
-    app, switch = App("depot"), Switch(kill_at)
+    app, switch, url = App("depot"), Switch(kill_at), signed(url)
 
     def take(number: int, attempt: int) -> None:
         switch.pass_point()
@@ -96,13 +95,14 @@ async def test_each_message_starts_one_run_although_its_consumer_is_killed(
             new = [Outgoing(number) for number in range(sent, sent + EACH)]
             await client.queues.send_many("parcels", new)
             sent += EACH
-            target = partial(_processes.Process, target=consume)
+            target = partial(processes.Process, target=consume)
             process = target(args=(server.url, batch, kill_at), daemon=True)
             process.start()
             await asyncio.to_thread(process.join)
             if process.exitcode == 0:
                 break
             assert process.exitcode == -signal.SIGKILL
+            await until_gone(server, process)  # what it had sent may take more messages
             await connection.execute(END_VISIBILITY)
     assert kill_at > 10, "there are more points than these"
     query = "select input::text::int from holdfast.runs where name = 'shipping/track'"

@@ -86,6 +86,11 @@ def session_name(pid: int) -> str:
     return f"worker-{pid}"
 
 
+def signed(url: str) -> str:
+    """Return a URL over which the sessions of this process have its name."""
+    return f"{url}{'&' if '?' in url else '?'}application_name={session_name(os.getpid())}"
+
+
 def work(
     url: str,
     queues: tuple[str, ...],
@@ -103,7 +108,7 @@ def work(
     if archive:
         os.environ[ARCHIVE_VARIABLE] = archive
         os.environ[SWEEPER_INTERVAL_VARIABLE] = "100ms"
-    url += f"{'&' if '?' in url else '?'}application_name={session_name(os.getpid())}"
+    url = signed(url)
     os.environ[LEDGER] = str(ledger)
     with ledger.with_name("workers.log").open("ab") as output:
         os.dup2(output.fileno(), 1)
