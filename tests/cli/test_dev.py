@@ -100,6 +100,18 @@ def test_a_file_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+def test_code_that_cannot_be_loaded_has_no_dashboard(
+    folder: Path, tmp_path: Path, homes: Homes
+) -> None:
+    """Its link would lead nowhere: the command ends with the error."""
+    (folder / "draft.py").write_text("import nothing_of_this_name\n")
+    home = homes.make(tmp_path / "home")
+    done = call("--data", str(home), "dev", str(folder / "draft.py"))
+    assert done.returncode == exits.USAGE
+    assert "No module named 'nothing_of_this_name'" in done.stderr
+    assert "login?key=" not in done.stderr
+
+
 def test_a_misspelled_app_is_a_usage_error(folder: Path, tmp_path: Path, homes: Homes) -> None:
     home = homes.make(tmp_path / "home")
     done = call("--data", str(home), "dev", f"{folder / 'draft.py'}:drfat")
@@ -178,8 +190,8 @@ def test_breakpoint_opens_the_debugger_on_the_terminal(
 def test_its_link_opens_the_dashboard_and_a_second_one_takes_the_next_port(
     dev: Process, folder: Path, tmp_path: Path
 ) -> None:
-    """Ctrl-C ends it while a page follows a stream."""
-    link = re.search(r"http://127\.0\.0\.1:(\d+)/login\?key=\S+", dev.text())
+    """Edge case 40. Ctrl-C ends it while a page follows a stream."""
+    link = re.search(r"http://127\.0\.0\.1:(\d+)/login\?key=\S+", dev.await_text("dashboard:"))
     assert link is not None
     with httpx.Client(follow_redirects=True, timeout=60) as browser:
         assert browser.get(link[0]).status_code == 200
@@ -190,6 +202,14 @@ def test_its_link_opens_the_dashboard_and_a_second_one_takes_the_next_port(
         started = browser.post(f"{site}/workflows/start", data=ids, headers=headers)
         assert started.status_code == 200
         assert browser.get(site + "/runs").status_code == 200
+        key = {"Authorization": f"Bearer {link[0].rpartition('=')[2]}"}
+        runs = f"{site}/v1/workflows/answer/runs"
+        wrong = browser.post(runs, json={"input": 7}, headers=key)  # a cookie is sent, too
+        assert wrong.status_code == 403
+        browser.cookies.clear()
+        wrong = browser.post(runs, json={"input": 7}, headers=key)
+        assert wrong.status_code == 422
+        assert "Expected null, got integer - at `$`" in wrong.json()["detail"]
         with browser.stream("GET", f"{site}/?live=1") as stream:
             next(stream.iter_text())
             other = ["--data", str(tmp_path / "other"), "dev", "draft.py", "--port", link[1]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from uuid import uuid4
 
 import pytest
@@ -38,6 +40,24 @@ def test_a_database_that_does_not_answer_is_one_line_and_code_3() -> None:
     assert done.returncode == exits.DATABASE
     assert done.stderr.startswith("holdfast: postgresql://localhost:1/shop: no server answers")
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_modules_are_loaded_is_quiet() -> None:
+    """It is the first half second of each command."""
+    program = """
+import sys
+from holdfast.cli import main
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "holdfast.cli.framework":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (exits.INTERRUPTED, "", "\n")
 
 
 def test_a_url_without_a_scheme_is_code_3() -> None:

@@ -155,8 +155,25 @@ async def test_forms_change_a_run_and_an_old_page_is_told_so(
     assert "it was terminated" in await page(browser, f"/runs/{run}")
     late = await send(browser, f"/runs/{run}/do/cancel", 409)
     assert "has ended (terminated)" in late.text
+    assert f'href="/runs/{run}">To the run</a>' in late.text
     retried = await send(browser, f"/runs/{run}/do/retry")
     assert run not in retried.headers["location"]
+
+
+async def test_an_address_that_leads_nowhere_is_a_page(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    """For browsers; programs are answered in JSON as before."""
+    reads = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path in ("/nothing", "/runs/", "/v1", "/runz/x", "/%2e%2e/etc", "/login/x"):
+        answer = await browser.get(path, headers=reads)
+        assert answer.status_code == 404, path
+        assert answer.headers["content-type"].startswith("text/html"), path
+        assert "No such page" in answer.text
+        assert 'href="/"' in answer.text
+        told = await browser.get(path)
+        assert told.headers["content-type"] == "application/problem+json"
+    assert (await browser.get("/v1/nothing", headers=reads)).status_code == 401
 
 
 async def test_a_fork_takes_another_input_and_a_form_sent_twice_makes_one(

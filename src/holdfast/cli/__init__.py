@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+_INTERRUPTED: Final = 130  # as holdfast.cli.exits has it, which is not loaded yet
 
 
 def main() -> None:
@@ -12,6 +15,10 @@ def main() -> None:
 
         print(f"holdfast {__version__}")
         return
-    from holdfast.cli.root import holdfast
+    try:
+        from holdfast.cli.root import holdfast
 
-    holdfast(prog_name="holdfast")
+        holdfast(prog_name="holdfast")
+    except KeyboardInterrupt:  # Ctrl-C before the command has begun, while modules are loaded
+        print(file=sys.stderr)
+        sys.exit(_INTERRUPTED)

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
 
 from holdfast.definitions.app import App
-from holdfast.errors import UnknownWorkflow
+from holdfast.definitions.startable import AnyStartable
+from holdfast.errors import InvalidInput, UnknownWorkflow
+from holdfast.server.schemas import misfit
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A workflow or a flow: the JSON schema of its input, None if it has none, and its docs."""
+    """A workflow or a flow: the JSON schema of its input, None if it has none, and its docs.
+
+    `version` is the one that this is about, and `optional` is True if it may start without input.
+    """
 
     schema: dict[str, object] | None
     about: str = ""
+    version: int = 0
+    optional: bool = False
+
+    def check(self, name: str, value: object) -> None:
+        """Refuse an input that cannot be of the type. Raises InvalidInput with the field's path."""
+        if self.schema is None or (value is None and self.optional):
+            return
+        if (wrong := misfit(self.schema, value)) is not None:
+            raise InvalidInput(f"input of {name}: {wrong}")
 
 
 class Catalogue(Protocol):
@@ -55,7 +70,15 @@ def entry_of(app: App, name: str) -> Entry | None:
         return None
     fn = getattr(startable, "fn", None)
     about = (getattr(fn, "__doc__", None) or "").strip().partition("\n\n")[0]
+    schema: dict[str, object] | None = None
+    with suppress(TypeError, RuntimeError):  # of a type that has no schema
+        schema = msgspec.json.schema(startable.input_annotation)
+    return Entry(schema, " ".join(about.split()), startable.version, _is_optional(startable))
+
+
+def _is_optional(startable: AnyStartable) -> bool:
     try:
-        return Entry(msgspec.json.schema(startable.input_annotation), " ".join(about.split()))
-    except (TypeError, RuntimeError):  # a type that has no schema
-        return Entry(None, " ".join(about.split()))
+        startable.decode_input("null")
+    except InvalidInput:
+        return False
+    return True

@@ -17,8 +17,9 @@ from holdfast.server.catalogue import Catalogue
 from holdfast.server.description import PATH
 from holdfast.server.gates import MAX_BODY
 from holdfast.server.guard import LOOPBACK, Guard
+from holdfast.server.pages import nowhere
 from holdfast.server.parts import PARTS
-from holdfast.server.problems import Problem, problem_of
+from holdfast.server.problems import problem_of
 from holdfast.server.site import Site
 from holdfast.store.port import Store
 
@@ -72,7 +73,7 @@ class Server:
         )
         self._api = Api(self.site)
         routes = [route for part in PARTS for route in part(self.site)]
-        self._router = Router(routes, redirect_slashes=False, default=_not_found)
+        self._router = Router(routes, redirect_slashes=False, default=nowhere(self.site))
         self._guarded = Guard(self._dispatch, hosts)
 
     async def __aenter__(self) -> Self:
@@ -108,8 +109,3 @@ class Server:
         await receive()
         await self.site.close()
         await send({"type": "lifespan.shutdown.complete"})
-
-
-async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] == "http":
-        await Problem(404, "not-found", "there is no such page").response()(scope, receive, send)

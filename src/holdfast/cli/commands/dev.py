@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.server.catalogue import Catalogue
 
 _PORTS = 20  # that are tried for the dashboard
+_LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
 
 
@@ -131,25 +132,49 @@ async def _develop(
     port: int,
     opens: bool,
 ) -> int:
+    import asyncio
+
     from holdfast.cli.process.catalogue import ChangingCatalogue
     from holdfast.cli.process.reloading import Reloader, python_changes
-    from holdfast.cli.process.supervising import oversee
+    from holdfast.cli.process.supervising import oversee, workers_of
+    from holdfast.errors import DatabaseError
+    from holdfast.store.opening import opened_store
 
     catalogue = ChangingCatalogue(arguments[1], settings.environment())
+    made: list[Reloader] = []
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Reloader:
         changes = catalogue.noticing(python_changes(reference.directory))
-        return Reloader(start, crashed, changes, _GRACE_SECONDS)
+        made.append(Reloader(start, crashed, changes, _GRACE_SECONDS))
+        return made[0]
 
-    async with _dashboard(settings, database, catalogue, port, opens):
+    async def worker_is_ready() -> None:
+        async with opened_store(database, settings.schema, connections=1) as store:
+            while True:
+                with suppress(DatabaseError):  # it may be away for a moment
+                    if made and made[0].pid and await workers_of(store, made[0].pid):
+                        return
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async with _dashboard(settings, database, catalogue, port, opens, worker_is_ready):
         return await oversee(settings, database, arguments, make, reads=True)
 
 
 @asynccontextmanager
 async def _dashboard(
-    settings: Settings, database: Database, catalogue: Catalogue, port: int, opens: bool
+    settings: Settings,
+    database: Database,
+    catalogue: Catalogue,
+    port: int,
+    opens: bool,
+    ready: Callable[[], Awaitable[None]],
 ) -> AsyncGenerator[None]:
-    """Serve the dashboard while the block lasts, at the first port that is free."""
+    """Serve the dashboard while the block lasts, at the first port that is free.
+
+    Its link is written when `ready` returns.
+    """
+    import asyncio
+
     from holdfast.database.embedded import default_home
     from holdfast.server.access import KeyAccess
     from holdfast.server.running import STREAM_SECONDS, bind, running_beside
@@ -171,8 +196,6 @@ async def _dashboard(
     at = bound.getsockname()[1]
     if port not in (0, at):
         click.echo(f"port {port} is taken: the dashboard is at {at}", err=True)
-    url = f"http://127.0.0.1:{at}/login?key={key}"
-    click.echo(f"dashboard:    {url}", err=True)
     server = Server(
         database,
         auth=KeyAccess(key),
@@ -181,6 +204,18 @@ async def _dashboard(
         stream_seconds=STREAM_SECONDS,
     )
     async with running_beside(server, bound, grace_seconds=_GRACE_SECONDS):
-        if opens:
-            click.launch(url)
-        yield
+        url = f"http://127.0.0.1:{at}/login?key={key}"
+        telling = asyncio.create_task(_tell_link(url, ready, opens))
+        try:
+            yield
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell_link(url: str, ready: Callable[[], Awaitable[None]], opens: bool) -> None:
+    """Write the link once the code is loaded: if it cannot be, the command ends with the reason."""
+    await ready()
+    click.echo(f"dashboard:    {url}", err=True)
+    if opens:
+        click.launch(url)

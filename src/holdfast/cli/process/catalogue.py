@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.names import split_name
 from holdfast.server.catalogue import Entry, entries_of
 
 logger = logging.getLogger("holdfast.dev")
@@ -31,7 +32,10 @@ class ChangingCatalogue:
         async with self._lock:
             if self._entries is None:
                 self._entries = await self._read()
-            return self._entries.get(name)
+            entries = self._entries
+        if "/" not in name:  # the code is that of one app
+            entries = {split_name(full)[1]: entry for full, entry in entries.items()}
+        return entries.get(name)
 
     async def noticing(self, changes: AsyncIterator[list[Path]]) -> AsyncIterator[list[Path]]:
         """Yield changes of files, and forget what was read before them."""

@@ -37,6 +37,11 @@ class Reloader:
         self._child: Child | None = None
         self._loaded = False  # a worker has been able to load the app
 
+    @property
+    def pid(self) -> int | None:
+        """The process id of the worker, None while there is none."""
+        return None if self._child is None else self._child.pid
+
     def stop(self) -> None:
         """Let the worker drain; a second call ends it at once."""
         self._stopping.set()

@@ -34,7 +34,7 @@ async def explain_run(store: Store, run: RunRecord) -> Explanation:
     """Return what a run does or waits for, and what would move it."""
     log = (await store.read_events([(run.run_id, 0)])).get(run.run_id, [])
     spans = read_spans(log, run.completed_at, await read_steps(store, run, outputs=False))
-    return explain(run, spans, await look_around(store, run, spans))
+    return explain(run, spans, await look_around(store, run, spans, log))
 
 
 def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
@@ -114,7 +114,7 @@ def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expla
         case "completed":
             return explanation(run, f"it completed {when}", (f"output: {run.output}",))
         case "failed":
-            return _failed(run, spans, around.retried_as, when)
+            return _failed(run, spans, around, when)
         case "timed_out":
             return explanation(run, f"it was ended at its deadline, {when}")
         case "continued":
@@ -125,12 +125,14 @@ def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expla
             return explanation(run, f"it was {run.status} {when}", reasons)
 
 
-def _failed(
-    run: RunRecord, spans: Sequence[Span], retried_as: RunRecord | None, when: str
-) -> Explanation:
+def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: str) -> Explanation:
+    retried_as = around.retried_as
     recorded = read_json(run.error)
     error = error_text(recorded)
-    details = _failed_calls(spans, set(error_chain(recorded)))
+    details = (
+        *([around.element] if around.element else []),
+        *_failed_calls(spans, set(error_chain(recorded))),
+    )
     action = Action("retry", run.run_id)
     if retried_as is not None:
         details += (f"it was retried as run {retried_as.run_id}, which is {retried_as.state}",)

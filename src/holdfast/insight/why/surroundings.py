@@ -11,9 +11,11 @@ from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
 from holdfast.insight.spans import Span
+from holdfast.insight.why.elements import failed_element
 from holdfast.insight.why.start_rules import waits_for_rule
 from holdfast.store.port import Store
 from holdfast.types import (
+    Event,
     FailingPut,
     FlowShape,
     LimitWait,
@@ -50,7 +52,8 @@ class Surroundings:
     `retried_as` is the run that retries this one after it failed. `origin` is the run of which
     this one, if it is stuck, is a fork. `start_wait` is the rule because of which it has not begun.
     `targets` are the newest runs of those that signals were sent to, by the id that the sender
-    gave. `flow` is there if the run is one of a flow. `limits` are those that its tasks wait for.
+    gave. `flow` is there if the run is one of a flow, and `element`
+    says which element of a map ended it. `limits` are those that its tasks wait for.
     `failing_puts` say where a payload of it cannot be stored now.
     """
 
@@ -64,6 +67,7 @@ class Surroundings:
     origin: RunRecord | None = None
     targets: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
     flow: FlowSurroundings | None = None
+    element: str = ""
     start_wait: StartWait | None = None
     limits: Sequence[LimitWait] = ()
     failing_puts: Sequence[FailingPut] = ()
@@ -75,12 +79,18 @@ class Surroundings:
         )
 
 
-async def look_around(store: Store, run: RunRecord, spans: Sequence[Span]) -> Surroundings:
+async def look_around(
+    store: Store, run: RunRecord, spans: Sequence[Span], log: Sequence[Event]
+) -> Surroundings:
     """Read what may keep a run from continuing; for a run that has ended, its retry."""
     now = await store.now()
     if run.status != "running":
-        retry = await find_retry(store, run.run_id)
-        return Surroundings(now, retried_as=retry, targets=await _targets(store, spans))
+        return Surroundings(
+            now,
+            retried_as=await find_retry(store, run.run_id),
+            targets=await _targets(store, spans),
+            element=await failed_element(store, run, log),
+        )
     waited_for = {span.kind for span in spans if span.outcome == "open"}
     return Surroundings(
         now=now,

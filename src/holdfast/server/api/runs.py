@@ -102,7 +102,8 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     """Start a run of a workflow, or find the one that was started with the same key."""
     options = start_options(call)
     name = named_workflow(call)
-    handle = await call.site.client.start(name, typed_input(call, name), **options)
+    value = await typed_input(call, name)
+    handle = await call.site.client.start(name, value, **options)
     run_id, status = handle.run_id, 200 if handle.already_existed else 201
     headers = {"Location": f"{call.request.scope.get('root_path', '')}/v1/runs/{run_id}"}
     if call.query.wait is not None:
@@ -156,13 +157,18 @@ def one_id(call: Call[Any, Any], given: str | None, field: str) -> str | None:
     return call.idempotency_key
 
 
-def typed_input(call: Call[Any, StartBody], name: str) -> object:
+async def typed_input(call: Call[Any, StartBody], name: str) -> object:
     """Return the input as the type that the server's app declares for it, else as it is.
 
-    Raises InvalidInput, and PayloadError for what cannot be stored.
+    If the code is in another process, as with `holdfast dev`, the input is checked against the
+    schema of the type; that of an older version is not known. Raises InvalidInput, and
+    PayloadError for what cannot be stored.
     """
     app, (of, own) = call.site.app, split_name(name)
     if app is None or of not in ("", app.name):
+        entry = await call.site.catalogue.find(name)
+        if entry is not None and call.body.version in (None, entry.version):
+            entry.check(name, call.body.input)
         return call.body.input
     known = app.startable(own, call.body.version)
     return known.decode_input(encode(call.body.input))

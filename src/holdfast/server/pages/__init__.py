@@ -1,5 +1,5 @@
 """The dashboard: pages for people, made on the server from what insight and the client know."""
 
-from holdfast.server.pages.dispatch import routes
+from holdfast.server.pages.dispatch import nowhere, routes
 
-__all__ = ["routes"]
+__all__ = ["nowhere", "routes"]

@@ -17,6 +17,7 @@ from starlette.responses import (
     StreamingResponse,
 )
 from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast._version import __version__
 from holdfast.server.access import Principal
@@ -57,6 +58,20 @@ def routes(site: Site) -> list[BaseRoute]:
     return found
 
 
+def nowhere(site: Site) -> ASGIApp:
+    """Return what answers requests for addresses that lead to nothing: a browser gets a page."""
+    pages = _Pages(site)
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        problem = Problem(404, "not-found", "the address leads to no page", title="No such page")
+        request = Request(scope, receive)
+        reads_pages = "text/html" in request.headers.get("accept", "")
+        response = pages.refuse(request, None, problem) if reads_pages else problem.response()
+        await response(scope, receive, send)
+
+    return answer
+
+
 async def _asset(request: Request) -> Response:
     asset = BY_HASHED_NAME.get(str(request.path_params["name"]))
     if asset is None:
@@ -85,7 +100,7 @@ class _Pages:
                 problem = problem_of(error)
                 if problem.status == 401 and row.method == "GET" and not _is_live(request):
                     return self._to_login(request)
-                return self._refuse(request, principal, problem)
+                return self.refuse(request, principal, problem)
 
         return answer
 
@@ -154,15 +169,15 @@ class _Pages:
         path = request.url.path.removeprefix(root) or "/"
         query = f"?{request.url.query}" if request.url.query else ""
         if not isinstance(self._site.access, Tokens):
-            return self._refuse(request, None, Problem(401, "unauthorized", "log in first"))
+            return self.refuse(request, None, Problem(401, "unauthorized", "log in first"))
         return RedirectResponse(f"{root}/login?next={quote(path + query, safe='')}", 303)
 
-    def _refuse(self, request: Request, principal: Principal | None, problem: Problem) -> Response:
+    def refuse(self, request: Request, principal: Principal | None, problem: Problem) -> Response:
+        """Return a refusal as a page; for a stream, as JSON."""
         if _is_live(request):
             return problem.response()
         view = View(self._site, principal or Principal("nobody", "read"), request)
-        back = request.headers.get("referer")
-        values = _frame(view, "Not done", "") | {"problem": problem, "back": back}
+        values = _frame(view, "Not done", "") | {"problem": problem, "back": _run_of(view)}
         html = render("problem.html", values)
         return HTMLResponse(html, problem.status, headers=problem.headers)
 
@@ -184,7 +199,7 @@ class _Pages:
                     return to
                 wrong = True
         except Problem as problem:
-            return self._refuse(request, None, problem)
+            return self.refuse(request, None, problem)
         next_page = _inside(request.query_params.get("next"))
         values = _frame(view, "Log in", "") | {"wrong": wrong, "next": next_page}
         return HTMLResponse(render("login.html", values), 401 if wrong else 200)
@@ -195,11 +210,20 @@ class _Pages:
             headers = Headers(scope=request.scope)
             check_same_origin(headers, headers.get("host", ""))
         except Problem as problem:
-            return self._refuse(request, None, problem)
+            return self.refuse(request, None, problem)
         root = str(request.scope.get("root_path", "")).rstrip("/")
         response = RedirectResponse(f"{root}/login", 303)
         response.delete_cookie(COOKIE, path=cookie_path(request), httponly=True, samesite="strict")
         return response
+
+
+def _run_of(view: View) -> str | None:
+    """Return the address of the run that a form is about: a refused one leads back there.
+
+    Browsers are told not to say where they come from.
+    """
+    run = view.request.path_params.get("run")
+    return f"{view.root}/runs/{run}" if run and view.request.method == "POST" else None
 
 
 def _inside(path: str | None) -> str:

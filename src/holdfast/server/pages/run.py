@@ -82,7 +82,7 @@ def form_id(log: RunLog) -> str:
 
 
 async def _why(view: View, log: RunLog) -> Explanation:
-    around = await look_around(view.store, log.run, log.spans)
+    around = await look_around(view.store, log.run, log.spans, log.events)
     return explain(log.run, log.spans, around)
 
 

@@ -95,6 +95,8 @@ async def _start(view: View) -> Redirect:
         value = decode(view.form.get("input", ""), "the input")
     else:
         value = read_values(fields, view.form)
+    if entry is not None and view.site.app is None:  # else the client knows the type itself
+        entry.check(name, value)
     options = _options(view)
     if (version := await _version(view, name)) is not None:
         options["version"] = version
