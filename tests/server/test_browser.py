@@ -352,6 +352,69 @@ def test_a_long_timeline_is_loaded_in_windows(desk: Desk, reader: Reader) -> Non
     assert page.locator(".strip").count() <= 1 + 5 * 100
 
 
+@pytest.mark.slow
+def test_edge_27_ten_tabs_are_all_kept_up_to_date(desk: Desk, chromium: Browser) -> None:
+    """Edge case 27. A browser has six connections to a host: streams must not take all of them."""
+    run = desk.start(ship, Order(27), key="tabs")
+    desk.await_state(run, "waiting")
+    context = chromium.new_context()
+    reader = Reader(desk, context)
+    tabs = [reader.go(f"/runs/{run}"), *(context.new_page() for _ in range(9))]
+    for tab in tabs[1:]:
+        tab.goto(f"{desk.site}/runs/{run}")
+        expect(tab.locator("#head")).to_contain_text("waiting")
+    desk(desk.client.handle(run).signal, "picked-up")
+    for tab in tabs:
+        expect(tab.locator("#head")).to_contain_text("completed")
+    assert tabs[0].goto(f"{desk.site}/workers") is not None
+    context.close()
+    assert reader.complaints == []
+
+
+def test_edge_27_a_tab_that_is_not_seen_has_no_stream(desk: Desk, reader: Reader) -> None:
+    """Edge case 27. One that is opened in the background follows when it is looked at."""
+    run = desk.start(ship, Order(28), key="unseen")
+    desk.await_state(run, "waiting")
+    hide = "Object.defineProperty(document, 'hidden', {get: () => window.seen !== true})"
+    reader.page.add_init_script(hide)
+    page = reader.go(f"/runs/{run}")
+    page.wait_for_load_state("networkidle")
+    assert page.locator("#stream[hx-sse\\:connect]").count() == 0
+    desk(desk.client.handle(run).signal, "picked-up")
+    desk(desk.client.runs.wait, run)
+    expect(page.locator("#head")).to_contain_text("waiting")
+    page.evaluate("window.seen = true; document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#head")).to_contain_text("completed")
+
+
+def test_edge_28_ages_are_the_engines_and_days_of_25_hours_are_told_apart(
+    desk: Desk, chromium: Browser
+) -> None:
+    """Edge case 28. The clock of the browser is an hour late; its zone leaves summer time."""
+    run = desk.start(ship, Order(29), key="clock")
+    desk.await_state(run, "waiting")
+    context = chromium.new_context(timezone_id="Europe/Berlin", locale="en-GB")
+    context.add_init_script("const now = Date.now; Date.now = () => now.call(Date) - 3600000")
+    reader = Reader(desk, context)
+    page = reader.go(f"/runs/{run}")
+    age = page.locator("#head time[data-form=ago]").first
+    expect(age).to_have_text(re.compile(r"^\d+ s ago$"))
+    page.evaluate("""() => {
+        for (const [id, hour] of [["before", "00"], ["after", "01"]]) {
+            const at = `2026-10-25T${hour}:30:00Z`;
+            const time = document.createElement("time");
+            Object.assign(time, { id, dateTime: at }).dataset.form = "clock";
+            document.querySelector("main").append(time);
+        }
+    }""")
+    for name, title in (("before", "00:30:00.000 UTC"), ("after", "01:30:00.000 UTC")):
+        time = page.locator(f"#{name}")
+        expect(time).to_have_attribute("title", f"2026-10-25 {title}")
+        expect(time).to_contain_text("02:30:00")
+    context.close()
+    assert reader.complaints == []
+
+
 def test_pages_can_be_read_and_sent_without_scripts(desk: Desk, chromium: Browser) -> None:
     run = desk.start(ship, Order(9), key="plain")
     desk.await_state(run, "waiting")

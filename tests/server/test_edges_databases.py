@@ -35,10 +35,10 @@ async def test_edge_7_a_proxy_strips_the_prefix(database_url: str) -> None:
         assert entered.headers["location"] == "/ops/runs"
         assert "Path=/ops;" in entered.headers["set-cookie"] + ";"
         html = (await browser.get("/ops/runs")).text
-        assert 'hx-sse:connect="/ops/' not in html  # an empty list has no rows to follow
+        assert 'data-connect="/ops/' not in html  # an empty list has no rows to follow
         run_id = (await server.site.client.start("shop/checkout", 7)).run_id
         html = (await browser.get(f"/ops/runs/{run_id}")).text
-        assert f'hx-sse:connect="/ops/runs/{run_id}?live=1"' in html
+        assert f'data-connect="/ops/runs/{run_id}?live=1"' in html
         stream = await browser.get(f"/ops/runs/{run_id}?live=1")
         assert f'action="/ops/runs/{run_id}/do/pause"' in stream.text
         headers = {"Authorization": f"Bearer {KEY}", "Sec-Fetch-Site": "same-origin"}

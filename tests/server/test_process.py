@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +57,64 @@ async def test_a_server_that_stops_says_goodbye(database_url: str, tmp_path: Pat
             assert waiting.recv(100).startswith(b"HTTP/1.1 200")
         assert process.ended() == 0
         assert "Traceback" not in process.text()
+
+
+async def test_edge_6_a_second_sigterm_does_not_wait_for_requests(
+    database_url: str, tmp_path: Path
+) -> None:
+    """Edge case 6. At the first, streams end; a request that is not sent whole is waited for."""
+    async with Client(database_url) as client:
+        run_id = (await client.start("shop/checkout", 7)).run_id
+    with server(database_url, tmp_path, "--grace", "10m") as (process, http):
+        half = socket.create_connection((http.base_url.host, http.base_url.port), timeout=30)
+        path, key = "/v1/workflows/checkout/runs?app=shop", http.headers["authorization"]
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {key}\r\n"
+        half.sendall(
+            f"{head}Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{{".encode()
+        )
+        with half, http.stream("GET", f"/v1/runs/{run_id}/attach") as stream:
+            lines = stream.iter_lines()
+            read_until(lines, "WorkflowStarted")
+            process.send(signal.SIGTERM)
+            read_until(lines, "bye")
+            assert process.popen.poll() is None
+            process.send(signal.SIGTERM)
+            assert process.ended() == 0
+        assert "Traceback" not in process.text()
+
+
+HOST_PROGRAM = """
+import sys
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from holdfast.server import Principal, Server
+from holdfast.server.running import bind
+
+ops = Server(sys.argv[1], auth=lambda _: Principal("ann", "admin"), hosts=[], stream_seconds=0.5)
+bound = bind("127.0.0.1", 0)
+print(bound.getsockname()[1], flush=True)
+uvicorn.Server(uvicorn.Config(Starlette(routes=[Mount("/ops", ops)]), log_config=None)).run([bound])
+"""
+
+
+def test_edge_6_the_host_of_a_mounted_server_is_not_held_up(database_url: str) -> None:
+    """Edge case 6. Its signals are the host's: a stream ends by itself when its time is up."""
+    command = [sys.executable, "-c", HOST_PROGRAM, database_url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as host:
+        try:
+            assert host.stdout is not None
+            address = f"http://127.0.0.1:{host.stdout.readline().strip()}/ops"
+            with httpx.Client(base_url=address, timeout=30) as http:
+                started = http.post("/v1/workflows/checkout/runs?app=shop", json={"input": 7})
+                with http.stream("GET", f"/v1/runs/{started.json()['run_id']}/attach") as stream:
+                    lines = stream.iter_lines()
+                    read_until(lines, "WorkflowStarted")
+                    host.send_signal(signal.SIGTERM)
+                    read_until(lines, "bye")
+            assert host.wait(60) in (0, -signal.SIGTERM)
+        finally:
+            host.kill()
 
 
 async def test_a_stream_continues_with_another_server(database_url: str, tmp_path: Path) -> None:

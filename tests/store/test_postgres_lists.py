@@ -134,6 +134,7 @@ QUESTIONS = {
 
 @pytest.mark.parametrize("question", QUESTIONS)
 async def test_a_list_reads_little_more_than_it_shows(counted: Counted, question: str) -> None:
+    """Edge case 21 of the server: each filter and each state that an index serves."""
     where, expected = QUESTIONS[question]
     rows, read = await counted.read(where)
     found = [row["run_id"] for row in rows if row["run_id"] is not None]
@@ -154,6 +155,23 @@ async def test_a_count_stops_at_its_limit(counted: Counted, names: str) -> None:
     assert read < 4_500  # of three statuses; an entry may be returned with its row
 
 
+async def test_edge_21_the_counts_of_the_dashboard_touch_a_bounded_number_of_entries(
+    counted: Counted,
+) -> None:
+    """Edge case 21 of the server. At most 10,001 entries a status are read and counted.
+
+    PostgreSQL counts what is read: of 60,000 runs as little as of 1,000,000.
+    """
+    most = 10_001
+    async with counted.connection.transaction():
+        before = await counted.connection.fetchval(READ)
+        found = await counted.connection.fetch("select * from holdfast.count_runs(null, $1)", most)
+        read = await counted.connection.fetchval(READ) - before
+    counts = {row["status"]: row["runs"] for row in found}
+    assert counts == {"completed": most, "running": most, "failed": 12}
+    assert read <= 2 * (2 * most + 12) + 500  # an entry may be returned with its row
+
+
 @pytest.mark.parametrize(
     "where",
     [
@@ -167,6 +185,7 @@ async def test_a_count_stops_at_its_limit(counted: Counted, names: str) -> None:
 async def test_a_filter_without_an_index_searches_a_bounded_number_of_runs(
     counted: Counted, where: RunFilter
 ) -> None:
+    """Edge case 21 of the server: the filters that no index serves."""
     rows, read = await counted.read(where)
     assert [row["run_id"] for row in rows] == [None]
     assert rows[0]["stopped_at"] is not None

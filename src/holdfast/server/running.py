@@ -30,6 +30,9 @@ class _Uvicorn(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop; a second signal does not wait for requests."""
+        if self.should_exit:  # uvicorn itself heeds a second Ctrl-C only
+            self.force_exit = True
+            logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # requests that are cut off
         super().handle_exit(sig, frame)
         self.interrupted |= sig == signal.SIGINT
         self._stopping()

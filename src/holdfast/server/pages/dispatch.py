@@ -159,7 +159,9 @@ class _Pages:
 
         async def messages() -> AsyncGenerator[str]:
             url = f"{principal.level} {view.root} {request.url.path}?{request.url.query}"
-            async for each in self._streams.follow(url, principal, look, page.seconds):
+            browser = request.cookies.get(COOKIE, "")
+            follow = self._streams.follow(url, principal, look, page.seconds, browser)
+            async for each in follow:
                 yield each
 
         return StreamingResponse(messages(), media_type="text/event-stream")

@@ -21,6 +21,9 @@ Look = Callable[[], Awaitable[Mapping[str, str]]]
 
 _ALIVE_SECONDS: Final = 15.0
 BYE: Final = "event: bye\ndata: \n\n"
+_MOST_TOGETHER: Final = 4  # streams of one browser, which has six connections to a host
+_LATER: Final = "retry: 3000\n" + BYE  # milliseconds: other pages have their turn meanwhile
+_BEGIN: Final = "retry: 1000\n\n"
 
 
 class _Shared:
@@ -65,20 +68,26 @@ class Streams:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._shared: dict[str, _Shared] = {}
+        self._browsers: dict[str, list[asyncio.Event]] = {}
 
     async def follow(
-        self, page: str, principal: Principal, look: Look, seconds: float
+        self, page: str, principal: Principal, look: Look, seconds: float, browser: str = ""
     ) -> AsyncGenerator[str]:
         """Yield messages of a stream: parts that changed, until the time of a stream is up.
 
-        `page` names what is looked at; equal names share one look.
+        `page` names what is looked at; equal names share one look. Streams of one `browser` take
+        turns if there are many of them.
         """
-        with self._site.streams.stream(principal), self._sharing(page, look, seconds) as shared:
+        with (
+            self._site.streams.stream(principal),
+            self._sharing(page, look, seconds) as shared,
+            self._taking_turns(browser) as displaced,
+        ):
             closing = asyncio.create_task(self._site.closing.wait())
             until = asyncio.get_running_loop().time() + self._site.stream_seconds
             seen = 0
             try:
-                yield "retry: 1000\n\n"
+                yield _BEGIN
                 while not closing.done() and not shared.failed:
                     new = {k: v for k, (change, v) in shared.parts.items() if change > seen}
                     seen = shared.change
@@ -87,13 +96,38 @@ class Streams:
                     left = until - asyncio.get_running_loop().time()
                     if left <= 0 or not self._site.access.still(principal):
                         break
-                    if seen == shared.change and not await _either(
-                        shared.changed, closing, min(left, _ALIVE_SECONDS)
+                    if displaced.is_set():
+                        yield _LATER
+                        return
+                    if seen == shared.change and not await _any_of(
+                        closing, min(left, _ALIVE_SECONDS), shared.changed, displaced
                     ):
                         yield ": alive\n\n"
                 yield BYE
             finally:
                 closing.cancel()
+
+    @contextlib.contextmanager
+    def _taking_turns(self, browser: str) -> Generator[asyncio.Event]:
+        """Let a stream be one of its browser's; the oldest gives way if there are too many.
+
+        A browser opens six HTTP/1.1 connections to a host. If streams had all of them, no other
+        page would load.
+        """
+        displaced = asyncio.Event()
+        if not browser:  # a program, or a proxy that tells who asks
+            yield displaced
+            return
+        streams = self._browsers.setdefault(browser, [])
+        streams.append(displaced)
+        for each in streams[:-_MOST_TOGETHER]:
+            each.set()
+        try:
+            yield displaced
+        finally:
+            streams.remove(displaced)
+            if not streams and self._browsers.get(browser) is streams:
+                del self._browsers[browser]
 
     @contextlib.contextmanager
     def _sharing(self, page: str, look: Look, seconds: float) -> Generator[_Shared]:
@@ -111,16 +145,17 @@ class Streams:
                     del self._shared[page]
 
 
-async def _either(changed: asyncio.Event, closing: asyncio.Task[bool], seconds: float) -> bool:
-    """Wait for one of both; return False if the time was up first."""
-    waiting = asyncio.create_task(changed.wait())
+async def _any_of(closing: asyncio.Task[bool], seconds: float, *events: asyncio.Event) -> bool:
+    """Wait for one of these; return False if the time was up first."""
+    waiting = [asyncio.create_task(each.wait()) for each in events]
     try:
         done, _ = await asyncio.wait(
-            {waiting, closing}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            {*waiting, closing}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
         return bool(done)
     finally:
-        waiting.cancel()
+        for each in waiting:
+            each.cancel()
 
 
 def message(parts: Mapping[str, str]) -> str:

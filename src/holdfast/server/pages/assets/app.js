@@ -58,8 +58,17 @@
     near.observe(each);
   });
 
-  // Live parts: htmx swaps them; here is said whether the page is up to date.
+  // Live parts: htmx swaps them; here is said whether the page is up to date. A page that is opened
+  // in the background waits until it is seen: a browser has six connections to a host.
   const live = $("#live");
+  const stream = $("#stream");
+  function follow() {
+    if (!stream || document.hidden || stream.hasAttribute("hx-sse:connect")) return;
+    stream.setAttribute("hx-sse:connect", stream.dataset.connect);
+    htmx.process(stream);
+  }
+  addEventListener("load", () => setTimeout(follow));
+  document.addEventListener("visibilitychange", follow);
   function tellLive(on, text) {
     if (!live) return;
     live.classList.toggle("on", on);
