@@ -59,6 +59,39 @@ async def test_a_body_has_its_type_and_its_size(api: Api) -> None:
     assert (await api.http.post(f"/v1/runs/{run_id}/resume", json={})).status_code == 400
 
 
+async def test_edge_14_values_at_the_edge_of_json(api: Api) -> None:
+    """Edge case 14. What no log could keep is refused; of a field given twice the last counts."""
+    for body in (
+        b'{"input": ' + b"1" * 5_000 + b"}",
+        b'{"input": "\\u0000"}',
+        b'{"input": 1, "tags": ["\\u0000"]}',
+    ):
+        answer = await api.http.post(RUNS, content=body, headers=JSON)
+        assert answer.status_code == 422, (body[:40], answer.text)
+    twice = await api.http.post(RUNS, content=b'{"input": "x", "input": 2}', headers=JSON)
+    assert twice.status_code == 201
+    assert (await api.ask("GET", twice.headers["location"]))["input"] == 2
+    large = await api.http.post(RUNS, content=b'{"input": 1%b}' % (b"0" * 400), headers=JSON)
+    assert large.status_code == 201
+    assert (await api.ask("GET", large.headers["location"]))["input"] == 10**400
+
+
+async def test_edge_13_names_that_urls_rewrite(api: Api) -> None:
+    """Edge case 13. Dots, slashes and NUL in the place of a name never reach another path."""
+    run_id = await api.start()
+    for name in ("%2e%2e", "%2e", "a%2fb", "a%00b", "a%20b", "%ff", "a%0ab"):
+        for method, path in (
+            ("POST", f"/v1/workflows/{name}/runs"),
+            ("POST", f"/v1/runs/{run_id}/signals/{name}"),
+            ("POST", f"/v1/queues/{name}/pause"),
+        ):
+            answer = await api.http.request(method, path, json={})
+            assert answer.status_code in (400, 404, 405, 422), (path, answer.text)
+        answer = await api.http.get(f"/v1/workflows/{name}/runs")
+        assert answer.status_code in (400, 404, 405, 422), (name, answer.text)
+    assert (await api.ask("GET", f"/v1/runs/{run_id}/events"))["events"][1:] == []
+
+
 async def test_paths_and_methods_that_are_not_there(api: Api) -> None:
     answer = await api.http.patch("/v1/runs")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
