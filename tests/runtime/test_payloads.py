@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -277,3 +278,18 @@ async def test_a_leased_run_does_not_read_what_it_cannot_open(told: bool) -> Non
         await worker.stop(grace=0)
         assert "a value is encrypted with key k2" in wait.stuck
         assert not seen
+
+
+@pytest.mark.parametrize("codec", [AesGcm({"k1": OLD}), Zlib(min_bytes=0)], ids=["aes", "zlib"])
+async def test_messages_are_clipped_after_they_are_opened(codec: Any) -> None:
+    store = MemoryStore(clock=lambda: time.time_ns() // 1000)
+    await store.open()
+    async with Client(store=store, payload_codec=codec) as client:
+        await client.queues.create("mail")
+        for text in ("é" * 20_000, "short"):
+            await client.queues.send("mail", text)
+    opened = with_payloads(store, Payloads(codec))
+    for clip, texts in ((4, ['"ééé', '"sho']), (30_000, [f'"{"é" * 20_000}"', '"short"'])):
+        found = await opened.list_messages("mail", clip=clip)
+        assert [each.payload for each in found] == texts
+    assert [each.payload for each in await opened.list_messages("mail", clip=0)] == ["", ""]

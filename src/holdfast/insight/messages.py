@@ -80,7 +80,7 @@ async def explain_message(store: Store, name: str, message_id: int) -> MessageEx
 
     Raises UnknownQueue, and InvalidInput if the message is not among the first 1,000 of the queue.
     """
-    found = await store.list_messages(name, limit=MOST)
+    found = await store.list_messages(name, limit=MOST, clip=0)
     [info] = await store.list_queues(name)
     now = await store.now()
     message = next((each for each in found if each.message_id == message_id), None)

@@ -257,10 +257,18 @@ class PayloadStore:
         ]
         return msgspec.structs.replace(received, deliveries=opened)
 
-    async def list_messages(self, queue: str, *, limit: int = 100) -> list[ListedMessage]:
-        """Return messages of a queue; see `MessageStore.list_messages`."""
-        found = await self._store.list_messages(queue, limit=limit)
-        return [self._opened(each, "payload") for each in found]
+    async def list_messages(
+        self, queue: str, *, limit: int = 100, clip: int | None = None
+    ) -> list[ListedMessage]:
+        """Return messages; see `MessageStore.list_messages`. What is sealed is read whole."""
+        shown = max(clip, _SEALED_SHOWS) if clip else clip
+        found = await self._store.list_messages(queue, limit=limit, clip=shown)
+        if shown and any(len(each.payload) == shown and is_sealed(each.payload) for each in found):
+            found = await self._store.list_messages(queue, limit=limit)
+        opened = [self._opened(each, "payload") for each in found]
+        if clip is None:
+            return opened
+        return [msgspec.structs.replace(each, payload=each.payload[:clip]) for each in opened]
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
         """Return messages that are kept; see `MessageStore.list_kept`."""

@@ -65,7 +65,7 @@ class Consumers:
         moments: list[int] = []
         for queue in (each.consumer.queue for each in self._loops):
             if any(not found.is_paused for found in await self._store.list_queues(queue)):
-                messages = await self._store.list_messages(queue, limit=10)
+                messages = await self._store.list_messages(queue, limit=10, clip=0)
                 moments += [message.visible_at for message in messages]
         return min(moments, default=None)
 

@@ -339,6 +339,19 @@ async def test_a_group_continues_after_a_dead_letter(mail: Mail, clock: Clock) -
     assert [(each.message_id, each.attempts) for each in again.messages] == [(first, 1)]
 
 
+async def test_payloads_are_clipped_where_they_are_only_looked_at(mail: Mail) -> None:
+    """Large ones, small ones, and those in flight; nobody reads megabytes to see who is due."""
+    await mail.create(has_priorities=True)
+    await mail.send(f'"{"é" * 5000}"', priority=0)
+    await mail.send("12345")
+    await mail.take(1)
+    for clip, texts in ((None, ["12345", f'"{"é" * 5000}"']), (3, ["123", '"éé']), (0, ["", ""])):
+        found = await mail.store.list_messages("mail", clip=clip)
+        assert [each.payload for each in found] == texts
+        assert [each.in_flight for each in found] == [False, True]
+    assert len(await mail.store.list_messages("mail", limit=1, clip=0)) == 1
+
+
 async def test_dead_letters_go_back_to_the_queue_that_they_come_from(mail: Mail) -> None:
     other = Mail(mail.store, "other")
     await mail.create(max_receives=1, dead_letters="lost", has_filters=True)

@@ -10,6 +10,7 @@ from holdfast.server.problems import Problem
 
 _MOST: Final = 100
 _SEARCHED: Final = 10_000  # of a queue that has the dead letters of several
+_CLIP: Final = 1_000  # characters of a payload: more than are shown
 _DONE: Final = {"redrive": "Dead letters were moved back: they are due at once."}
 
 
@@ -19,7 +20,9 @@ async def queue_page(view: View) -> Page:
     info = await queues.get(name)
     [counted] = await queues.metrics(name)
     letters = info.settings.dead_letters
-    found = [] if letters is None else await queues.messages(letters, _SEARCHED)
+    found = []
+    if letters is not None:
+        found = await view.store.list_messages(letters, limit=_SEARCHED, clip=_CLIP)
     origins = [each.settings for each in await queues.list()]
     return Page(
         template="queue.html",
@@ -31,7 +34,7 @@ async def queue_page(view: View) -> Page:
             "settings": info.settings,
             "count": counted,
             "dead": [each for each in found if each.origin == name][:_MOST],
-            "messages": await queues.messages(name, _MOST),
+            "messages": await view.store.list_messages(name, limit=_MOST, clip=_CLIP),
             "dead_of": [each.name for each in origins if each.dead_letters == name],
             "most": _MOST,
             "done": _DONE.get(view.param("done"), ""),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
 from holdfast.errors import InvalidInput, UnknownQueue
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.queue_rows import MessageRow, QueueRow
@@ -50,7 +52,9 @@ class MemoryQueueLooks(Part):
                 if queue in (None, name)
             ]
 
-    async def list_messages(self, queue: str, *, limit: int = 100) -> list[ListedMessage]:
+    async def list_messages(
+        self, queue: str, *, limit: int = 100, clip: int | None = None
+    ) -> list[ListedMessage]:
         """Return messages of a queue; see `MessageStore.list_messages`."""
         async with self._transaction() as (tables, _):
             row = find_queue(tables, queue)
@@ -62,10 +66,13 @@ class MemoryQueueLooks(Part):
                 ),
                 key=lambda each: (each.priority, each.visible_at, each.message_id),
             )
-            return [
+            found = [
                 *(_listed(each, in_flight=False) for each in row.in_order()),
                 *(_listed(each, in_flight=True) for each in flying),
             ][:limit]
+            if clip is None:
+                return found
+            return [msgspec.structs.replace(each, payload=each.payload[:clip]) for each in found]
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
         """Return messages that are kept; see `MessageStore.list_kept`."""

@@ -119,8 +119,13 @@ class MessageStore(Protocol):
         """Count what is in a queue, or in all by name; counts end at the limit."""
         ...
 
-    async def list_messages(self, queue: str, *, limit: int = 100) -> list[ListedMessage]:
-        """Return messages of a queue, without receiving them: first what waits, in order."""
+    async def list_messages(
+        self, queue: str, *, limit: int = 100, clip: int | None = None
+    ) -> list[ListedMessage]:
+        """Return messages of a queue, without receiving them: first what waits, in order.
+
+        With `clip`, payloads are the first so many characters of their JSON texts.
+        """
         ...
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:

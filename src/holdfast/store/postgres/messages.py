@@ -199,8 +199,14 @@ class PostgresMessages(Part):
             QueueMetrics(*row) for row in await self._database.rows("queue_metrics", queue, limit)
         ]
 
-    async def list_messages(self, queue: str, *, limit: int = 100) -> list[ListedMessage]:
+    async def list_messages(
+        self, queue: str, *, limit: int = 100, clip: int | None = None
+    ) -> list[ListedMessage]:
         """Return messages of a queue; see `MessageStore.list_messages`."""
+        if clip is None:
+            rows = await self._database.rows("list_messages", queue, limit)
+        else:
+            rows = await self._database.rows("clipped_messages", queue, limit, clip)
         return [
             ListedMessage(
                 message_id=row["message_id"],
@@ -215,7 +221,7 @@ class PostgresMessages(Part):
                 headers=read_headers(row["headers"]),
                 error=row["error"],
             )
-            for row in await self._database.rows("list_messages", queue, limit)
+            for row in rows
         ]
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:

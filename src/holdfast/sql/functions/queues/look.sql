@@ -119,6 +119,22 @@ begin
     limit v_limit;
 end $$;
 
+-- Return messages as list_messages does, with the first p_clip characters of each payload as text.
+-- Called by clients.
+create or replace function holdfast.clipped_messages(p_queue text, p_limit int, p_clip int)
+returns table (
+    message_id bigint, in_flight boolean, group_key text, priority int, attempts int,
+    visible_at bigint, sent_at bigint, origin text, payload text, headers json, error text
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select m.message_id, m.in_flight, m.group_key, m.priority, m.attempts, m.visible_at,
+        m.sent_at, m.origin,
+        case when p_clip > 0 then left(m.payload::text, p_clip) else '' end, m.headers, m.error
+    from holdfast.list_messages(p_queue, p_limit) as m
+$$;
+
 -- Move up to p_limit dead letters back to the queue that they come from: due at once, as if never
 -- received; in a FIFO queue before what is newer of the group. With p_message_ids only these. Dead
 -- letters in flight stay. Returns how many: call it again until it returns 0. Refuses an unknown
