@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
+import httpx
+import pytest
+
 from holdfast.client import Client
+from holdfast.server import Server
+from holdfast.server.access import KeyAccess
 from holdfast.store.port import Store
-from tests.server.shop import Api
+from tests.server.shop import HOST, KEY, Api
 
 RUNS = "/v1/workflows/checkout/runs"
 
@@ -198,3 +203,26 @@ async def test_a_run_is_not_found_elsewhere(api: Api) -> None:
     await api.ask("GET", "/v1/runs/7", status=400)
     await api.ask("POST", f"/v1/runs/{run_id}/signals/a%00b", status=400)
     await api.ask("POST", f"/v1/runs/{run_id}/signals/a%2fb", status=404)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_server_without_the_code_knows_inputs_from_workers(store: Store) -> None:
+    """The form, the list and the workflow itself tell what its worker has said."""
+    async with Server(store=store, auth=KeyAccess(KEY), hosts=[HOST]) as bare:
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(bare), base_url=f"http://{HOST}", headers=headers
+        ) as http:
+            api = Api(http)
+            found = await api.ask("GET", "/v1/workflows/desk")
+            assert found["input_schema"] == {"type": "integer"}
+            assert found["about"].startswith("Charge, ask for an approval")
+            listed = (await api.ask("GET", "/v1/workflows"))["workflows"]
+            assert {each["name"]: each["input_schema"] for each in listed} == {
+                "shop/analyze": {"type": "string"},
+                "shop/checkout": {"type": "integer"},
+                "shop/desk": {"type": "integer"},
+            }
+            await http.get(f"/login?key={KEY}&next=/runs")
+            form = (await http.get("/workflow?name=shop/desk")).text
+            assert "Charge, ask for an approval" in form

@@ -1,33 +1,43 @@
-"""What the code says of workflows: the schema of their input, and their first paragraph."""
+"""What the code says of workflows: the schema of their input, and their first paragraph.
+
+A server knows it from an app in its process, and else from what workers have said when they
+signed on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from holdfast.definitions.app import App
+from holdfast.definitions.catalogue import entry_of
 from holdfast.definitions.startable import AnyStartable
+from holdfast.definitions.workflows import newest_definitions
 from holdfast.errors import InvalidInput, UnknownWorkflow
 from holdfast.server.schemas import misfit
+from holdfast.store.port import Store
+from holdfast.types import CatalogueEntry
 
 
 class Entry(msgspec.Struct, frozen=True):
     """A workflow or a flow: the JSON schema of its input, None if it has none, and its docs.
 
     `version` is the one that this is about, and `optional` is True if it may start without input.
+    `exact` is True if what the schema refuses is refused by the type too: pydantic's types convert
+    values, and what a worker has said may have changed in a worker since.
     """
 
     schema: dict[str, object] | None
     about: str = ""
     version: int = 0
     optional: bool = False
+    exact: bool = False
 
     def check(self, name: str, value: object) -> None:
         """Refuse an input that cannot be of the type. Raises InvalidInput with the field's path."""
-        if self.schema is None or (value is None and self.optional):
+        if self.schema is None or not self.exact or (value is None and self.optional):
             return
         if (wrong := misfit(self.schema, value)) is not None:
             raise InvalidInput(f"input of {name}: {wrong}")
@@ -52,33 +62,41 @@ class AppCatalogue:
         app, _, plain = name.rpartition("/")
         if self._app is None or app not in ("", self._app.name):
             return None
-        return entry_of(self._app, plain)
+        try:
+            return _of_code(self._app.startable(plain))
+        except UnknownWorkflow:
+            return None
+
+
+async def find_entries(first: Catalogue, store: Store, names: Sequence[str]) -> Mapping[str, Entry]:
+    """Return what a catalogue knows of workflows, and where it knows nothing, the database."""
+    found = {name: entry for name in names if (entry := await first.find(name)) is not None}
+    if rest := [name for name in names if name not in found]:
+        stored = await store.read_catalogue(rest)
+        found |= {name: _read(entry) for name, entry in stored.items()}
+    return found
 
 
 def entries_of(app: App) -> Mapping[str, Entry]:
     """Return the entries of all workflows and flows of an app, by their full names."""
-    names = sorted({name for name, _ in (*app.workflows, *app.flows)})
-    found = {name: entry_of(app, name) for name in names}
-    return {f"{app.name}/{name}": each for name, each in found.items() if each is not None}
+    return {each.full_name: _of_code(each) for each in newest_definitions(app.registry)}
 
 
-def entry_of(app: App, name: str) -> Entry | None:
-    """Return the entry of the newest version of a workflow or a flow, None if there is none."""
+def _of_code(definition: AnyStartable) -> Entry:
+    exact = not hasattr(definition.input_annotation, "model_json_schema")
+    read = _read(entry_of(definition))
+    return Entry(read.schema, read.about, read.version, _is_optional(definition), exact)
+
+
+def _read(entry: CatalogueEntry) -> Entry:
+    text = entry.input_schema
+    schema = None if text is None else msgspec.json.decode(text, type=dict[str, object])
+    return Entry(schema, entry.about, entry.version)
+
+
+def _is_optional(definition: AnyStartable) -> bool:
     try:
-        startable = app.startable(name)
-    except UnknownWorkflow:
-        return None
-    fn = getattr(startable, "fn", None)
-    about = (getattr(fn, "__doc__", None) or "").strip().partition("\n\n")[0]
-    schema: dict[str, object] | None = None
-    with suppress(TypeError, RuntimeError):  # of a type that has no schema
-        schema = msgspec.json.schema(startable.input_annotation)
-    return Entry(schema, " ".join(about.split()), startable.version, _is_optional(startable))
-
-
-def _is_optional(startable: AnyStartable) -> bool:
-    try:
-        startable.decode_input("null")
+        definition.decode_input("null")
     except InvalidInput:
         return False
     return True

@@ -5,7 +5,7 @@ and back, so that what a workflow sees live is what it sees on replay. Durations
 Payloads are JSON text (`str`): they are encoded once and decoded where they are used.
 """
 
-from holdfast.types.apps import AppInfo, SignedOn
+from holdfast.types.apps import AppInfo, CatalogueEntry, SignedOn
 from holdfast.types.archives import ExportedRuns, LeasedRun, LeasedRuns, Restoring
 from holdfast.types.base import (
     DEFAULT_PRIORITY,
@@ -207,6 +207,7 @@ __all__ = [
     "BegunDeletions",
     "Bucket",
     "CancelledBackfills",
+    "CatalogueEntry",
     "ClaimedDelivery",
     "ClaimedTask",
     "Claims",

@@ -17,6 +17,18 @@ class AppInfo(Value, frozen=True, kw_only=True):
     signed_on_at: int = 0
 
 
+class CatalogueEntry(Value, frozen=True):
+    """What code says of a workflow or a flow, `app/name`: the schema of its input, and its docs.
+
+    `input_schema` is JSON text, None if the type of the input has no schema.
+    """
+
+    name: str
+    version: int
+    input_schema: str | None = None
+    about: str = ""
+
+
 class SignedOn(Value, frozen=True):
     """The answer to an app's sign-on.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -13,6 +13,7 @@ from holdfast.insight.serving import Served, is_silent, read_served
 from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, event_shape, shaped
 from holdfast.server.api.fields import Changed, Reason
 from holdfast.server.api.filters import OfWorkflow, moment_of, named_workflow
+from holdfast.server.catalogue import Entry, find_entries
 from holdfast.server.operations import Call, Nothing, Operation, Query
 from holdfast.types import Status
 
@@ -29,7 +30,8 @@ class ServedList(msgspec.Struct, frozen=True):
 class WorkflowDetail(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow: who serves it, whether it is paused, and its runs by status.
 
-    A count of more than 10,000 is 10,001.
+    A count of more than 10,000 is 10,001. `input_schema` is the JSON schema of its input in the
+    newest version that has had a worker, null if that is not known; `about` is what its docs say.
     """
 
     name: str
@@ -40,6 +42,8 @@ class WorkflowDetail(msgspec.Struct, frozen=True, kw_only=True):
     paused_at: datetime | None
     unserved: int
     counts: dict[Status, int]
+    input_schema: dict[str, Any] | None
+    about: str
 
 
 class WorkflowList(msgspec.Struct, frozen=True):
@@ -91,8 +95,12 @@ class RecentList(msgspec.Struct, frozen=True):
 async def list_workflows(call: Call[Nothing, None]) -> WorkflowList:
     """List the workflows that workers serve or runs wait for, with their runs by status."""
     found = await read_served(call.site.store, "workflow")
-    counts = await call.site.store.count_runs([each.name for each in found], _COUNTED + 1)
-    return WorkflowList([_detail(each, counts.get(each.name, {})) for each in found])
+    names = [each.name for each in found]
+    counts = await call.site.store.count_runs(names, _COUNTED + 1)
+    entries = await find_entries(call.site.catalogue, call.site.store, names)
+    return WorkflowList(
+        [_detail(each, counts.get(each.name, {}), entries.get(each.name)) for each in found]
+    )
 
 
 async def get_workflow(call: Call[OfWorkflow, None]) -> WorkflowDetail:
@@ -105,7 +113,9 @@ async def get_workflow(call: Call[OfWorkflow, None]) -> WorkflowDetail:
         raise AmbiguousWorkflow(name, apps)
     full = served[0].name if served else await _known(call, name)
     counts = (await call.site.store.count_runs([full], _COUNTED + 1)).get(full, {})
-    return _detail(served[0] if served else Served(full, 0, (), False, None, None, 0), counts)
+    entry = (await find_entries(call.site.catalogue, call.site.store, [full])).get(full)
+    found_one = served[0] if served else Served(full, 0, (), False, None, None, 0)
+    return _detail(found_one, counts, entry)
 
 
 async def list_queues(call: Call[Nothing, None]) -> ServedList:
@@ -162,8 +172,9 @@ async def _known(call: Call[OfWorkflow, None], name: str) -> str:
     raise UnknownWorkflow(f"no worker with a workflow {name!r} has ever signed on")
 
 
-def _detail(served: Served, counts: dict[Status, int]) -> WorkflowDetail:
-    return shaped(WorkflowDetail, served, counts=counts)
+def _detail(served: Served, counts: dict[Status, int], entry: Entry | None) -> WorkflowDetail:
+    schema, about = (None, "") if entry is None else (entry.schema, entry.about)
+    return shaped(WorkflowDetail, served, counts=counts, input_schema=schema, about=about)
 
 
 OPERATIONS: Final = (

@@ -6,6 +6,7 @@ from holdfast.definitions.starts import StartOptions
 from holdfast.errors import HoldfastError
 from holdfast.ids import uuid7
 from holdfast.insight.serving import Served, read_served
+from holdfast.server.catalogue import Entry, find_entries
 from holdfast.server.pages.forms import (
     decode,
     example,
@@ -49,7 +50,7 @@ async def _form(view: View, name: str, problem: Problem | None = None) -> Page:
     served: Served | None = found[0] if found else None
     now = await view.store.now()
     newest = await view.reader.runs.list(names=name, limit=10) if await _known(view, name) else None
-    entry = await view.site.catalogue.find(name)
+    entry = await _entry(view, name)
     schema = None if entry is None else entry.schema
     return Page(
         template="workflow.html",
@@ -89,7 +90,7 @@ async def start(view: View) -> Redirect | Page:
 
 async def _start(view: View) -> Redirect:
     name = _name(view.form.get("name", ""))
-    entry = await view.site.catalogue.find(name)
+    entry = await _entry(view, name)
     fields = read_fields(None if entry is None else entry.schema)
     if fields is None or "input" in view.form:
         value = decode(view.form.get("input", ""), "the input")
@@ -146,6 +147,10 @@ async def _version(view: View, name: str) -> int | None:
         max((max(each.versions, default=0) for each in served if each.name == name), default=0)
         or None
     )
+
+
+async def _entry(view: View, name: str) -> Entry | None:
+    return (await find_entries(view.site.catalogue, view.store, [name])).get(name)
 
 
 async def _known(view: View, name: str) -> bool:

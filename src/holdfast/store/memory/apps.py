@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.store.memory.database import Part
-from holdfast.types import AppInfo, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, SignedOn
 
 
 class MemoryApps(Part):
@@ -49,6 +49,19 @@ class MemoryApps(Part):
         """Return the apps that have ever signed on, by name."""
         async with self._transaction() as (tables, _):
             return [app for _, app in sorted(tables.apps.items())]
+
+    async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
+        """Record what an app's code says; see `AppStore.declare_catalogue`."""
+        async with self._transaction() as (tables, _):
+            for each in entries:
+                known = tables.catalogue.get(each.name)
+                if known is None or known.version <= each.version:
+                    tables.catalogue[each.name] = each
+
+    async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
+        """Return what code has said of workflows and flows; see `AppStore.read_catalogue`."""
+        async with self._transaction() as (tables, _):
+            return {name: tables.catalogue[name] for name in names if name in tables.catalogue}
 
     async def former_names(self) -> frozenset[str]:
         """Return nothing: no run here is older than apps."""

@@ -32,6 +32,7 @@ from holdfast.types import (
     ANY_END,
     AppInfo,
     Bucket,
+    CatalogueEntry,
     DeclaredRetention,
     DeclaredRules,
     EndStatus,
@@ -96,6 +97,7 @@ class Tables:
     declared_retentions: dict[str, DeclaredRetention] = field(
         default_factory=dict[str, DeclaredRetention]
     )
+    catalogue: dict[str, CatalogueEntry] = field(default_factory=dict[str, CatalogueEntry])
     sweeper: SweeperRow = field(default_factory=lambda: SweeperRow())
     elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(
         default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.types import AppInfo, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, SignedOn
 
 
 class AppStore(Protocol):
@@ -36,6 +36,14 @@ class AppStore(Protocol):
 
     async def list_apps(self) -> list[AppInfo]:
         """Return the apps that have ever signed on, by name."""
+        ...
+
+    async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
+        """Record what an app's code says. What code of a higher version has said stays."""
+        ...
+
+    async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
+        """Return what code has said of workflows and flows, by full name, as far as is known."""
         ...
 
     async def former_names(self) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.postgres.database import Part
-from holdfast.types import AppInfo, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, SignedOn
 
 
 class PostgresApps(Part):
@@ -48,6 +48,21 @@ class PostgresApps(Part):
         """Return the apps that have ever signed on with a workflow of this name."""
         row = await self._database.row("apps_with", workflow)
         return list(row[0])
+
+    async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
+        """Record what an app's code says; see `AppStore.declare_catalogue`."""
+        await self._database.row(
+            "declare_catalogue",
+            [each.name for each in entries],
+            [each.version for each in entries],
+            [each.input_schema for each in entries],
+            [each.about for each in entries],
+        )
+
+    async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
+        """Return what code has said of workflows and flows; see `AppStore.read_catalogue`."""
+        found = await self._database.rows("read_catalogue", names)
+        return {row["name"]: CatalogueEntry(*row.values()) for row in found}
 
     async def former_names(self) -> frozenset[str]:
         """Return the names that runs had before names had apps."""

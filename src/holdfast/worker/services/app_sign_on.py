@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 
 from holdfast.definitions.app import App
+from holdfast.definitions.catalogue import catalogue_of
 from holdfast.definitions.workflows import declared_rules, newest_definitions
 from holdfast.errors import ConfigurationError
 from holdfast.names import split_name
@@ -44,6 +45,7 @@ class AppSignOn(Service):
             )
             for each in newest_definitions(app.registry)
         ]
+        self._catalogue = catalogue_of(app.registry)
         self._limits = app.limits
         self._former: frozenset[str] = frozenset()
         self._ended = False  # True if ended runs may have names without an app
@@ -63,6 +65,7 @@ class AppSignOn(Service):
             )
         await self._store.declare_start_rules(self._rules)
         await self._store.declare_retentions(self._retentions)
+        await self._store.declare_catalogue(self._catalogue)
         await self._store.declare_limits(self._name, self._limits)
         self._former = frozenset(answer.former)
         self._ended = bool(self._former)
