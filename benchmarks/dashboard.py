@@ -31,6 +31,7 @@ FLUSH_SECONDS = 11.0  # after which a session of PostgreSQL has told what it cou
 PAINTS = 5
 SLOW_MS = 50
 PAINTED = """() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"""
+ASKED = ("list_runs", "get_runs")
 CALLS = "select coalesce(sum(calls), 0) from pg_stat_user_functions where funcname = $1"
 LISTS = {
     "newest": "/v1/runs",
@@ -151,18 +152,14 @@ async def viewers(url: str, server: HttpServer) -> list[Figure]:
     for each in connections:
         await each.open()
     cookie = await connections[0].log_in(server.key)
-    html = await connections[0].get("/runs", cookie)
-    path = html.partition(b'hx-sse:connect="')[2].partition(b'"')[0].decode().replace("&amp;", "&")
-    if not path:
-        raise SystemExit("the page of runs has no stream")
-    readers = [await each.stream(path, cookie) for each in connections]
-    reading = [asyncio.create_task(_read(each)) for each in readers]
+    reading = [asyncio.create_task(_read(await _look(each, cookie))) for each in connections]
     await asyncio.sleep(FLUSH_SECONDS)
-    before = await database.fetchval(CALLS, "list_runs")
+    before = {name: await database.fetchval(CALLS, name) for name in ASKED}
     used = server.cpu_seconds()
     await asyncio.sleep(WATCHED_SECONDS)
     cpu = (server.cpu_seconds() - used) / WATCHED_SECONDS * 100
-    asked = float(await database.fetchval(CALLS, "list_runs") - before) / WATCHED_SECONDS * 2
+    after = {name: await database.fetchval(CALLS, name) for name in ASKED}
+    asked = {name: float(after[name] - before[name]) / WATCHED_SECONDS * 2 for name in ASKED}
     alive = sum(not each.done() for each in reading)
     for task in reading:
         task.cancel()
@@ -171,11 +168,24 @@ async def viewers(url: str, server: HttpServer) -> list[Figure]:
     await database.close()
     if alive != VIEWERS:
         raise SystemExit(f"only {alive} of {VIEWERS} streams stayed open")
-    title = f"{VIEWERS} viewers of one list: questions"
+    title = f"{VIEWERS} viewers of one list, each with other rows: calls of"
     return [
-        Figure("viewers-questions", title, "per 2 s", asked, budget=1.05),
+        *(
+            Figure(f"viewers-{name}", f"{title} {name}", "per 2 s", count, budget=1.1)
+            for name, count in asked.items()
+        ),
         Figure("viewers-cpu", "processor of the server meanwhile", "%", cpu),
     ]
+
+
+async def _look(connection: Connection, cookie: str) -> asyncio.StreamReader:
+    """Open the list of runs and its stream, after another run was started."""
+    await connection.post("/v1/workflows/checkout/runs?app=shop", b'{"input": 1}')
+    html = await connection.get("/runs", cookie)
+    path = html.partition(b'hx-sse:connect="')[2].partition(b'"')[0].decode().replace("&amp;", "&")
+    if not path:
+        raise SystemExit("the page of runs has no stream")
+    return await connection.stream(path, cookie)
 
 
 async def _read(reader: asyncio.StreamReader) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
+from holdfast.client import Client
+from holdfast.client.run import RunPage
+from holdfast.errors import ConfigurationError
 from holdfast.server import Server
 from holdfast.server.access import KeyAccess
-from holdfast.server.pages import counts
+from holdfast.server.pages import counts, rows
+from holdfast.server.pages.rows import Rows
 from holdfast.store.port import Store
+from holdfast.types import RunRecord
 from tests.server.desk import app, checkout
 from tests.server.shop import HOST, KEY
 from tests.server.test_pages import browser, page, send, server, start
@@ -73,3 +80,61 @@ async def test_the_list_says_how_many_runs_ended_and_how(
     assert ">cancelled 1</a>" in await page(browser, "/runs?workflow=desk/checkout&state=cancelled")
     assert ">cancelled</a>" in await page(browser, "/runs?queue=default")
     assert asked == [None, ["desk/checkout"]]
+
+
+async def test_what_many_look_at_is_read_once_for_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has other rows on the screen; a row that has gone is asked for no more often."""
+    asked, get_runs = list[set[UUID]](), store.get_runs
+
+    async def counted(run_ids: Sequence[UUID], *, payloads: bool = True) -> dict[UUID, RunRecord]:
+        asked.append(set(run_ids))
+        assert not payloads
+        return await get_runs(run_ids, payloads=payloads)
+
+    async with Client(store=store) as client:
+        one, two, three = [(await client.start("shop/buy", n)).run_id for n in range(3)]
+    gone, shown = uuid4(), Rows()
+    monkeypatch.setattr(store, "get_runs", counted)
+    monkeypatch.setattr(rows, "SECONDS", 3_600.0)
+    found = await asyncio.gather(*(shown.read(store, [one, two, gone]) for _ in range(50)))
+    assert asked == [{one, two, gone}]
+    assert all(each.keys() == {one, two} for each in found)
+    assert found[0][one].input is None
+    assert (await shown.read(store, [two, three])).keys() == {two, three}
+    assert asked[1:] == [{three}]
+    monkeypatch.setattr(rows, "SECONDS", 0.0)
+    assert (await shown.read(store, [one])).keys() == {one}
+    assert asked[2:] == [{one, two, three, gone}]
+
+
+async def test_a_list_that_many_look_at_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever leaves does not end it for the others, and a failure is not kept."""
+    monkeypatch.setattr(rows, "SECONDS", 3_600.0)
+    shown, answer, asked = Rows(), asyncio.Event(), list[int]()
+    page = RunPage([], None)
+
+    async def ask() -> RunPage:
+        asked.append(1)
+        await answer.wait()
+        return page
+
+    looking = [asyncio.create_task(shown.page("all", ask)) for _ in range(50)]
+    while not asked:
+        await asyncio.sleep(0)
+    looking.pop(0).cancel()
+    answer.set()
+    assert await asyncio.gather(*looking) == [page] * 49
+    assert len(asked) == 1
+    await shown.page("failed", ask)
+    assert len(asked) == 2
+
+    async def fail() -> RunPage:
+        asked.append(1)
+        raise ConfigurationError("no such filter")
+
+    for _ in range(2):
+        with pytest.raises(ConfigurationError):
+            await shown.page("wrong", fail)
+    assert len(asked) == 4

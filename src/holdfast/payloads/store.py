@@ -393,9 +393,11 @@ class PayloadStore:
 
     # What is read
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+    async def get_runs(
+        self, run_ids: Sequence[UUID], *, payloads: bool = True
+    ) -> dict[UUID, RunRecord]:
         """Return runs; see `QueryStore.get_runs`."""
-        runs = await self._store.get_runs(run_ids)
+        runs = await self._store.get_runs(run_ids, payloads=payloads)
         return {run_id: self._open_record(run) for run_id, run in runs.items()}
 
     async def list_runs(self, where: RunFilter) -> RecordPage:

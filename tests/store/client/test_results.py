@@ -147,11 +147,13 @@ class AwayStore(MemoryStore):
 
     away = False
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+    async def get_runs(
+        self, run_ids: Sequence[UUID], *, payloads: bool = True
+    ) -> dict[UUID, RunRecord]:
         if self.away:
             self.away = False
             raise DatabaseUnavailable("the server restarts")
-        return await super().get_runs(run_ids)
+        return await super().get_runs(run_ids, payloads=payloads)
 
 
 async def test_a_wait_outlasts_a_database_that_was_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,14 @@ from uuid import UUID
 import msgspec
 
 from holdfast.client.filters import STATES, RunFilters
+from holdfast.client.run import RunPage
 from holdfast.durations import seconds
 from holdfast.errors import AmbiguousWorkflow, ConfigurationError, UnknownWorkflow
 from holdfast.insight.spans import error_chain, read_json
 from holdfast.insight.wording import length, shorten
 from holdfast.moments import to_datetime
 from holdfast.server.pages.counts import count_ends
+from holdfast.server.pages.rows import rows_of
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
 from holdfast.types import RunRecord
@@ -23,6 +25,7 @@ from holdfast.types import RunRecord
 _PAGE: Final = 50
 _ID: Final = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}", re.IGNORECASE)
 _MOST_NEW: Final = 50
+_OWN: Final = ("ids", "live")  # what of a stream's query is not about the list, but its reader
 
 DONE: Final = {
     "cancel": "The run was asked to end.",
@@ -61,7 +64,7 @@ async def list_page(view: View) -> Page | Redirect:
     now = await view.store.now()
     try:
         if shown:  # a stream: the rows that are on the screen, and how many are newer
-            records = await view.store.get_runs(shown[:_PAGE])
+            records = await rows_of(view.site).read(view.store, shown[:_PAGE])
             lines = [line(records[each], now) for each in shown if each in records]
             if cursor is None:
                 fresh = await _count_new(view, filters, list(records.values()))
@@ -240,8 +243,13 @@ async def _direct(view: View, text: str) -> Redirect | None:
 
 async def _count_new(view: View, filters: RunFilters, shown: list[RunRecord]) -> int:
     """Return how many runs of the list are newer than those on the screen."""
+    asked = [pair for pair in view.request.query_params.multi_items() if pair[0] not in _OWN]
     filters |= {"limit": _MOST_NEW}
-    page = await view.reader.runs.list(**filters)
+
+    async def ask() -> RunPage:
+        return await view.reader.runs.list(**filters)
+
+    page = await rows_of(view.site).page(tuple(sorted(asked)), ask)
     known = {each.run_id for each in shown}
     newest = max((each.created_at for each in shown), default=0)
     return sum(each.run_id not in known and each.record.created_at >= newest for each in page.runs)

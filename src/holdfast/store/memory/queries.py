@@ -33,10 +33,15 @@ from holdfast.types import (
 class MemoryQueries(Part):
     """Reads runs and logs."""
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+    async def get_runs(
+        self, run_ids: Sequence[UUID], *, payloads: bool = True
+    ) -> dict[UUID, RunRecord]:
         """Return the runs that exist."""
         async with self._transaction() as (tables, now):
-            return read_runs(tables, now, run_ids)
+            found = read_runs(tables, now, run_ids)
+            if payloads:
+                return found
+            return {run_id: _without_payloads(run) for run_id, run in found.items()}
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """Return a page of runs; see `QueryStore.list_runs`."""
@@ -50,7 +55,7 @@ class MemoryQueries(Part):
             page = found[: where.limit]
             cursor = f"{page[-1].created_at}/{page[-1].run_id}" if len(found) > len(page) else None
             if not where.payloads:
-                page = [msgspec.structs.replace(run, input=None, output=None) for run in page]
+                page = [_without_payloads(run) for run in page]
             return RecordPage(page, cursor)
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
@@ -125,6 +130,10 @@ class MemoryQueries(Part):
 
 class _ValueSet(msgspec.Struct):
     value: msgspec.Raw  # the very text: 1e300 stays 1e300
+
+
+def _without_payloads(run: RunRecord) -> RunRecord:
+    return msgspec.structs.replace(run, input=None, output=None)
 
 
 def read_runs(tables: Tables, now: int, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:

@@ -20,8 +20,10 @@ from holdfast.types import (
 class QueryStore(Protocol):
     """Reads runs and logs, and changes nothing."""
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
-        """Return the runs that exist."""
+    async def get_runs(
+        self, run_ids: Sequence[UUID], *, payloads: bool = True
+    ) -> dict[UUID, RunRecord]:
+        """Return the runs that exist; without `payloads` they have no input and no output."""
         ...
 
     async def list_runs(self, where: RunFilter) -> RecordPage:

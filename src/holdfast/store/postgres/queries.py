@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 class PostgresQueries(Part):
     """Reads runs and logs."""
 
-    async def get_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+    async def get_runs(
+        self, run_ids: Sequence[UUID], *, payloads: bool = True
+    ) -> dict[UUID, RunRecord]:
         """Return the runs that exist."""
-        return read_runs(await self._database.rows("get_runs", run_ids))
+        return read_runs(await self._database.rows("get_runs", run_ids, payloads))
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """Return a page of runs; see `QueryStore.list_runs`.

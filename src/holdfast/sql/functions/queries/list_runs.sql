@@ -42,8 +42,8 @@ begin
     order by u.place;
 end $$;
 
--- Return runs, each with its payloads. Called by clients, and by wait_for_end.
-create or replace function holdfast.get_runs(p_run_ids uuid[])
+-- Return runs. Without p_payloads, input and output are null. Called by clients, and by wait_for_end.
+create or replace function holdfast.get_runs(p_run_ids uuid[], p_payloads boolean default true)
 returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
     state text, input json, output json, error json, tags text[], headers json,
@@ -54,7 +54,7 @@ returns table (
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-    select * from holdfast._show_runs(p_run_ids, true)
+    select * from holdfast._show_runs(p_run_ids, p_payloads)
 $$;
 
 -- Return the runs that may be in one of the states queued, running, stuck and paused, from the few
