@@ -110,7 +110,7 @@ async def test_what_many_look_at_is_read_once_for_all(
 
 
 async def test_a_list_that_many_look_at_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever leaves does not end it for the others, and a failure is not kept."""
+    """A viewer that leaves does not end it for the others, and a failure is not kept."""
     monkeypatch.setattr(rows, "SECONDS", 3_600.0)
     shown, answer, asked = Rows(), asyncio.Event(), list[int]()
     page = RunPage([], None)

@@ -344,6 +344,8 @@ ANSWERED = [
     "list_activities(null)",
     "list_approvals()",
     "recent_events(null, null)",
+    "recent_log(null, null, null)",
+    "recent_log(0, 1, -1)",
     "read_log(null, null, null, null)",
     f"read_log({RUN}, -5, 1, 2147483647)",
     f"flow_steps({IDS})",

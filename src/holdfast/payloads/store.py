@@ -421,15 +421,18 @@ class PayloadStore:
         self, run_id: UUID, since: int, *, limit: int, clip: int
     ) -> list[ClippedEvent]:
         """Read a page of a log; see `QueryStore.read_log`. What is sealed is read whole."""
-        clip_sealed = max(clip, _SEALED_SHOWS)
-        found = await self._store.read_log(run_id, since, limit=limit, clip=clip_sealed)
-        for place, each in enumerate(found):
-            text = each.event.details or ""
-            if len(text) == clip_sealed and is_sealed(text):
-                [found[place]] = await self._store.read_log(
-                    run_id, each.idx, limit=1, clip=each.size
-                )
-        return [self._open_clipped(each, clip) for each in found]
+        shown = max(clip, _SEALED_SHOWS)
+        found = await self._store.read_log(run_id, since, limit=limit, clip=shown)
+        return [await self._whole(run_id, each, shown, clip) for each in found]
+
+    async def _whole(
+        self, run_id: UUID, entry: ClippedEvent, shown: int, clip: int
+    ) -> ClippedEvent:
+        """Return an entry opened and cut; one that is sealed and was cut is read again, whole."""
+        text = entry.event.details or ""
+        if len(text) == shown and is_sealed(text):
+            [entry] = await self._store.read_log(run_id, entry.idx, limit=1, clip=entry.size)
+        return self._open_clipped(entry, clip)
 
     def _open_clipped(self, entry: ClippedEvent, clip: int) -> ClippedEvent:
         opened = open_event(self.payloads, entry.event)
@@ -447,6 +450,14 @@ class PayloadStore:
             LoggedEvent(each.run_id, each.idx, open_event(self.payloads, each.event))
             for each in found
         ]
+
+    async def recent_log(
+        self, *, since: int, limit: int, clip: int
+    ) -> list[tuple[UUID, ClippedEvent]]:
+        """Read the newest entries; see `QueryStore.recent_log`. What is sealed is read whole."""
+        shown = max(clip, _SEALED_SHOWS)
+        found = await self._store.recent_log(since=since, limit=limit, clip=shown)
+        return [(run_id, await self._whole(run_id, each, shown, clip)) for run_id, each in found]
 
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
         """Return values of runs; see `QueryStore.get_values`."""

@@ -196,6 +196,16 @@ async def test_what_happened_lately_in_all_runs(
     ]
     assert await store.recent_events(since=since, limit=3) == events[:3]
     assert await store.recent_events(since=since + 60 * SECOND) == []
+    clipped = await store.recent_log(since=since, limit=9, clip=9_999)
+    assert [(run_id, e.idx, e.event) for run_id, e in clipped] == [
+        (e.run_id, e.idx, e.event) for e in events
+    ]
+    short = await store.recent_log(since=since, limit=4, clip=3)
+    assert [run_id for run_id, _ in short] == [e.run_id for e in events]
+    for (_, cut), (_, whole) in zip(short, clipped, strict=True):
+        text = whole.event.details
+        assert cut.event.details == (None if text is None else text[:3])
+        assert cut.size == whole.size == len((text or "").encode())
 
 
 async def test_what_no_worker_serves_is_counted(

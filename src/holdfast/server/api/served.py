@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from holdfast.errors import AmbiguousWorkflow, UnknownWorkflow
 from holdfast.insight.serving import Served, is_silent, read_served
-from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, event_shape, shaped
+from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, clipped_shape, shaped
 from holdfast.server.api.fields import Changed, Reason
 from holdfast.server.api.filters import OfWorkflow, moment_of, named_workflow
 from holdfast.server.catalogue import Entry, find_entries
@@ -133,11 +133,11 @@ async def list_workers(call: Call[Nothing, None]) -> WorkerList:
 async def list_recent_events(call: Call[SinceQuery, None]) -> RecentList:
     """Return what happened in all runs lately."""
     since = await moment_of(call, "since", call.query.since)
-    found = await call.site.store.recent_events(since=since, limit=_MOST_EVENTS)
+    found = await call.site.store.recent_log(since=since, limit=_MOST_EVENTS, clip=LARGEST_SHOWN)
     return RecentList(
         [
-            RecentEvent(run_id=str(each.run_id), event=event_shape(each, LARGEST_SHOWN))
-            for each in found
+            RecentEvent(run_id=str(run_id), event=clipped_shape(each, LARGEST_SHOWN))
+            for run_id, each in found
         ]
     )
 

@@ -18,7 +18,7 @@ from holdfast.store.port import Store
 from holdfast.types import RunRecord
 
 SECONDS: Final = 1.9  # that an answer is shown: a little less than a page waits between two looks
-_LOOKED_AT: Final = 6.0  # seconds after which nobody looks at a row any more
+_LOOKED_AT: Final = 6.0  # seconds after which a row is not read any more
 _AT_ONCE: Final = 1_000  # rows of one question
 _PAGES: Final = 100  # lists that are kept
 
@@ -28,7 +28,7 @@ class Rows:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
-        self._asked: dict[UUID, float] = {}  # when somebody looked at a row last
+        self._asked: dict[UUID, float] = {}  # when a row was looked at last
         self._read: dict[UUID, RunRecord | None] = {}
         self._read_at = float("-inf")
         self._pages: dict[Hashable, tuple[float, asyncio.Task[RunPage]]] = {}
@@ -59,7 +59,7 @@ class Rows:
             task = asyncio.ensure_future(_awaited(ask))
             self._pages[key] = now + SECONDS, task
         try:
-            return await asyncio.shield(task)  # whoever leaves must not end the question
+            return await asyncio.shield(task)  # a viewer that leaves must not end the question
         except Exception:
             self._pages.pop(key, None)
             raise

@@ -109,6 +109,13 @@ class MemoryQueries(Part):
             )
             return list(islice(sorted(events, key=lambda e: (e.event.at, e.run_id, e.idx)), limit))
 
+    async def recent_log(
+        self, *, since: int, limit: int, clip: int
+    ) -> list[tuple[UUID, ClippedEvent]]:
+        """Return what happened in all runs since a moment; see `QueryStore.recent_log`."""
+        found = await self.recent_events(since=since, limit=limit)
+        return [(each.run_id, ClippedEvent.of(each.idx, each.event, clip)) for each in found]
+
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
         """Return the newest value of each name that the runs have set."""
         async with self._transaction() as (tables, _):

@@ -74,6 +74,12 @@ class QueryStore(Protocol):
         """Return what happened in all runs since a moment, oldest first."""
         ...
 
+    async def recent_log(
+        self, *, since: int, limit: int, clip: int
+    ) -> list[tuple[UUID, ClippedEvent]]:
+        """Return the entries of `recent_events` by run, their details cut as by `read_log`."""
+        ...
+
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
         """Return the newest value of each name that the runs have set, as JSON text."""
         ...

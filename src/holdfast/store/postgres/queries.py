@@ -106,6 +106,17 @@ class PostgresQueries(Part):
             found = await self._database.rows("recent_events", since, limit)
         return [LoggedEvent(row["run_id"], row["idx"], read_event(row)) for row in found]
 
+    async def recent_log(
+        self, *, since: int, limit: int, clip: int
+    ) -> list[tuple[UUID, ClippedEvent]]:
+        """Return what happened in all runs since a moment; see `QueryStore.recent_log`."""
+        with _in_time():
+            found = await self._database.rows("recent_log", since, limit, clip)
+        return [
+            (row["run_id"], ClippedEvent(row["idx"], read_event(row), row["size"] or 0))
+            for row in found
+        ]
+
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
         """Return the newest value of each name that the runs have set."""
         values: dict[UUID, dict[str, str]] = {}

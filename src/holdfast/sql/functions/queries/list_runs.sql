@@ -42,7 +42,7 @@ begin
     order by u.place;
 end $$;
 
--- Return runs. Without p_payloads, input and output are null. Called by clients, and by wait_for_end.
+-- Return runs; without p_payloads, input and output are null. Called by clients and wait_for_end.
 create or replace function holdfast.get_runs(p_run_ids uuid[], p_payloads boolean default true)
 returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,

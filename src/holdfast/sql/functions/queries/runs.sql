@@ -83,6 +83,22 @@ as $$
     order by e.at, e.run_id, e.idx
 $$;
 
+-- Return the events of recent_events, for readers: details are the first p_clip characters of their
+-- text, and `size` is how many bytes all of it has. Called by clients.
+create or replace function holdfast.recent_log(p_since bigint, p_limit int, p_clip int)
+returns table (
+    run_id uuid, idx int, event_type text, key text, details text, size int, at bigint
+)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+    select e.run_id, e.idx, e.event_type, e.key, left(d.details, greatest(p_clip, 0)),
+        octet_length(d.details), e.at
+    from holdfast.recent_events(p_since, p_limit) as e
+    cross join lateral (select e.details::text as details offset 0) as d
+    order by e.at, e.run_id, e.idx
+$$;
+
 -- Return the newest value of each name that runs have set; a run that set none has one row
 -- without a name. Called by clients.
 create or replace function holdfast.get_values(p_run_ids uuid[])
