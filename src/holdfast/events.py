@@ -187,12 +187,12 @@ read_child_failed: Final = msgspec.json.Decoder(ChildFailed).decode
 read_approval_resolved: Final = msgspec.json.Decoder(ApprovalResolved).decode
 read_forked: Final = msgspec.json.Decoder(Forked).decode
 
-_encode = msgspec.json.Encoder().encode
+encode_details = msgspec.json.Encoder().encode
 
 
 def write_details(details: msgspec.Struct) -> str:
     """Return details as JSON text."""
-    return _encode(details).decode()
+    return encode_details(details).decode()
 
 
 def write_step_completed(name: str, args: int, attempt: int, result: str, started_at: int) -> str:
@@ -207,7 +207,7 @@ def write_step_failed(
     """Return the details of a StepFailed."""
     late = ',"timed_out":true' if timed_out else ""
     return (
-        f'{{"name":"{name}","args":{args},"error":{_encode(error).decode()},'
+        f'{{"name":"{name}","args":{args},"error":{encode_details(error).decode()},'
         f'"started_at":{started_at},"attempt":{attempt}{late}}}'
     )
 
@@ -216,13 +216,13 @@ def write_step_retry(name: str, args: int, attempt: int, error: ErrorInfo, retry
     """Return the details of a StepRetryScheduled."""
     return (
         f'{{"name":"{name}","args":{args},"attempt":{attempt},'
-        f'"error":{_encode(error).decode()},"retry_at":{retry_at}}}'
+        f'"error":{encode_details(error).decode()},"retry_at":{retry_at}}}'
     )
 
 
 def write_timer(key: str, fire_at: int, delay_micros: int) -> str:
     """Return the details of a TimerScheduled or TimerFired."""
-    timer_id = _encode(key).decode()
+    timer_id = encode_details(key).decode()
     return f'{{"timer_id":{timer_id},"fire_at":{fire_at},"delay":{delay_micros / 1e6}}}'
 
 

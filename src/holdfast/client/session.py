@@ -28,7 +28,7 @@ from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.store.receiver import Receiver
 from holdfast.tracing import client_tracer
-from holdfast.tracing.requests import continue_runs, link_signals
+from holdfast.tracing.requests import continue_runs, link_signals, request_trace
 from holdfast.types import (
     Delivered,
     Delivery,
@@ -223,17 +223,19 @@ class Session:
 
     def traced_starts(self, runs: Sequence[NewRun]) -> AbstractContextManager[Sequence[NewRun]]:
         """Enter the spans of starts, if tracing is on; the value is the runs to start."""
-        if self._tracer is None:
-            return nullcontext(continue_runs(runs))
-        return self._tracer.starts(runs)
+        if self._tracer is not None:
+            return self._tracer.starts(runs)
+        carrier = request_trace.get()
+        return nullcontext(runs if carrier is None else continue_runs(runs, carrier))
 
     def traced_signals(
         self, signals: Sequence[NewSignal]
     ) -> AbstractContextManager[Sequence[NewSignal]]:
         """Enter the spans of signals, if tracing is on; the value is the signals to send."""
-        if self._tracer is None:
-            return nullcontext(link_signals(signals))
-        return self._tracer.signals(signals)
+        if self._tracer is not None:
+            return self._tracer.signals(signals)
+        carrier = request_trace.get()
+        return nullcontext(signals if carrier is None else link_signals(signals, carrier))
 
     @property
     def signals(self) -> Coalescer[NewSignal, Delivery]:

@@ -16,7 +16,7 @@ from holdfast.names import split_name
 from holdfast.trace_ids import TRACE_LINK, TRACEPARENT, parent_of
 from holdfast.tracing.places import own_place
 from holdfast.tracing.provider import Tracer
-from holdfast.tracing.requests import request_carrier
+from holdfast.tracing.requests import request_trace
 from holdfast.types import NewRun, NewSignal
 
 T = TypeVar("T", NewRun, NewSignal)
@@ -83,7 +83,7 @@ class ClientTracer:
 
 def _caller() -> Context | None:
     """Return the context of a request; None if the program's own span is the caller, or no span."""
-    carrier = request_carrier()
+    carrier = request_trace.get()
     if carrier is None or trace.get_current_span().get_span_context().is_valid:
         return None
     return TraceContextTextMapPropagator().extract(carrier, Context())

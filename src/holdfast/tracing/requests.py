@@ -18,7 +18,10 @@ from holdfast.types import NewRun, NewSignal
 
 _LONGEST_STATE: Final = 512  # what a trace's state must be passed on with, by its standard
 
-_request: ContextVar[Mapping[str, str] | None] = ContextVar("holdfast_request_trace", default=None)
+request_trace: ContextVar[Mapping[str, str] | None] = ContextVar(
+    "holdfast_request_trace", default=None
+)
+"""The headers that continue the trace of the request, None outside of one."""
 
 
 @contextmanager
@@ -30,23 +33,15 @@ def within_request(traceparent: str | None, tracestate: str | None) -> Generator
     carrier = {TRACEPARENT: traceparent.strip()}
     if tracestate and len(tracestate) <= _LONGEST_STATE:
         carrier[TRACESTATE] = tracestate
-    token = _request.set(carrier)
+    token = request_trace.set(carrier)
     try:
         yield
     finally:
-        _request.reset(token)
+        request_trace.reset(token)
 
 
-def request_carrier() -> Mapping[str, str] | None:
-    """Return the headers that continue the trace of the request, None outside of one."""
-    return _request.get()
-
-
-def continue_runs(runs: Sequence[NewRun]) -> Sequence[NewRun]:
-    """Let runs continue the request's trace, unless their own headers have one."""
-    carrier = _request.get()
-    if carrier is None:
-        return runs
+def continue_runs(runs: Sequence[NewRun], carrier: Mapping[str, str]) -> Sequence[NewRun]:
+    """Let runs continue a request's trace, unless their own headers have one."""
     return [
         msgspec.structs.replace(run, headers={**(run.headers or {}), **carrier})
         if parent_of(run.headers) is None
@@ -55,9 +50,6 @@ def continue_runs(runs: Sequence[NewRun]) -> Sequence[NewRun]:
     ]
 
 
-def link_signals(signals: Sequence[NewSignal]) -> Sequence[NewSignal]:
-    """Let the runs that receive signals link to the request's span."""
-    carrier = _request.get()
-    if carrier is None:
-        return signals
+def link_signals(signals: Sequence[NewSignal], carrier: Mapping[str, str]) -> Sequence[NewSignal]:
+    """Let the runs that receive signals link to a request's span."""
     return [msgspec.structs.replace(each, trace=carrier[TRACEPARENT]) for each in signals]

@@ -16,7 +16,6 @@ from holdfast.events import (
     ACTIVITY_COMPLETED,
     read_activity_completed,
     read_activity_failed,
-    write_details,
 )
 from holdfast.names import check_reference, check_step_name, full_name, split_name
 from holdfast.retry import Retry
@@ -135,19 +134,17 @@ def call_activity(
 
 def _scheduled(
     activity: Activity[..., object], command: Command, arguments: str, priority: int
-) -> str:
-    return write_details(
-        ActivityScheduled(
-            activity_name=activity.full_name,
-            args=command.args or 0,
-            input=msgspec.Raw(arguments),
-            queue=activity.queue,
-            priority=priority,
-            retry=_policy(activity.retry),
-            start_to_close=activity.start_to_close_seconds,
-            schedule_to_close=activity.schedule_to_close_seconds,
-            heartbeat_timeout=activity.heartbeat_timeout_seconds,
-        )
+) -> ActivityScheduled:
+    return ActivityScheduled(
+        activity_name=activity.full_name,
+        args=command.args or 0,
+        input=msgspec.Raw(arguments),
+        queue=activity.queue,
+        priority=priority,
+        retry=_policy(activity.retry),
+        start_to_close=activity.start_to_close_seconds,
+        schedule_to_close=activity.schedule_to_close_seconds,
+        heartbeat_timeout=activity.heartbeat_timeout_seconds,
     )
 
 

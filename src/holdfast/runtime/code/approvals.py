@@ -9,7 +9,7 @@ from holdfast.codec import decoder, encode
 from holdfast.details import ApprovalRequested
 from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
-from holdfast.events import read_approval_resolved, write_details
+from holdfast.events import read_approval_resolved
 from holdfast.names import check_step_name
 from holdfast.runtime.code.commands import APPROVAL, Command, Commands
 from holdfast.runtime.code.forms import fill_in, form_fields
@@ -94,7 +94,7 @@ class ApprovalPart(ContextPart):
         fields = () if form is None else form_fields(form)
         asked = ApprovalRequested(title, description, fields, timeout_at)
         command = Command(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
-        commands.give(command, lambda: write_details(asked))
+        commands.give(command, lambda: asked)
         async with asyncio.timeout(limit):
             event = await commands.end_of(command, withdraw=True)
         return self._decision(event, form, fields)

@@ -35,7 +35,6 @@ from holdfast.events import (
     CHILD_COMPLETED,
     read_child_completed,
     read_child_failed,
-    write_details,
 )
 from holdfast.ids import child_run_id, keyed_run_id
 from holdfast.names import (
@@ -267,7 +266,7 @@ def _start(
         command = Command(CHILD, key, name, fingerprint(text), run_id, earlier)
         kind = None if known is None else known.kind
         started = _started(run, command, local, text, options, parent_close, kind)
-        commands.give(command, lambda: write_details(started))
+        commands.give(command, lambda: started)
         if own_key is not None:
             commands.children[run_id] = command
     return command, _reader(run, command, decode)

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import ClassVar, Final
 from uuid import UUID
 
+import msgspec
+
 from holdfast.codec import fingerprint
 from holdfast.details import ChildCancelRequested
 from holdfast.errors import ConfigurationError
@@ -28,6 +30,7 @@ from holdfast.events import (
     EVENT_SUBSCRIBED,
     SIGNAL_SENT,
     TIMER_FIRED,
+    encode_details,
     read_activity_failed,
     read_approval_requested,
     read_event_subscribed,
@@ -189,8 +192,8 @@ class Commands(Ledger):
 
     # What the code does
 
-    def give(self, command: Command, write: Callable[[], str]) -> None:
-        """Give a command; `write` returns its details, and is called if the log lacks it."""
+    def give(self, command: Command, details: Callable[[], msgspec.Struct]) -> None:
+        """Give a command; `details` returns its details, and is called if the log lacks it."""
         loop, history, key = self._loop, self._run.history, command.key
         if loop.closing:
             return
@@ -207,7 +210,8 @@ class Commands(Ledger):
                 _check_row_key(command)
             if history.position < history.length:
                 self.made[key] = history.position
-            self._run.record(_COMMANDS[command.family], key, write())
+            text = encode_details(details()).decode()
+            self._run.record(_COMMANDS[command.family], key, text)
         if command.family in _ENDLESS:
             return
         self.has_children = self.has_children or command.family == CHILD
@@ -274,8 +278,7 @@ class Commands(Ledger):
         self._withdrawn.add(key)
         text = None
         if command.family == CHILD and command.run_id is not None:
-            request = ChildCancelRequested(command.run_id, reason)
-            text = write_details(request)
+            text = write_details(ChildCancelRequested(command.run_id, reason))
         self._run.record(_WITHDRAWALS[command.family], key, text)
 
     # Ending

@@ -8,7 +8,6 @@ import msgspec
 
 from holdfast.codec import encode, texts_before_fields
 from holdfast.details import SignalSent
-from holdfast.events import write_details
 from holdfast.names import check_signal_name
 from holdfast.runtime.code.commands import SIGNAL, Command, Commands
 from holdfast.runtime.code.run import ContextPart, Run
@@ -38,4 +37,4 @@ def send_signal(run: Run, run_id: UUID, name: str, payload: object) -> None:
     sent = SignalSent(run_id, name, msgspec.Raw(text), f"{run.info.run_id}/{key}")
     command = Command(SIGNAL, key, name, sent.fingerprint)
     command.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
-    run.ledger(Commands).give(command, lambda: write_details(sent))
+    run.ledger(Commands).give(command, lambda: sent)

@@ -16,7 +16,6 @@ from holdfast.codec import decoder, encode
 from holdfast.details import EventSubscribed
 from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
-from holdfast.events import write_details
 from holdfast.patterns import check_pattern, event_signal
 from holdfast.runtime.code.commands import SUBSCRIPTION, Command, Commands
 from holdfast.runtime.code.mailbox import Mailbox
@@ -65,7 +64,7 @@ class Subscriptions(Ledger):
         if name not in self.signals:
             asked = EventSubscribed(pattern, msgspec.Raw((text or "null").encode()))
             command = Command(SUBSCRIPTION, name, pattern, asked.fingerprint)
-            self._run.ledger(Commands).give(command, lambda: write_details(asked))
+            self._run.ledger(Commands).give(command, lambda: asked)
             self.signals.add(name)
         return name
 
