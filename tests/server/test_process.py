@@ -59,6 +59,34 @@ async def test_a_server_that_stops_says_goodbye(database_url: str, tmp_path: Pat
         assert "Traceback" not in process.text()
 
 
+async def test_edge_14_lengths_that_lie(database_url: str, tmp_path: Path) -> None:
+    """Edge case 14. A body that is cut starts nothing, and what follows a body is no request."""
+    body = b'{"input": 7}'
+    with server(database_url, tmp_path) as (_, http):
+        key = http.headers["authorization"]
+        head = (
+            "POST /v1/workflows/checkout/runs?app=shop HTTP/1.1\r\nHost: localhost\r\n"
+            f"Authorization: {key}\r\nContent-Type: application/json\r\nContent-Length: "
+        ).encode()
+
+        def answers(rest: bytes, *, cut: bool = False) -> list[bytes]:
+            """Return the status of each answer until the server closes; `cut` ends the request."""
+            address = http.base_url.host, http.base_url.port
+            with socket.create_connection(address, timeout=30) as connection:
+                connection.sendall(head + rest)
+                if cut:
+                    connection.shutdown(socket.SHUT_WR)
+                received = b"".join(iter(lambda: connection.recv(65_536), b""))
+            return re.findall(rb"HTTP/1\.1 (\d+)", received)
+
+        assert answers(b"99\r\n\r\n" + body, cut=True) == []
+        for lie in (b"-1", b"12, 13", b"12\r\nContent-Length: 2", b"1e1"):
+            assert answers(lie + b"\r\n\r\n" + body) == [b"400"], lie
+        assert http.get("/v1/runs").json()["runs"] == []
+        assert answers(b"12\r\n\r\n" + body + b"garbage\r\n\r\n") == [b"201", b"400"]
+        assert len(http.get("/v1/runs").json()["runs"]) == 1
+
+
 async def test_edge_6_a_second_sigterm_does_not_wait_for_requests(
     database_url: str, tmp_path: Path
 ) -> None:
