@@ -143,8 +143,8 @@ class Engine(Protocol):
         """Delete what is due; to a place for objects first, if one is given."""
         ...
 
-    async def due_runs(self) -> int:
-        """Count ended runs whose retention is over, up to a limit."""
+    async def stored_runs(self) -> int:
+        """Count the runs that are in the database."""
         ...
 
     async def create_schedules(self, count: int, cron: str, workflow: str) -> None:

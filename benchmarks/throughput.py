@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from benchmarks.bench import WARM_UP, Bench
 from benchmarks.engine import Measurement, WorkerSetting
@@ -18,11 +18,12 @@ async def drain(
     arguments: Sequence[float],
     *,
     warm_up: Sequence[float] = WARM_UP,
+    ready: Callable[[], Awaitable[None]] | None = None,
 ) -> float:
     """Queue up runs before a frozen worker and return how long it takes to end them all.
 
     The worker stands still meanwhile, so the time is that of the work alone, and it starts
-    warm, so none of it is the process's start.
+    warm, so none of it is the process's start. `ready` is called before it is let go.
     """
     engine, runs = bench.engine, len(arguments)
     with bench.worker(setting) as worker:
@@ -31,6 +32,8 @@ async def drain(
         worker.freeze()
         for first in range(0, runs, BATCH):
             await engine.start_many(workflow, arguments[first : first + BATCH])
+        if ready is not None:
+            await ready()
         began = time.perf_counter()
         worker.thaw()
         await bench.wait_until_ended(worker)
