@@ -18,6 +18,8 @@ from tests.graphs import ENDED, Ended, Graph, faults
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
+Held: TypeAlias = "tuple[UUID, str, str, int, Any]"  # run, key, handler, lease number, input
+
 RUNS = 60
 SESSIONS = 5
 LEASES = [0.03, 0.3, 5.0]
@@ -58,12 +60,13 @@ async def define(connection: Connection, slug: str, graph: Graph) -> None:
 
 
 class Session:
-    """A worker with a connection of its own, which at times forgets what it holds."""
+    """A worker with a connection of its own, which reports some ends when all is over."""
 
     def __init__(self, scene: Scene, connection: Connection, number: int, chance: Random) -> None:
         self.scene, self.connection, self.chance = scene, connection, chance
         self.name = f"w{number}"
-        self.held: list[tuple[UUID, str, str, int, Any]] = []
+        self.held: list[Held] = []
+        self.late: list[Held] = []
 
     async def work(self) -> None:
         while not self.scene.over:
@@ -74,6 +77,7 @@ class Session:
                 await asyncio.sleep(0.01)
             else:
                 await self.end()
+        await self.report(self.late)
 
     async def beat(self) -> None:
         await self.connection.execute(
@@ -100,7 +104,7 @@ class Session:
             self.name,
             self.scene.handlers,
             self.chance.choice([1, 5, 20]),
-            self.chance.choice(LEASES),
+            self.chance.choice(LEASES) if self.late else LEASES[0],
         )
         tasks = [row for row in rows if row["run_id"]]
         self.held += [
@@ -115,8 +119,12 @@ class Session:
         self.chance.shuffle(self.held)
         size = self.chance.choice([1, 3, 10, 30])
         batch, self.held = self.held[:size], self.held[size:]
-        if not batch or self.chance.random() < 0.03:
-            return  # a worker that never reports
+        if not self.late or self.chance.random() < 0.03:
+            self.late += batch
+        else:
+            await self.report(batch)
+
+    async def report(self, batch: list[Held]) -> None:
         ends = [self.result(*task) for task in batch]
         rows = await self.connection.fetch(
             "select * from holdfast.end_step_tasks($1, $2, $3, $4, $5, $6, null, $7, '{default}',"
