@@ -60,7 +60,7 @@ async def test_a_server_that_stops_says_goodbye(database_url: str, tmp_path: Pat
 
 
 async def test_edge_14_lengths_that_lie(database_url: str, tmp_path: Path) -> None:
-    """Edge case 14. A body that is cut starts nothing, and what follows a body is no request."""
+    """Edge case 14. A body that is cut starts nothing, and what follows a body is not a request."""
     body = b'{"input": 7}'
     with server(database_url, tmp_path) as (_, http):
         key = http.headers["authorization"]
