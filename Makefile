@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint ruff mypy pyright layers words bench clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
@@ -18,12 +18,21 @@ demo: .venv/runtime
 test: lint .venv/browser
 	$(BIN)/pytest -n 3 --dist worksteal
 
+# The two type checkers take most of the time, and each uses one processor: they run side by side.
 lint: .venv/tools
+	$(MAKE) --no-print-directory -j 2 mypy pyright ruff layers words
+
+ruff: .venv/tools
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy
-	$(BIN)/pyright
+
+mypy pyright: .venv/tools
+	$(BIN)/$@
+
+layers: .venv/tools
 	$(BIN)/lint-imports
+
+words: .venv/tools
 	$(BIN)/python scripts/check_words.py
 
 bench: .venv/tools

@@ -21,6 +21,7 @@ import holdfast
 from holdfast.database.embedded import EmbeddedServer, cluster
 from tests.clusters import Homes
 from tests.databases import DatabaseServer
+from tests.memory import FilesInMemory
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a shell; the programs that they start, and
@@ -40,6 +41,21 @@ SYSTEM_BINARIES = max(
     default=None,
 )
 SERVERS = ["embedded", "system"] if SYSTEM_URL or SYSTEM_BINARIES else ["embedded"]
+
+
+files_in_memory = FilesInMemory()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Say where the temporary folders are to be, before the first is made."""
+    if not hasattr(config, "workerinput"):
+        files_in_memory.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what this session has made."""
+    if not hasattr(config, "workerinput"):
+        files_in_memory.end()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -52,6 +52,10 @@ select md5(string_agg(part, '|' order by part)) from (
     select 'sequences' || coalesce(sum(last_value), 0) from pg_sequences
 ) as parts (part)
 """
+RESTART_SEQUENCES = """
+select setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
+from pg_sequences where last_value is not null
+"""
 OBJECTS = (
     "attrdef",
     "constraint",
@@ -148,7 +152,10 @@ class DatabaseServer:
         filled = [table for table, digest in template.rows.items() if digest]
         emptied = [table for table, digest in template.rows.items() if not digest]
         with psycopg.connect(self.url_of(name), autocommit=True) as connection:
-            if not _first(connection, END_SESSIONS) or _state(connection) != template.state:
+            if not _first(connection, END_SESSIONS):
+                return False
+            connection.execute(RESTART_SEQUENCES)
+            if _state(connection) != template.state:
                 return False
             connection.execute("; ".join(f"delete from {table}" for table in emptied).encode())
             return _first(connection, BYTES) < MOST_BYTES and all(
