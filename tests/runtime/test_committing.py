@@ -12,6 +12,7 @@ import pytest
 from holdfast import App, Context
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Event, Finish, NewRun, Notice, Refusal, Suspend, TurnCommit
+from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.recording import Committer
 from tests.runtime.desk import eventually, working
@@ -75,7 +76,7 @@ class Overlapping(MemoryStore):
 
 
 def committer(store: MemoryStore) -> Committer:
-    return Committer(store, "w", EngineClock(), list[Notice]().extend)
+    return Committer(store, "w", EngineClock(), list[Notice]().extend, Room(100).lending)
 
 
 def parts(count: int, then: Suspend | Finish | None = None) -> list[TurnCommit]:

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.store.memory import MemoryStore
 from holdfast.types import ClaimedTask, StepTaskEnd, StepTaskOutcome, StepTasksEnded, Taker
+from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.step_reporter import StepReporter
 
@@ -63,6 +64,7 @@ async def test_ends_are_sent_in_two_calls_if_the_worker_waits_for_the_next_steps
         "ann",
         EngineClock(),
         lambda notices: None,
+        Room(ENDS).lending,
         lambda count: None,
         lambda tasks: None,
     )

@@ -25,6 +25,7 @@ from holdfast.types import (
     Suspend,
     TurnCommit,
 )
+from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.recording import Committer, weigh_part
 from tests.runtime.bench import Bench
@@ -170,7 +171,7 @@ async def test_large_commits_of_one_moment_are_sent_in_calls_of_limited_size(
 ) -> None:
     """120 MB of 30 runs; each answered once."""
     store, answers = Narrow(HEAVY), list[object]()
-    sending = Committer(store, "w", EngineClock(), list[Notice]().extend)
+    sending = Committer(store, "w", EngineClock(), list[Notice]().extend, Room(30).lending)
     event = Event(STEP_COMPLETED, "work", "x" * 4_000_000, 0)
     for number in range(30):
         sending.submit(TurnCommit(UUID(int=number), 1, 1, [event], then), answers.append)

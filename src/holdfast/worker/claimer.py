@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
@@ -42,16 +43,33 @@ class Room:
     def __init__(self, size: int) -> None:
         self._size = size
         self._held: list[Sized] = []
+        self._lent = 0
         self.freed: Callable[[], None] = lambda: None  # set by the claimer
 
     def count(self, *collections: Sized) -> None:
         """Count the tasks in these collections from now on."""
         self._held += collections
 
+    @contextmanager
+    def lending(self, count: int) -> Generator[None]:
+        """While so many tasks that have ended are being recorded, let others have their places.
+
+        So the worker claims and executes the next tasks while the database records these. At most
+        all places but one are lent.
+        """
+        lent = max(0, min(count, self._size - 1 - self._lent))
+        self._lent += lent
+        if lent:
+            self.freed()
+        try:
+            yield
+        finally:
+            self._lent -= lent
+
     @property
     def taken(self) -> int:
-        """The number of tasks that the worker holds."""
-        return sum(map(len, self._held))
+        """The number of tasks that the worker holds, without those whose places are lent."""
+        return sum(map(len, self._held)) - self._lent
 
     @property
     def free(self) -> int:
@@ -259,7 +277,7 @@ class Claimer:
                 return
             if not more:
                 await self._wait()
-            elif 0 < self.room.free < self._enough:
+            if self._short and 0 < self.room.free < self._enough:
                 await asyncio.sleep(_GATHER_SECONDS)
 
     def _room_freed(self) -> None:

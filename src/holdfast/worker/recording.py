@@ -11,7 +11,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Final, Generic, Protocol, TypeVar
+from contextlib import AbstractContextManager
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
@@ -34,6 +35,9 @@ logger = logging.getLogger("holdfast.committer")
 
 _BUSY_SECONDS: Final = 0.05
 _MANY: Final = 64  # from so many checkpoints on, two calls are faster than one
+
+# Lets other tasks have the places of so many that have ended, in a `with` block.
+Lending: TypeAlias = Callable[[int], AbstractContextManager[None]]
 
 T = TypeVar("T")
 CommitAnswer = Callable[[Refusal | Ahead | None], None]
@@ -156,7 +160,10 @@ class Batcher(Generic[T]):
 
 
 class Committer:
-    """Send the parts of turns in batches, and give each turn its answer."""
+    """Send the parts of turns in batches, and give each turn its answer.
+
+    While ends of runs are being recorded, `lending` lets others have their places.
+    """
 
     def __init__(
         self,
@@ -164,9 +171,11 @@ class Committer:
         worker_id: str,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
+        lending: Lending,
         observing: Observing | None = None,
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
+        self._lending = lending
         self._observing = observing or Observing()
         self._batcher = Batcher[_Part](
             lambda entries: self._commit(entries, uuid4()),
@@ -207,8 +216,10 @@ class Committer:
     async def _commit(self, entries: list[_Part], token: UUID) -> None:
         entries = _newest(entries)
         parts, began = [part for part, _ in entries], time.monotonic()
+        ended = sum(isinstance(part.then, Finish) for part in parts)
         try:
-            committed = await self._persist(parts, token)
+            with self._lending(ended):
+                committed = await self._persist(parts, token)
         except Exception:
             # It is not known what is durable now: stop driving these runs; their leases expire.
             logger.exception("a commit of %d run(s) failed; their leases run out", len(entries))

@@ -18,7 +18,7 @@ from holdfast.errors import PayloadError
 from holdfast.store.port import Store
 from holdfast.types import ActivityEnd, ActivityOutcome, Notice, StepTaskEnd, StepTaskOutcome
 from holdfast.worker.clock import Clock
-from holdfast.worker.recording import Batcher, repeated
+from holdfast.worker.recording import Batcher, Lending, repeated
 
 logger = logging.getLogger("holdfast.committer")
 
@@ -30,7 +30,7 @@ class EndReporter(ABC, Generic[E, Outcome]):
     """Send ends in batches, and give each its answer.
 
     In place of an end that the database refuses, a failure is reported. `what` the ends are of is
-    said in the log.
+    said in the log. Meanwhile `lending` lets others have the places of what has ended.
     """
 
     what: ClassVar[str]
@@ -41,8 +41,10 @@ class EndReporter(ABC, Generic[E, Outcome]):
         worker_id: str,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
+        lending: Lending,
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
+        self._lending = lending
         self._batchers: Sequence[Batcher[tuple[E, Callable[[Outcome], None]]]]
         self._batchers = self._make_batchers()
 
@@ -121,11 +123,12 @@ class Reporter(EndReporter[ActivityEnd, ActivityOutcome]):
     what = "activities"
 
     async def _send(self, ends: list[ActivityEnd]) -> Sequence[ActivityOutcome]:
-        ended = await repeated(
-            lambda: self._store.end_activities(self._worker_id, ends),
-            self._clock,
-            f"reporting {len(ends)} {self.what}",
-        )
+        with self._lending(len(ends)):
+            ended = await repeated(
+                lambda: self._store.end_activities(self._worker_id, ends),
+                self._clock,
+                f"reporting {len(ends)} {self.what}",
+            )
         if ended.notices:
             self._notify(ended.notices)
         return ended.outcomes

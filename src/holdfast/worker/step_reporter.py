@@ -23,10 +23,11 @@ from holdfast.types import (
     Taker,
 )
 from holdfast.worker.clock import Clock
-from holdfast.worker.recording import Batcher, repeated
+from holdfast.worker.recording import Batcher, Lending, repeated
 from holdfast.worker.reporting import EndReporter, weigh
 
 _MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
+_FEW: Final = 10  # a place is kept for each so many ends, to notice if they bring work
 
 _End: TypeAlias = tuple[StepTaskEnd, Callable[[StepTaskOutcome], None]]
 
@@ -34,7 +35,9 @@ _End: TypeAlias = tuple[StepTaskEnd, Callable[[StepTaskOutcome], None]]
 class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
     """Reports ends of tasks of steps, and accepts the tasks that come back.
 
-    `taker` says how many tasks the worker accepts in return for this many ends; `take` gets them.
+    `taker` says if the worker accepts so many tasks in return; `take` gets them, in the places of
+    the steps that have ended. If the last ends brought no work, only a few places are kept for it,
+    and the others are lent.
     """
 
     what = "task(s) of steps"
@@ -45,10 +48,11 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
         worker_id: str,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
+        lending: Lending,
         taker: Callable[[int], Taker | None],
         take: Callable[[Sequence[ClaimedTask]], None],
     ) -> None:
-        super().__init__(store, worker_id, clock, notify)
+        super().__init__(store, worker_id, clock, notify, lending)
         self._taker, self._take = taker, take
         self._brings_work = False  # the last answer brought tasks
 
@@ -71,12 +75,14 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
         return self._batchers[":" in end.key and end.error is None]
 
     async def _send(self, ends: list[StepTaskEnd]) -> Sequence[StepTaskOutcome]:
-        taker, patience = self._taker(len(ends)), itertools.chain((1, 3, 9), itertools.repeat(27))
+        kept = len(ends) if self._brings_work else -(-len(ends) // _FEW)
+        taker, patience = self._taker(kept), itertools.chain((1, 3, 9), itertools.repeat(27))
 
         def call() -> Awaitable[StepTasksEnded]:
             return self._store.end_step_tasks(self._worker_id, ends, taker, patience=next(patience))
 
-        ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
+        with self._lending(len(ends) - (0 if taker is None else kept)):
+            ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
         self._notify(ended.notices)
         self._brings_work = bool(ended.tasks)
         if ended.tasks:

@@ -119,8 +119,6 @@ class Worker:
         self._last_calls = LastCalls()
         notify = self._notifier.submit
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
-        self._committer = Committer(store, info.worker_id, self._clock, notify, observing)
-        self._reporter = Reporter(store, info.worker_id, self._clock, notify)
         self._reader = LogReader(store)
         self._resources = Resources(app.registry.lifespans)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
@@ -145,6 +143,9 @@ class Worker:
             lease_seconds=options.lease_seconds,
             poll_seconds=options.poll_seconds,
         )
+        recorder = (store, info.worker_id, self._clock, notify, self._claimer.room.lending)
+        self._committer = Committer(*recorder, observing)
+        self._reporter = Reporter(*recorder)
         self._steps = self._step_tasks(app)
         self._workload = Workload(
             self._runs(app), self._activities(app), self._steps, self._late_flows(app)
@@ -215,6 +216,7 @@ class Worker:
             self.worker_id,
             self._clock,
             self._notifier.submit,
+            self._claimer.room.lending,
             self._claimer.taker,
         )
         return StepTasks(
