@@ -35,21 +35,19 @@ class Slow(MemoryStore):
         return await super().end_step_tasks(*given, **options)
 
 
-def test_all_places_but_one_are_lent() -> None:
+def test_no_more_places_are_lent_than_there_are() -> None:
     room, woken = Room(4), list[int]()
-    held = ["a", "b", "c"]
+    held = [*range(6)]
     room.count(held)
     room.freed = lambda: woken.append(room.free)
-    with room.lending(2):
-        assert (room.taken, room.free) == (1, 3)
-        with room.lending(5), room.lending(5):
-            assert (room.taken, room.free) == (0, 4)
-    assert (room.taken, room.free, woken) == (3, 1, [3, 4])
-    with Room(1).lending(1):
-        pass
+    with room.lending(3):
+        assert (room.taken, room.free) == (3, 1)
+        with room.lending(3), room.lending(3):
+            assert (room.taken, room.free) == (2, 2)
+    assert (room.taken, room.free, woken) == (6, -2, [1, 2])
 
 
-@pytest.mark.parametrize(("concurrency", "begun"), [(1, 1), (2, 3), (4, 7)])
+@pytest.mark.parametrize(("concurrency", "begun"), [(1, 1), (2, 4), (4, 8)])
 async def test_runs_begin_while_the_ends_of_others_are_recorded(
     concurrency: int, begun: int
 ) -> None:

@@ -54,10 +54,10 @@ class Room:
     def lending(self, count: int) -> Generator[None]:
         """While so many tasks that have ended are being recorded, let others have their places.
 
-        So the worker claims and executes the next tasks while the database records these. At most
-        all places but one are lent.
+        So the worker claims and executes the next tasks while the database records these. A worker
+        with a single place does one thing after the other.
         """
-        lent = max(0, min(count, self._size - 1 - self._lent))
+        lent = min(count, self._size - self._lent) if self._size > 1 else 0
         self._lent += lent
         if lent:
             self.freed()
