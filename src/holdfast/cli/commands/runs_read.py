@@ -42,8 +42,8 @@ def list_runs(
     """List runs, newest first.
 
     A run is listed if it matches all filters. --state, --workflow and --queue may be repeated: a
-    run must match one of each. With a tag, a queue or an input, 20,000 runs are searched at a
-    time; the command says how far it searched.
+    run must match one of each. With a tag, a queue or an input, 5,000 runs at most are searched
+    at a time; the command says how far it searched.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_parent

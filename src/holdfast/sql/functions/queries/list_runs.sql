@@ -57,65 +57,6 @@ as $$
     select * from holdfast._show_runs(p_run_ids, p_payloads)
 $$;
 
--- Return the runs that may be in one of the states queued, running, stuck and paused, from the few
--- rows of tasks in that state: turns, and steps of flows, so a run may come several times. More
--- than p_limit rows if there are more. Called by _list_ids.
-create or replace function holdfast._active_runs(p_states text[], p_limit int)
-returns setof uuid
-language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-begin
-    if 'running' = any (p_states) then
-        return query
-        select t.run_id from holdfast.tasks t
-        where t.worker is not null and (t.key = '' or t.kind = 'step')
-        limit p_limit + 1;
-    end if;
-    if 'stuck' = any (p_states) then
-        return query
-        select t.run_id from holdfast.tasks t where t.stuck is not null limit p_limit + 1;
-    end if;
-    if 'paused' = any (p_states) then
-        return query
-        select t.run_id from holdfast.tasks t where t.paused and t.key = '' limit p_limit + 1;
-    end if;
-    if 'queued' = any (p_states) then
-        return query
-        with recursive ranges as (
-            select n.* from holdfast._next_range('', '') as n
-            union all
-            select n.*
-            from ranges l cross join lateral holdfast._next_range(l.queue, l.handler) as n
-        )
-        select t.run_id
-        from ranges l
-        cross join generate_series(0, 4) as p (priority)
-        cross join lateral (
-            select t.run_id from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler and t.priority = p.priority
-                and t.worker is null and t.visible_at <= holdfast.now()
-                and (t.key = '' or t.kind = 'step')
-            order by t.visible_at
-            limit p_limit + 1
-        ) as t
-        limit p_limit + 1;
-        return query  -- those that wait for limits
-        select t.run_id
-        from holdfast._limited_ranges() as l
-        cross join lateral (
-            select t.run_id from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler
-                and t.limited_at is not null and not t.paused
-                and (t.key = '' or t.kind = 'step')
-            limit p_limit + 1
-        ) as t
-        limit p_limit + 1;
-    end if;
-end $$;
-
 -- Return true if a run is of these times, and comes after the run of p_before_at and p_before_id in
 -- a list with the newest first. Inlined, so that indexes serve it. Called by _walk_runs.
 create or replace function holdfast._is_on_page(
@@ -138,6 +79,7 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
 set enable_seqscan = off
+set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -208,119 +150,159 @@ exception
         return false;
 end $$;
 
--- Return those of some runs, in their order, that match the filters that are not null. Called by
--- _list_ids.
+-- Return those of some runs, in their order, that match the filters that are not null. Inputs are
+-- read last, and only of runs that match all else. They are compared without catching what jsonb
+-- cannot hold, which costs more than to compare them; if there is such an input, they are compared
+-- again one by one. Called by _list_ids.
 create or replace function holdfast._matching_runs(
     p_run_ids uuid[], p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_parent_run_id uuid, p_input_contains jsonb, p_limit int
-) returns setof uuid
+) returns uuid[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
 set enable_seqscan = off
 as $$
+declare
+    v_one_by_one boolean := false;
 begin
-    return query
-    select r.run_id
-    from unnest(p_run_ids) with ordinality as u (run_id, place)
-    cross join lateral (
-        select * from holdfast.runs r where r.run_id = u.run_id limit 1
-    ) as r
-    left join lateral (
-        select * from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
-    ) as t on p_states is not null
-    where (p_states is null
-            or case when r.kind = 'flow' and r.status = 'running'
-                then holdfast._flow_state(r.run_id, t.paused)
-                else holdfast._state(r.status, t.worker, t.paused, t.stuck,
-                    coalesce(t.limited_at, t.visible_at))
-            end = any (p_states))
-        and (p_names is null or r.name = any (p_names))
-        and (p_queues is null or r.queue = any (p_queues))
-        and (p_tags is null or r.tags @> p_tags)
-        and (p_key is null or r.key = p_key)
-        and (p_parent_run_id is null or r.parent_run_id = p_parent_run_id)
-        and (p_input_contains is null or holdfast._contains(r.input, p_input_contains))
-    order by u.place
-    limit p_limit;
+    loop
+        begin
+            return array(
+                select m.run_id
+                from (
+                    select r.run_id, r.input, u.place
+                    from unnest(p_run_ids) with ordinality as u (run_id, place)
+                    cross join lateral (
+                        select * from holdfast.runs r where r.run_id = u.run_id limit 1
+                    ) as r
+                    left join lateral (
+                        select * from holdfast.tasks t
+                        where t.run_id = u.run_id and t.key = '' limit 1
+                    ) as t on p_states is not null
+                    where (p_states is null
+                            or case when r.kind = 'flow' and r.status = 'running'
+                                then holdfast._flow_state(r.run_id, t.paused)
+                                else holdfast._state(r.status, t.worker, t.paused, t.stuck,
+                                    coalesce(t.limited_at, t.visible_at))
+                            end = any (p_states))
+                        and (p_names is null or r.name = any (p_names))
+                        and (p_queues is null or r.queue = any (p_queues))
+                        and (p_tags is null or r.tags @> p_tags)
+                        and (p_key is null or r.key = p_key)
+                        and (p_parent_run_id is null or r.parent_run_id = p_parent_run_id)
+                    order by u.place
+                    offset 0
+                ) as m
+                where p_input_contains is null
+                    or case when v_one_by_one then holdfast._contains(m.input, p_input_contains)
+                        else m.input::jsonb @> p_input_contains end
+                order by m.place
+                limit p_limit);
+        exception
+            when data_exception or program_limit_exceeded then
+                if v_one_by_one then
+                    raise;
+                end if;
+                v_one_by_one := true;
+        end;
+    end loop;
 end $$;
 
 -- Return the ids of runs, newest first, that match all of the filters that are not null. At most
--- p_bound runs are looked at one by one; if that was not enough for p_limit, stopped_at and
--- stopped_id are the place of the last one. Called by list_runs.
+-- p_bound runs are looked at one by one, a part at a time, and no further part after p_seconds. If
+-- that was not enough for p_limit, stopped_at and stopped_id are the place of the last one. Called
+-- by list_runs.
 create or replace function holdfast._list_ids(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since timestamptz, p_until timestamptz, p_parent_run_id uuid, p_input_contains jsonb,
-    p_before_at timestamptz, p_before_id uuid, p_limit int, p_bound int
+    p_before_at timestamptz, p_before_id uuid, p_limit int, p_bound int, p_seconds float8
 ) returns table (run_ids uuid[], stopped_at timestamptz, stopped_id uuid)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_active constant text[] := array['queued', 'running', 'stuck', 'paused'];
+    v_first constant int := least(greatest(p_limit * 4, 200), p_bound);
+    v_part int := v_first;  -- runs between two looks at the clock
+    v_began constant timestamptz := clock_timestamp();
+    v_open constant text[] := array['queued', 'running', 'stuck', 'paused', 'waiting'];
     v_statuses text[] := array(
-        select distinct case when s.state = any (v_active || array['waiting']) then 'running'
-            else s.state end
+        select distinct case when s.state = any (v_open) then 'running' else s.state end
         from unnest(coalesce(p_states, array['running', 'completed', 'failed', 'cancelled',
             'timed_out', 'terminated', 'continued'])) as s (state));
     v_candidates uuid[];
     v_filtered boolean;  -- the walk finds runs that do not match
-    v_left int := p_bound;
-    v_size int := p_limit;
+    v_size int := p_limit;  -- of the walk
     v_walked uuid[];
+    v_moments timestamptz[];
+    v_count int;
+    v_from int;
+    v_to int;
+    v_looked int := 0;
 begin
     run_ids := '{}';
     if p_key is not null and p_names is not null then
         v_candidates := array(
             select holdfast._run_of_key(holdfast.keyed_run_id(n.name, p_key), n.name, p_key)
             from unnest(p_names) as n (name));
-    elsif p_parent_run_id is null and p_states <@ v_active then
-        v_candidates := array(select * from holdfast._active_runs(p_states, p_bound));
-        if cardinality(v_candidates) > p_bound then
-            v_candidates := null;
-        end if;
+    elsif p_parent_run_id is null then
+        v_candidates := holdfast._active_candidates(p_states, p_bound);
     end if;
     v_filtered := v_candidates is not null or p_parent_run_id is not null
         or p_queues is not null or p_tags is not null or p_key is not null
-        or p_input_contains is not null or v_active || array['waiting'] && p_states;
+        or p_input_contains is not null or coalesce(v_open && p_states, false);
+    if v_candidates is not null then
+        v_size := p_bound;  -- they are all looked up and sorted, which is not to be done twice
+    elsif v_filtered then
+        v_size := v_first;
+    end if;
     loop
-        if v_filtered then
-            v_size := least(greatest(v_size * 4, 200), v_left);
-        end if;
-        select array_agg(w.run_id order by w.created_at desc, w.run_id desc),
-            min(w.created_at), (array_agg(w.run_id order by w.created_at, w.run_id))[1]
-        into v_walked, stopped_at, stopped_id
+        select array_agg(w.run_id), array_agg(w.created_at)  -- in the order of the walk
+        into v_walked, v_moments
         from holdfast._walk_runs(v_candidates, p_parent_run_id, p_names, v_statuses,
             p_since, p_until, p_before_at, p_before_id, v_size) as w;
-        if v_filtered and v_walked is not null then
-            run_ids := run_ids || array(select * from holdfast._matching_runs(
-                v_walked, p_states, p_names, p_queues, p_tags, p_key, p_parent_run_id,
-                p_input_contains, p_limit - cardinality(run_ids)));
-        else
+        v_count := coalesce(cardinality(v_walked), 0);
+        if not v_filtered then
             run_ids := coalesce(v_walked, '{}');
+            exit;
         end if;
-        if cardinality(run_ids) >= p_limit or coalesce(cardinality(v_walked), 0) < v_size then
-            stopped_at := null;
+        v_to := 0;
+        while v_to < v_count and cardinality(run_ids) < p_limit loop
+            v_from := v_to + 1;
+            v_to := least(v_to + v_part, v_count);
+            v_part := 500;
+            run_ids := run_ids || holdfast._matching_runs(v_walked[v_from:v_to], p_states,
+                p_names, p_queues, p_tags, p_key, p_parent_run_id, p_input_contains,
+                p_limit - cardinality(run_ids));
+            stopped_at := v_moments[v_to];
+            stopped_id := v_walked[v_to];
+            v_looked := v_looked + v_to - v_from + 1;
+            exit when clock_timestamp() >= v_began + p_seconds * interval '1 s';
+        end loop;
+        if cardinality(run_ids) >= p_limit or v_to = v_count and v_count < v_size then
+            stopped_at := null;  -- the page is full, or nothing follows
             stopped_id := null;
             exit;
         end if;
-        v_left := v_left - v_size;
-        exit when v_left <= 0;
+        exit when v_looked >= p_bound
+            or clock_timestamp() >= v_began + p_seconds * interval '1 s';
         p_before_at := stopped_at;
         p_before_id := stopped_id;
+        v_size := p_bound - v_looked;
     end loop;
     return next;
 end $$;
 
 -- Return runs as get_runs shows them, newest first, that match all of the filters that are not
 -- null. If tags, queues, states or an input must be looked for run by run, p_bound runs are looked
--- at. If more may follow, stopped_at and stopped_id are the run after which the next call
--- continues; a list without any run is then one row without a run_id. Called by clients.
+-- at, and fewer if that takes p_seconds (null: any time), as with large inputs. If more may follow,
+-- stopped_at and stopped_id are the run after which the next call continues; a list without any run
+-- is then one row without a run_id. Called by clients.
 create or replace function holdfast.list_runs(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since bigint, p_until bigint, p_parent_run_id uuid, p_input_contains jsonb,
     p_before_at bigint, p_before_id uuid, p_limit int, p_payloads boolean default false,
-    p_bound int default 20000
+    p_bound int default 5000, p_seconds float8 default 0.02
 ) returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
     state text, input json, output json, error json, tags text[], headers json,
@@ -336,7 +318,7 @@ as $$
     from holdfast._list_ids(p_states, p_names, p_queues, p_tags, p_key,
         holdfast._moment(p_since), holdfast._moment(p_until), p_parent_run_id,
         p_input_contains, holdfast._moment(p_before_at), p_before_id,
-        holdfast._limit(p_limit), p_bound) as l
+        holdfast._limit(p_limit), p_bound, p_seconds) as l
     left join lateral holdfast._show_runs(l.run_ids, p_payloads) as s on true
 $$;
 

@@ -1,0 +1,76 @@
+-- Runs in the states that few runs are in at once, found from the rows of their tasks.
+
+-- Return the runs that may be in one of the states queued, running, stuck and paused, from the few
+-- rows of tasks in that state: turns, and steps of flows, so a run may come several times. More
+-- than p_limit rows if there are more. Called by _active_candidates.
+create or replace function holdfast._active_runs(p_states text[], p_limit int)
+returns setof uuid
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if 'running' = any (p_states) then
+        return query
+        select t.run_id from holdfast.tasks t
+        where t.worker is not null and (t.key = '' or t.kind = 'step')
+        limit p_limit + 1;
+    end if;
+    if 'stuck' = any (p_states) then
+        return query
+        select t.run_id from holdfast.tasks t where t.stuck is not null limit p_limit + 1;
+    end if;
+    if 'paused' = any (p_states) then
+        return query
+        select t.run_id from holdfast.tasks t where t.paused and t.key = '' limit p_limit + 1;
+    end if;
+    if 'queued' = any (p_states) then
+        return query
+        with recursive ranges as (
+            select n.* from holdfast._next_range('', '') as n
+            union all
+            select n.*
+            from ranges l cross join lateral holdfast._next_range(l.queue, l.handler) as n
+        )
+        select t.run_id
+        from ranges l
+        cross join generate_series(0, 4) as p (priority)
+        cross join lateral (
+            select t.run_id from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = p.priority
+                and t.worker is null and t.visible_at <= holdfast.now()
+                and (t.key = '' or t.kind = 'step')
+            order by t.visible_at
+            limit p_limit + 1
+        ) as t
+        limit p_limit + 1;
+        return query  -- those that wait for limits
+        select t.run_id
+        from holdfast._limited_ranges() as l
+        cross join lateral (
+            select t.run_id from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler
+                and t.limited_at is not null and not t.paused
+                and (t.key = '' or t.kind = 'step')
+            limit p_limit + 1
+        ) as t
+        limit p_limit + 1;
+    end if;
+end $$;
+
+-- Return the runs that may be in these states, from the few rows of tasks in one of them; null if
+-- there are more than p_most, or if the states are not all of those that such rows are found for.
+-- Called by _list_ids.
+create or replace function holdfast._active_candidates(p_states text[], p_most int) returns uuid[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_found uuid[];
+begin
+    if p_states <@ array['queued', 'running', 'stuck', 'paused'] then
+        v_found := array(select * from holdfast._active_runs(p_states, p_most));
+    end if;
+    return case when cardinality(v_found) <= p_most then v_found end;
+end $$;
