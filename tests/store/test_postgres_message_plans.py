@@ -103,6 +103,22 @@ async def test_a_receive_reads_few_pages_beside_ten_thousand_groups(meter: Meter
     assert await meter.pages("select holdfast.receive('fifo', 10)") < 400
 
 
+async def test_counts_of_queues_read_as_many_dead_letters_as_they_count(meter: Meter) -> None:
+    """Of 40,000 dead letters of four queues, which are counted for each of these."""
+    for origin in range(4):
+        await meter.connection.execute(
+            f"select holdfast.create_queue('from-{origin}', p_max_receives => 1, "
+            "p_dead_letters => 'plain')"
+        )
+    await meter.connection.execute(
+        FILL.format(table="messages", queue="plain", count=40_000, ago=50)
+    )
+    for _ in range(2):
+        assert await meter.pages("select * from holdfast.queue_metrics(null, 1000)") < 400
+        assert await meter.pages("select * from holdfast.list_messages('plain', 1000)") < 400
+        await meter.connection.execute("vacuum analyze holdfast.messages")
+
+
 async def test_a_held_snapshot_does_not_make_receives_dearer(
     meter: Meter, database_url: str
 ) -> None:
