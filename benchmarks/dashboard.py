@@ -46,6 +46,8 @@ LISTS = {
     "nobody": "/v1/runs?workflow=shop/nobody",
     "key": "/v1/runs?workflow=shop/work-7&key=order-7",
     "tag": "/v1/runs?tag=vip",
+    "tag-nobody": "/v1/runs?tag=none",
+    "tag-failed": "/v1/runs?tag=none&status=failed",
     "queue-filter": "/v1/runs?queue=queue-1",
     "input": "/v1/runs?input.customer=7",
     "input-nobody": "/v1/runs?input.customer=none",
