@@ -18,10 +18,11 @@ BY_CUSTOMER = LimitRule(
 )
 WAITING = """
     with numbers as (
-        select n, gen_random_uuid() as run_id from generate_series(1, 20000) as n
+        select gen_random_uuid() as run_id, n, json_build_object('customer', {customer}) as input
+        from generate_series(1, {count}) as n
     ), runs as (
         insert into holdfast.runs (run_id, name, version, queue, priority, input, created_at)
-        select run_id, 'shop/buy', 1, 'default', 2, '{"customer": "much"}', holdfast.now()
+        select run_id, 'shop/buy', 1, 'default', 2, input, holdfast.now()
         from numbers
     ), events as (
         insert into holdfast.events (run_id, idx, event_type, at)
@@ -31,7 +32,7 @@ WAITING = """
         run_id, queue, handler, priority, visible_at, limited_at, limit_keys)
     select run_id, 'default', 'shop/buy@1', 2, 'infinity',
         holdfast.now() - interval '1 min' + n * interval '1 us',
-        holdfast._limit_keys('default', 'shop/buy@1', '', 0, '{"customer": "much"}')
+        holdfast._limit_keys('default', 'shop/buy@1', '', 0, input)
     from numbers
 """
 PAGES = """
@@ -137,7 +138,7 @@ async def test_a_claim_does_not_read_what_waits_for_one_key(
     claim = ("claim_tasks", "ann", ["default"], list(BUY), 10, 30.0)
     for _ in range(8):
         await scene.watcher.call(*claim)
-    await connection.execute(WAITING)
+    await connection.execute(WAITING.format(count=20_000, customer="'much'"))
     assert len(await scene.watcher.call(*claim)) == 2
     small = await buy(scene, "small")
     async with connection.transaction():
@@ -146,3 +147,19 @@ async def test_a_claim_does_not_read_what_waits_for_one_key(
         pages = await connection.fetchval(PAGES) - before[0]
         rows = await connection.fetchval(READ) - before[1]
     assert (task["run_id"], rows, pages < 1_000) == (small, 0, True), pages
+
+
+async def test_a_claim_reads_of_each_key_what_it_may_take(scene: Scene, ann: ManualWorker) -> None:
+    """Plans that were made on empty tables find the tasks of a key among those of 5,000 keys."""
+    await scene.store.set_limit(BY_CUSTOMER)
+    connection = scene.watcher.connection
+    for number in range(200):
+        await buy(scene, f"first-{number}")
+    claim = ("claim_tasks", "ann", ["default"], list(BUY), 50, 30.0)
+    await scene.watcher.call(*claim)
+    await connection.execute(WAITING.format(count=5_000, customer="n"))
+    async with connection.transaction():
+        before = await connection.fetchval(PAGES)
+        answer = await scene.watcher.call(*claim)
+        pages = await connection.fetchval(PAGES) - before
+    assert (len(answer), pages < 4_000) == (51, True), pages

@@ -8,7 +8,10 @@
 -- `is_more` is true if others wait that the limits allow.
 --
 -- A task counts for each limit that concerns it although another limit may refuse it. So one call
--- may take fewer than allowed, but never none: the first task is refused by no limit.
+-- may take fewer than allowed, but never none: the first task is refused by no limit. Without
+-- sorting, the tasks of a group are found by the one index that has them in order: a plan that was
+-- made while there were few tasks would read all that wait, once for each group. Before version 18,
+-- PostgreSQL adds a price to each sort that is left, for which it would compile the plan each time.
 -- Locks: task rows, skipping locked ones. Called by _take_limited, which has the limits locked.
 create or replace function holdfast._choose_limited(
     p_now timestamptz, p_limit int,
@@ -22,6 +25,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_sort = off
+set jit = off
 as $$
 begin
     with wants as materialized (
