@@ -7,11 +7,11 @@ come from our own pages, or not from a browser.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.problems import Problem
@@ -30,6 +30,8 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_RAW: Final = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+_NOT_STORED: Final = (b"cache-control", b"no-store")
 
 
 class Guard:
@@ -44,10 +46,7 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                message["headers"] = guarded(message["headers"])
             await send(message)
 
         try:
@@ -58,16 +57,26 @@ class Guard:
         await self._app(scope, receive, send_guarded)
 
     def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
-        hosts = headers.getlist("host")
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if self._hosts and (len(hosts) != 1 or host_name(hosts[0]) not in self._hosts):
             raise Problem(
                 421,
                 "misdirected",
                 "the server does not answer to this host: start it with --allowed-host",
             )
-        if scope["method"] not in SAFE and "cookie" in headers:
-            check_same_origin(headers, hosts[0] if hosts else "")
+        if scope["method"] not in SAFE:
+            headers = Headers(scope=scope)
+            if "cookie" in headers:
+                check_same_origin(headers, hosts[0] if hosts else "")
+
+
+def guarded(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer with ours, which replace others of the same name."""
+    answer = [each for each in headers if each[0] not in _RAW]
+    answer.extend(_RAW.items())
+    if all(name != b"cache-control" for name, _ in answer):
+        answer.append(_NOT_STORED)
+    return answer
 
 
 def check_same_origin(headers: Headers, host: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 
 import uvicorn
 
+from holdfast.server.connection import Connection
 from holdfast.server.server import Server
 
 STREAM_SECONDS: Final = 300.0
@@ -119,6 +120,7 @@ def _config(server: Server, root_path: str, grace_seconds: float) -> uvicorn.Con
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return uvicorn.Config(
         server,
+        http=Connection,  # and not what else is installed: the bound below is that of h11
         log_config=None,
         access_log=False,
         lifespan="on",

@@ -1,0 +1,168 @@
+"""How answers leave a connection: in one piece, not held back, and never more than is read."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import cast
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from holdfast.server.connection import Connection, JoinedWrites
+from holdfast.server.guard import HEADERS, guarded
+from holdfast.server.running import bind, running_beside
+from holdfast.server.server import Server
+
+ASKED = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Recorded:
+    """A transport that keeps what is written to it, one entry a call."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.closed
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def get_extra_info(self, name: str) -> object:
+        return None
+
+
+def joined() -> tuple[JoinedWrites, Recorded]:
+    """Return a transport, and what becomes of it."""
+    recorded = Recorded()
+    loop = asyncio.get_running_loop()
+    return JoinedWrites(cast("asyncio.Transport", recorded), loop), recorded
+
+
+async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer every request alike."""
+    length = [(b"content-length", b"5")]
+    await send({"type": "http.response.start", "status": 200, "headers": length})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+async def test_an_answer_leaves_in_one_piece() -> None:
+    """Also one of two that are asked for together."""
+    config = uvicorn.Config(hello, http=Connection, log_config=None, server_header=False)
+    config.load()
+    state, recorded = ServerState(), Recorded()
+    connection = Connection(config, state, app_state={})
+    connection.connection_made(cast("asyncio.Transport", recorded))
+    connection.data_received(ASKED + ASKED)
+    while len(recorded.written) < 2 or state.tasks:
+        await asyncio.sleep(0)
+    assert len(recorded.written) == 2
+    for answer in recorded.written:
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert answer.endswith(b"\r\n\r\nhello")
+    connection.timeout_keep_alive_handler()
+    assert recorded.closed
+
+
+async def test_a_part_of_an_answer_is_not_held_back() -> None:
+    writes, recorded = joined()
+    writes.write(b"head")
+    writes.write(b"")
+    writes.write(b" and first event")
+    assert recorded.written == []
+    await asyncio.sleep(0)
+    assert recorded.written == [b"head and first event"]
+    await asyncio.sleep(0)
+    assert len(recorded.written) == 1
+
+
+async def test_much_is_sent_at_once() -> None:
+    """So the transport sees a reader that is slow before memory fills."""
+    writes, recorded = joined()
+    for _ in range(100):
+        writes.write(b"x" * 4096)
+    assert sum(map(len, recorded.written)) > 99 * 4096 - 64 * 1024
+
+
+async def test_what_is_held_is_sent_before_the_end_and_never_after() -> None:
+    writes, recorded = joined()
+    writes.write(b"last")
+    writes.close()
+    writes.write(b"late")
+    await asyncio.sleep(0)
+    assert recorded.written == [b"last"]
+    assert recorded.closed
+
+
+@asynccontextmanager
+async def listening() -> AsyncGenerator[tuple[str, int]]:
+    """Serve with real sockets while the block lasts."""
+    loop = asyncio.get_running_loop()
+    config = uvicorn.Config(hello, http=Connection, log_config=None, ws="none")
+    config.load()
+    state = ServerState()
+    server = await loop.create_server(
+        lambda: Connection(config, state, app_state={}), "127.0.0.1", 0
+    )
+    async with server:
+        yield cast("socket.socket", server.sockets[0]).getsockname()
+
+
+async def test_bytes_that_are_no_request_are_refused() -> None:
+    """The refusal arrives though the connection is closed right after it."""
+    async with listening() as place:
+        for wrong in (
+            b"nonsense\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        ):
+            reader, writer = await asyncio.open_connection(*place)
+            writer.write(wrong)
+            assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+
+
+async def test_headers_are_bounded_whatever_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By itself uvicorn takes httptools where a host program brings it, which has no bound."""
+    monkeypatch.setitem(sys.modules, "httptools", ModuleType("httptools"))
+    monkeypatch.delitem(sys.modules, "uvicorn.protocols.http.auto", raising=False)
+    served = Server("postgresql://nobody@127.0.0.1:1/none", auth=lambda request: None)
+    bound = bind("127.0.0.1", 0)
+    place = bound.getsockname()
+    async with running_beside(served, bound):
+        for size, status in ((1_000, b"HTTP/1.1 200 "), (40_000, b"HTTP/1.1 400 ")):
+            reader, writer = await asyncio.open_connection(*place)
+            head = b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nLong: "
+            writer.write(head + b"x" * size)  # without an end: it is refused before there is one
+            if size == 1_000:
+                writer.write(b"\r\n\r\n")
+            async with asyncio.timeout(20):
+                assert (await reader.read()).startswith(status)
+            writer.close()
+
+
+def test_our_headers_replace_others_of_the_same_name() -> None:
+    answer = guarded([(b"referrer-policy", b"unsafe-url"), (b"cache-control", b"max-age=9")])
+    assert sorted(name for name, _ in answer) == sorted(
+        [*(each.lower().encode() for each in HEADERS), b"cache-control"]
+    )
+    assert dict(answer)[b"referrer-policy"] == b"no-referrer"
+    assert dict(answer)[b"cache-control"] == b"max-age=9"
+    assert dict(guarded([]))[b"cache-control"] == b"no-store"
