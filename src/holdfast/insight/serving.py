@@ -137,7 +137,8 @@ async def _has_run(store: Store, scope: Scope, name: str) -> bool:
         where = RunFilter(queues=(name,), states=OPEN_STATES, limit=1)
     else:
         where = RunFilter(names=(name,), limit=1)
-    return bool((await store.list_runs(where)).runs)
+    page = await store.list_runs(where)
+    return bool(page.runs) or page.cursor is not None  # a long search stops before it has found
 
 
 def _names_served(scope: Scope, worker: WorkerInfo) -> set[str]:
