@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from types import ModuleType
 from typing import cast
 
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from holdfast.server.connection import Connection, JoinedWrites
@@ -64,15 +62,20 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"hello"})
 
 
+def connected(app: ASGIApp = hello) -> tuple[Connection, Recorded]:
+    """Return a connection that is answered by an app, and what it has sent."""
+    config = uvicorn.Config(app, http=Connection, log_config=None, server_header=False)
+    config.load()
+    connection, recorded = Connection(config, ServerState(), app_state={}), Recorded()
+    connection.connection_made(cast("asyncio.Transport", recorded))
+    return connection, recorded
+
+
 async def test_an_answer_leaves_in_one_piece() -> None:
     """Also one of two that are asked for together."""
-    config = uvicorn.Config(hello, http=Connection, log_config=None, server_header=False)
-    config.load()
-    state, recorded = ServerState(), Recorded()
-    connection = Connection(config, state, app_state={})
-    connection.connection_made(cast("asyncio.Transport", recorded))
+    connection, recorded = connected()
     connection.data_received(ASKED + ASKED)
-    while len(recorded.written) < 2 or state.tasks:
+    while len(recorded.written) < 2 or connection.tasks:
         await asyncio.sleep(0)
     assert len(recorded.written) == 2
     for answer in recorded.written:
@@ -139,10 +142,90 @@ async def test_bytes_that_are_no_request_are_refused() -> None:
             writer.close()
 
 
-async def test_headers_are_bounded_whatever_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By itself uvicorn takes httptools where a host program brings it, which has no bound."""
-    monkeypatch.setitem(sys.modules, "httptools", ModuleType("httptools"))
-    monkeypatch.delitem(sys.modules, "uvicorn.protocols.http.auto", raising=False)
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /live HTTP/1.1\r\nHost: localhost\r\nLong: " + b"x" * 40_000,
+        b"GET /live?" + b"x" * 40_000,
+        b"GET /live HTTP/1.1\r\nHost: localhost\r\n" + b"Short: x\r\n" * 4_000,
+        b"POST /live HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"0\r\nTrailer: " + b"x" * 40_000,
+    ],
+    ids=["one-header", "url", "many-headers", "trailer"],
+)
+@pytest.mark.parametrize("parts", [1, 50], ids=["at-once", "in-parts"])
+async def test_a_head_without_an_end_is_refused(head: bytes, parts: int) -> None:
+    connection, recorded = connected()
+    size = len(head) // parts
+    for at in range(0, len(head), size):
+        if not recorded.closed:
+            connection.data_received(head[at : at + size])
+    await asyncio.sleep(0)
+    assert recorded.closed
+    assert any(each.startswith(b"HTTP/1.1 400 ") for each in recorded.written)
+
+
+async def test_heads_of_many_requests_and_a_long_body_are_not_counted_together() -> None:
+    """Also a body in chunks of one byte, most of which is not its bytes."""
+    async with listening() as place:
+        reader, writer = await asyncio.open_connection(*place)
+        for _ in range(50):
+            writer.write(
+                b"GET / HTTP/1.1\r\nHost: localhost\r\nLong: " + b"x" * 2_000 + b"\r\n\r\n"
+            )
+            await reader.readuntil(b"hello")
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        writer.write(b"x" * 1_000_000)
+        await reader.readuntil(b"hello")
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(20):
+            writer.write(b"1\r\nx\r\n" * 1_000)
+            await writer.drain()
+        writer.write(b"0\r\n\r\n" + ASKED)
+        for _ in range(2):
+            assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+WRONG_BODY = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nwrong\r\n"
+
+
+@pytest.mark.parametrize("wrong", [b"nonsense\r\n\r\n", WRONG_BODY], ids=["head", "body"])
+@pytest.mark.parametrize("before", [0, 1, 2])
+async def test_what_is_refused_is_answered_after_the_requests_before_it(
+    wrong: bytes, before: int
+) -> None:
+    """Else the first of them would seem to be refused, and was carried out."""
+    connection, recorded = connected()
+    connection.data_received(ASKED * before + wrong)
+    connection.data_received(ASKED)
+    while not recorded.closed:
+        await asyncio.sleep(0)
+    answers = [each.split(b" ", 2)[1] for each in recorded.written]
+    assert answers == [b"200"] * before + [b"400"]
+
+
+async def test_a_trailer_is_no_header_of_the_request() -> None:
+    """Else a proxy that checks headers could be passed by."""
+    seen = list[list[bytes]]()
+
+    async def names(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        seen.append([name for name, _ in scope["headers"]])
+        await hello(scope, receive, send)
+
+    connection, recorded = connected(names)
+    connection.data_received(
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"1\r\nx\r\n0\r\nAuthorization: Bearer x\r\n\r\n" + ASKED
+    )
+    while len(recorded.written) < 2:
+        await asyncio.sleep(0)
+    assert seen == [[b"host", b"transfer-encoding"], [b"host"]]
+
+
+async def test_the_server_limits_heads() -> None:
     served = Server("postgresql://nobody@127.0.0.1:1/none", auth=lambda request: None)
     bound = bind("127.0.0.1", 0)
     place = bound.getsockname()

@@ -1,7 +1,8 @@
-"""The HTTP of one connection: h11, and answers that leave in one piece.
+"""The HTTP of one connection: requests with limited heads, and answers that leave in one piece.
 
-uvicorn writes the head of an answer and its body one after the other, and its event loop sends
-each at once: two system calls and two packets for each answer.
+uvicorn reads requests by httptools, which has no limit for the URL and the headers. It writes the
+head of an answer and its body one after the other, and its event loop sends each at once: two
+system calls and two packets for each answer.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, cast
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+LONGEST_HEAD: Final = 32 * 1024  # bytes of the URL and the headers of a request
+_TOO_LONG: Final = f"The URL and the headers of a request have {LONGEST_HEAD:,} bytes at most."
+_PIECE: Final = 4 * 1024  # bytes that are read before what the parser holds is counted
 _MOST_HELD: Final = 64 * 1024  # bytes: more of them are sent at once, so that a sender is slowed
 
 
@@ -52,17 +57,84 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
 
-class Connection(H11Protocol):
-    """Sends the head and the body of an answer together."""
+class Connection(HttpToolsProtocol):
+    """Refuses requests with long heads, and sends the head and the body of an answer together."""
 
     _writes: JoinedWrites
+    _head_bytes = 0  # of the URL and the headers so far
+    _in_body = False
+    _heard = False  # whether the parser has called back since the last data
+    _unheard_bytes = 0  # that the parser holds without a call: part of one header
+    _refusal: str | None = None  # why nothing more is read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin a connection."""
         self._writes = JoinedWrites(transport, self.loop)
         super().connection_made(cast("asyncio.Transport", self._writes))
 
+    def data_received(self, data: bytes) -> None:
+        """Read what has come. A header that does not end is refused."""
+        for at in range(0, len(data), _PIECE):  # it is one piece but for long bodies
+            if self._refusal is not None or self._writes.is_closing():
+                return
+            self._heard = False
+            piece = data[at : at + _PIECE] if len(data) > _PIECE else data
+            super().data_received(piece)
+            self._unheard_bytes = 0 if self._heard else self._unheard_bytes + len(piece)
+            if self._unheard_bytes > LONGEST_HEAD:
+                self.send_400_response(_TOO_LONG)
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._head_bytes, self._in_body = 0, False
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the URL."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header. One that comes after the body, as a trailer, is not a header to anyone."""
+        self._count(len(name) + len(value) + len(": \r\n"))
+        if not self._in_body:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Answer the request; its body may come later."""
+        self._heard = self._in_body = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._heard = True
+        super().on_body(body)
+
     def on_response_complete(self) -> None:
-        """Send the answer, and continue with the next request."""
+        """Send the answer, and continue with the next request, or with what was refused."""
         self._writes.flush()
+        is_last = not self.pipeline
         super().on_response_complete()
+        if self._refusal is not None and is_last:
+            super().send_400_response(self._refusal)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what was read last, once the requests before it are answered: in their order."""
+        if self._refusal is not None or self._writes.is_closing():
+            return
+        self._refusal = msg
+        if self.pipeline and self.cycle.more_body:
+            self.pipeline.popleft()  # the newest: its body is what is refused
+        elif not self._answers_a_whole_request():
+            super().send_400_response(msg)
+
+    def _answers_a_whole_request(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
+
+    def _count(self, size: int) -> None:
+        """Count bytes of the head. Too many are refused as what is not HTTP is."""
+        self._heard = True
+        self._head_bytes += size
+        if self._head_bytes > LONGEST_HEAD:
+            raise httptools.HttpParserError(_TOO_LONG)

@@ -19,7 +19,6 @@ from holdfast.server.server import Server
 
 STREAM_SECONDS: Final = 300.0
 GRACE_SECONDS: Final = 10.0
-_LONGEST_HEADERS: Final = 32 * 1024  # bytes
 
 
 class _Uvicorn(uvicorn.Server):
@@ -120,7 +119,7 @@ def _config(server: Server, root_path: str, grace_seconds: float) -> uvicorn.Con
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return uvicorn.Config(
         server,
-        http=Connection,  # and not what else is installed: the bound below is that of h11
+        http=Connection,
         log_config=None,
         access_log=False,
         lifespan="on",
@@ -128,6 +127,5 @@ def _config(server: Server, root_path: str, grace_seconds: float) -> uvicorn.Con
         server_header=False,
         root_path=root_path,
         timeout_graceful_shutdown=max(1, round(grace_seconds)),
-        h11_max_incomplete_event_size=_LONGEST_HEADERS,
         timeout_keep_alive=30,
     )

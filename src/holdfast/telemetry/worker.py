@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
@@ -13,8 +13,10 @@ from holdfast.events import SIGNAL_SENT
 from holdfast.telemetry.sending import signals_counter
 from holdfast.telemetry.tallies import Counter, Family, Histogram, gauge
 from holdfast.types import Claims, Committed, TurnCommit
-from holdfast.worker import Worker
-from holdfast.worker.observing import Attempt, AttemptEnded
+
+if TYPE_CHECKING:  # the server counts, too, and does not need the worker
+    from holdfast.worker import Worker
+    from holdfast.worker.observing import Attempt, AttemptEnded
 
 _S: Final = 1_000_000
 _STEP_BOUNDS: Final = tuple(

@@ -133,9 +133,9 @@ def server(
     import socket
 
     from holdfast.cli.connecting import checked_database
+    from holdfast.cli.process.interpreter import loop_factory
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.process.logs import configure
-    from holdfast.cli.process.worker import loop_factory
     from holdfast.database.keeping import kept_running
     from holdfast.server.guard import LOOPBACK
     from holdfast.server.running import STREAM_SECONDS, bind, run

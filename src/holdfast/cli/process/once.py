@@ -6,8 +6,9 @@ import asyncio
 
 import click
 
+from holdfast.cli.process.interpreter import loop_factory
 from holdfast.cli.process.supervising import StopSignals
-from holdfast.cli.process.worker import WorkerProcess, loop_factory
+from holdfast.cli.process.worker import WorkerProcess
 from holdfast.cli.render.console import plain, write_json
 from holdfast.cli.settings import Settings
 from holdfast.database.resolve import Database

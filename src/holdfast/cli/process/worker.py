@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli import exits
+from holdfast.cli.process.interpreter import loop_factory, skip_what_exists
 from holdfast.cli.process.supervising import Starter, StopSignals, find_starter
 from holdfast.database.keeping import kept_running
 from holdfast.database.resolve import Database
@@ -42,7 +42,7 @@ def serve(
     """Run a worker until it has drained; return the exit code. `metrics` is an address."""
     shown = None if metrics is None else _metrics_at(metrics)
     tracer = worker_tracer(app.name)
-    _calm_collector()
+    skip_what_exists()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(app, database, schema, options, origin, shown, tracer))
 
@@ -68,17 +68,6 @@ def leave_threads_behind(code: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _calm_collector() -> None:
-    """Let the garbage collector run less often, and skip the objects that exist now.
-
-    The suspended runs of a worker are many small objects that live long. With the defaults the
-    collector visits them so often that it takes a seventh of the worker's CPU time.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 async def _serve(
@@ -204,12 +193,3 @@ async def _parent_watched(supervisor: Starter | None, stop: asyncio.Event) -> As
         yield
     finally:
         loop.remove_reader(pipe)
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the event loop of uvloop if it is installed: it saves a fifth of the worker's CPU."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-import jinja2
 import msgspec
 from markupsafe import Markup
 
 from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import several, shorten
 from holdfast.moments import to_datetime, to_micros
+
+if TYPE_CHECKING:
+    import jinja2
 
 MOST_SHOWN: Final = 16 * 1024  # characters of a payload within a page
 MOST_TRACE: Final = 16 * 1024  # characters of a traceback
@@ -159,7 +162,11 @@ _FILTERS: Final[dict[str, Any]] = {
 _GLOBALS: Final[dict[str, Any]] = {"signs": SIGNS}
 
 
-def _make() -> jinja2.Environment:
+@cache
+def _templates() -> jinja2.Environment:
+    """Load the templates' language when the first page is asked for: it takes 50 ms."""
+    import jinja2
+
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("holdfast.server.pages", "templates"),
         autoescape=True,
@@ -172,9 +179,6 @@ def _make() -> jinja2.Environment:
     return made
 
 
-_templates: Final = _make()
-
-
 def render(template: str, values: Mapping[str, object]) -> str:
     """Return the HTML of a template."""
-    return _templates.get_template(template).render(values)
+    return _templates().get_template(template).render(values)
