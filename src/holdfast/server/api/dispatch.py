@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Final
@@ -99,9 +100,11 @@ async def _check_workflow(call: Call[object, object]) -> None:
 
 
 def _log_change(operation: Operation, call: Call[object, object], outcome: str) -> None:
+    """Write a change to the log, once the answer is sent: the caller need not wait for that."""
     if operation.method != "GET":
         what = f" {call.run_id}" if "run" in call.path else ""
-        logger.info("%s%s by %s: %s", operation.name, what, call.principal.name, outcome)
+        line = "%s%s by %s: %s", operation.name, what, call.principal.name, outcome
+        asyncio.get_running_loop().call_soon(logger.info, *line)
 
 
 def _response(answer: object, operation: Operation) -> Response:
