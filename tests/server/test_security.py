@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
@@ -278,6 +279,7 @@ async def test_a_proxy_says_who_asks_and_nobody_else(caplog: pytest.LogCaptureFi
     async with served(access, client="10.1.2.3") as http:
         with caplog.at_level(logging.INFO, "holdfast.server"):
             answer = await http.post("/v1/workflows/checkout/runs", json={"input": 1}, headers=ann)
+            await asyncio.sleep(0)  # it is written once the answer is sent
         assert answer.status_code == 201
         assert "start_run by ann: done" in caplog.text
         assert (await http.post("/v1/queues/a/pause", headers=ann)).status_code == 403
