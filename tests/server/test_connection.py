@@ -135,6 +135,7 @@ async def test_bytes_that_are_no_request_are_refused() -> None:
         for wrong in (
             b"nonsense\r\n\r\n",
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         ):
             reader, writer = await asyncio.open_connection(*place)
             writer.write(wrong)
@@ -203,6 +204,48 @@ async def test_what_is_refused_is_answered_after_the_requests_before_it(
         await asyncio.sleep(0)
     answers = [each.split(b" ", 2)[1] for each in recorded.written]
     assert answers == [b"200"] * before + [b"400"]
+
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("parts", [1, 2, 300], ids=["at-once", "body-apart", "by-bytes"])
+@pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
+async def test_an_offer_of_another_protocol_takes_no_body_away(parts: int, chunked: bool) -> None:
+    """Java's client makes one with each first request, and sends the body in another packet."""
+    bodies = list[bytes]()
+
+    async def keep(scope: Scope, receive: Receive, send: Send) -> None:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        bodies.append(body)
+        await hello(scope, receive, send)
+
+    if chunked:
+        head, body = b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\n{}\r\n0\r\n\r\n"
+    else:
+        head, body = b"Content-Length: 2\r\n\r\n", b"{}"
+    head = b"POST / HTTP/1.1\r\nHost: a\r\n" + OFFER + head
+    get = b"GET / HTTP/1.1\r\nHost: a\r\n" + OFFER + b"\r\n"
+    sent = head + body + get + ASKED
+    size = len(head) if parts == 2 else len(sent) // parts + 1
+    connection, recorded = connected(keep)
+    for at in range(0, len(sent), size):
+        connection.data_received(sent[at : at + size])
+        await asyncio.sleep(0)
+    while len(recorded.written) < 3:
+        await asyncio.sleep(0)
+    assert bodies == [b"{}", b"", b""]
+    assert all(each.startswith(b"HTTP/1.1 200 ") for each in recorded.written)
+
+
+async def test_no_request_makes_the_server_a_proxy() -> None:
+    connection, recorded = connected()
+    connection.data_received(b"CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert recorded.closed
+    assert recorded.written[0].startswith(b"HTTP/1.1 400 ")
 
 
 async def test_a_trailer_is_no_header_of_the_request() -> None:

@@ -60,9 +60,11 @@ class JoinedWrites:
 class Connection(HttpToolsProtocol):
     """Refuses requests with long heads, and sends the head and the body of an answer together."""
 
+    parser: httptools.HttpRequestParser  # until the connection is lost
     _writes: JoinedWrites
     _head_bytes = 0  # of the URL and the headers so far
     _in_body = False
+    _upgrades = False  # whether another protocol was offered
     _heard = False  # whether the parser has called back since the last data
     _unheard_bytes = 0  # that the parser holds without a call: part of one header
     _refusal: str | None = None  # why nothing more is read
@@ -74,15 +76,42 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what has come. A header that does not end is refused."""
+        self._unset_keepalive_if_required()
         for at in range(0, len(data), _PIECE):  # it is one piece but for long bodies
             if self._refusal is not None or self._writes.is_closing():
                 return
             self._heard = False
             piece = data[at : at + _PIECE] if len(data) > _PIECE else data
-            super().data_received(piece)
+            self._parse(piece)
             self._unheard_bytes = 0 if self._heard else self._unheard_bytes + len(piece)
             if self._unheard_bytes > LONGEST_HEAD:
                 self.send_400_response(_TOO_LONG)
+
+    def _parse(self, data: bytes) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+                return
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        """Return the head of a request that offered another protocol, without the offer.
+
+        A server may ignore such an offer, which some clients make with each first request. But the
+        parser takes what follows it, a body too, for data of that protocol: so it starts again.
+        """
+        line = b"%b %b HTTP/%b\r\n" % (
+            self.parser.get_method(),
+            self.url,
+            self.parser.get_http_version().encode(),
+        )
+        kept = [b"%b: %b\r\n" % each for each in self.headers if each[0] != b"upgrade"]
+        return b"".join([line, *kept, b"\r\n"])
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -97,18 +126,30 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header. One that comes after the body, as a trailer, is not a header to anyone."""
         self._count(len(name) + len(value) + len(": \r\n"))
-        if not self._in_body:
-            super().on_header(name, value)
+        if self._in_body:
+            return
+        if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise httptools.HttpParserError("a body comes as it is, or in chunks")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Answer the request; its body may come later."""
         self._heard = self._in_body = True
-        super().on_headers_complete()
+        self._upgrades = self.parser.should_upgrade()
+        if not self._upgrades:
+            super().on_headers_complete()
+        elif self.parser.get_method() == b"CONNECT":
+            raise httptools.HttpParserError("this is not a proxy")
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         self._heard = True
         super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        if not self._upgrades:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Send the answer, and continue with the next request, or with what was refused."""
