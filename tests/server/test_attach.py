@@ -15,7 +15,7 @@ from holdfast.client import Client
 from holdfast.server import Server, sse
 from holdfast.server.gates import StreamGate
 from holdfast.store.port import Store
-from holdfast.types import Event
+from holdfast.types import ClippedEvent
 from tests.server.shop import HOST, KEY, Api
 from tests.server.test_operations import LIMIT_SECONDS, start, until
 
@@ -178,7 +178,7 @@ async def test_comments_of_a_quiet_stream_ask_the_database_nothing(
     monkeypatch.setattr(sse, "COMMENT_SECONDS", 0.01)
     asked, after = list[int](), server.site.hub.after
 
-    async def counted(run_id: UUID, position: int) -> list[Event]:
+    async def counted(run_id: UUID, position: int) -> list[ClippedEvent]:
         asked.append(position)
         return await after(run_id, position)
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
 
 from holdfast.server import Server
 from holdfast.server.access import digest
+from holdfast.server.api import attach
+from holdfast.server.log_pages import read_log_part
+from holdfast.server.site import Site
 from holdfast.server.tokens import TokenAccess
 from holdfast.store.port import Store
+from holdfast.types import ClippedEvent
 from tests.server.shop import HOST, KEY, Api, app
 from tests.server.test_attach import Stream, attached
 from tests.server.test_operations import start, until
@@ -62,15 +66,14 @@ async def test_edge_4_a_run_that_is_gone_when_its_stream_looks_for_its_end(
 ) -> None:
     """Edge case 4. The deletion comes between the end and the stream's look at it."""
     run_id = await api.start(7, retention="1ms")
-    log = server.site.reader.runs.log
     swept = asyncio.Event()
 
-    async def late(*given: Any) -> Any:
-        if given[1:] and given[1] > 0:
+    async def late(site: Site, run_id: UUID, since: int) -> list[ClippedEvent]:
+        if since > 0:
             await swept.wait()
-        return await log(*given)
+        return await read_log_part(site, run_id, since)
 
-    monkeypatch.setattr(server.site.reader.runs, "log", late)
+    monkeypatch.setattr(attach, "read_log_part", late)
     async with attached(server, f"/v1/runs/{run_id}/attach") as stream:
         await followed(stream)
         await server.site.client.runs.terminate(run_id)

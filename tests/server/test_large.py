@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import asyncpg
+import httpx
+import pytest
 
-from tests.server.shop import KEY
+from holdfast.insight.shapes import LARGEST_SHOWN
+from holdfast.server import Server, hub
+from holdfast.server.access import KeyAccess
+from holdfast.types import ClippedEvent
+from tests.server.shop import HOST, KEY, Api, app
+from tests.server.test_attach import attached
 from tests.server.test_database import on_database
 
 EVENTS = 10_000
@@ -47,6 +54,62 @@ async def test_edge_20_a_log_of_10000_events_with_one_of_16_mb(database_url: str
         assert len(timeline.content) < 100_000
         whole = await api.http.get(f"/runs/{run_id}/download/150")
         assert len(whole.content) > LARGE
+    await connection.close()
+
+
+async def test_edge_20_a_long_log_is_followed_in_parts(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its beginning and from its middle, also while others follow what happens now."""
+    connection = await asyncpg.connect(database_url)
+    server = Server(database_url, auth=KeyAccess(KEY), app=app, hosts=[HOST], stream_seconds=300)
+    headers = {"Authorization": f"Bearer {KEY}"}
+    transport = httpx.ASGITransport(server)
+    async with (
+        server,
+        httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=headers) as http,
+    ):
+        api = Api(http)
+        run_id, other = await api.start(1), await api.start(2)
+        await connection.execute(FILL, run_id)
+        sizes = list[tuple[int, int]]()
+        read_tails = server.site.store.read_tails
+
+        async def counted(*given: Any, **bounds: Any) -> list[list[ClippedEvent]]:
+            tails = await read_tails(*given, **bounds)
+            details = [len(each.event.details or "") for tail in tails for each in tail]
+            sizes.append((len(details), sum(details)))
+            return tails
+
+        async def whole(*_: object) -> None:
+            raise AssertionError("a whole log was read")
+
+        monkeypatch.setattr(server.site.store, "read_tails", counted)
+        monkeypatch.setattr(server.site.store, "read_events", whole)
+        monkeypatch.setattr(server.site.reader.runs, "log", whole)
+        path = f"/v1/runs/{run_id}/attach"
+        async with (
+            attached(server, path) as first,
+            attached(server, f"{path}?after=148") as middle,
+            attached(server, f"/v1/runs/{other}/attach") as beside,
+        ):
+            assert [await each.begin() for each in (first, middle, beside)] == [200] * 3
+            await beside.event()
+            await api.ask("POST", f"/v1/runs/{other}/signals/go")  # the others do not read
+            assert (await beside.event() or ("",))[:2] == ("SignalReceived", "1")
+            for stream, begins in ((first, 0), (middle, 149)):
+                for idx in range(begins, EVENTS):
+                    event = await stream.event()
+                    assert event is not None
+                    assert event[1] == str(idx)
+                    if idx == 150:
+                        assert event[2]["details"] is None
+                        assert event[2]["details_bytes"] > LARGE
+            await api.ask("POST", f"/v1/runs/{run_id}/terminate")
+            for stream in (first, middle):
+                assert [each[1] for each in await stream.rest()] == [str(EVENTS), "end"]
+    assert max(events for events, _ in sizes) <= hub.MOST_EVENTS
+    assert max(size for _, size in sizes) <= hub.MOST_BYTES + LARGEST_SHOWN
     await connection.close()
 
 

@@ -207,6 +207,7 @@ REFUSED = [
     ("recent_events(9223372036854775807, 1)", WRONG),
     ("recent_events(0, -1)", WRONG),
     (f"read_log({RUN}, 0, -1, 10)", WRONG),
+    (f"read_tails({IDS}, array[0], -1, 10, 10)", WRONG),
     (f"list_activities({RUN}, -1)", WRONG),
     ("list_approvals(p_limit => -1)", WRONG),
     # Of flows here is what needs none; the rest is in tests/flows.
@@ -348,6 +349,8 @@ ANSWERED = [
     "recent_log(0, 1, -1)",
     "read_log(null, null, null, null)",
     f"read_log({RUN}, -5, 1, 2147483647)",
+    "read_tails(null, null, null, null, null)",
+    f"read_tails({IDS}, array[-2147483648], 1, 2147483647, 9223372036854775807)",
     f"flow_steps({IDS})",
     "delete_flow('nobody')",
     f"retry_flow({RUN}, {RUN}, 'nobody')",

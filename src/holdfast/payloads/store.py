@@ -425,6 +425,17 @@ class PayloadStore:
         found = await self._store.read_log(run_id, since, limit=limit, clip=shown)
         return [await self._whole(run_id, each, shown, clip) for each in found]
 
+    async def read_tails(
+        self, ranges: Sequence[tuple[UUID, int]], *, limit: int, clip: int, most_bytes: int
+    ) -> list[list[ClippedEvent]]:
+        """Read the next events; see `QueryStore.read_tails`. What is sealed is read whole."""
+        shown = max(clip, _SEALED_SHOWS)
+        tails = await self._store.read_tails(ranges, limit=limit, clip=shown, most_bytes=most_bytes)
+        return [
+            [await self._whole(run_id, each, shown, clip) for each in tail]
+            for (run_id, _), tail in zip(ranges, tails, strict=True)
+        ]
+
     async def _whole(
         self, run_id: UUID, entry: ClippedEvent, shown: int, clip: int
     ) -> ClippedEvent:

@@ -2,34 +2,30 @@
 
 A follower is a position in a log, not a queue: it asks for what comes after its position, and is
 answered when there is something. So one that does not read costs nothing and holds up no other.
-Each tick asks the database once, whatever the number of followed runs.
+Each tick asks the database once, whatever the number of followed runs. The answer is bounded: if
+there is more, each follower gets a part, and what a stream would not show is not read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from holdfast.errors import DatabaseError
+from holdfast.insight.shapes import LARGEST_SHOWN
 from holdfast.store.port import Store
-from holdfast.types import Event
+from holdfast.types import ClippedEvent
 
 logger = logging.getLogger("holdfast.server")
 
 TICK_SECONDS: Final = (0.05, 1.0)  # while things happen, and while nothing does
-MOST_RUNS: Final = 1_000  # of one question
+MOST_PLACES: Final = 1_000  # of one question
+MOST_EVENTS: Final = 1_000  # of one answer
+MOST_BYTES: Final = 4 * 1024 * 1024  # of details, after which an answer ends
 
-
-class _Follower:
-    """A caller that waits for what comes after its position."""
-
-    __slots__ = ("events", "position")
-
-    def __init__(self, position: int) -> None:
-        self.position = position
-        self.events: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
+_Place: TypeAlias = tuple[UUID, int]  # a run, and an index of its log
 
 
 class Hub:
@@ -37,25 +33,29 @@ class Hub:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: dict[UUID, set[_Follower]] = {}
+        self._waiting: dict[_Place, set[asyncio.Future[list[ClippedEvent]]]] = {}
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.ticks = 0  # questions that were asked
 
-    async def after(self, run_id: UUID, position: int) -> list[Event]:
-        """Return the events of a run from a position on, as soon as there are any."""
-        follower = _Follower(position)
-        self._waiting.setdefault(run_id, set()).add(follower)
+    async def after(self, run_id: UUID, position: int) -> list[ClippedEvent]:
+        """Return events of a run from a position on, as soon as there are any; not always all.
+
+        Details that are larger than what is shown of them are cut.
+        """
+        place = run_id, position
+        events: asyncio.Future[list[ClippedEvent]] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(place, set()).add(events)
         self._arrived.set()
         if self._task is None:
             self._task = asyncio.create_task(self._tick_on())
         try:
-            return await follower.events
+            return await events
         finally:
-            followers = self._waiting.get(run_id, set())
-            followers.discard(follower)
+            followers = self._waiting.get(place, set())
+            followers.discard(events)
             if not followers:
-                self._waiting.pop(run_id, None)
+                self._waiting.pop(place, None)
 
     async def close(self) -> None:
         """Stop. Followers are not answered any more."""
@@ -83,32 +83,30 @@ class Hub:
             logger.exception("logs cannot be followed any more")
             for followers in self._waiting.values():
                 for each in followers:
-                    if not each.events.done():
-                        each.events.set_exception(error)
+                    if not each.done():
+                        each.set_exception(error)
         finally:
             self._task = None
 
     async def _tick(self) -> bool:
         """Ask once for all followed runs, and answer followers. Return False if nothing is new."""
         self.ticks += 1
-        wanted = {
-            run_id: min(each.position for each in followers)
-            for run_id, followers in self._waiting.items()
-        }
-        ranges, found = list(wanted.items()), False
-        for at in range(0, len(ranges), MOST_RUNS):
-            logs = await self._store.read_events(ranges[at : at + MOST_RUNS])
-            for run_id, events in logs.items():
+        places, found = list(self._waiting), False
+        for at in range(0, len(places), MOST_PLACES):
+            asked = places[at : at + MOST_PLACES]
+            tails = await self._store.read_tails(
+                asked, limit=MOST_EVENTS, clip=LARGEST_SHOWN, most_bytes=MOST_BYTES
+            )
+            for place, events in zip(asked, tails, strict=True):
                 if events:
                     found = True
-                    self._answer(run_id, wanted[run_id], events)
+                    self._answer(place, events)
         return found
 
-    def _answer(self, run_id: UUID, first: int, events: list[Event]) -> None:
-        for each in self._waiting.get(run_id, ()):
-            new = events[each.position - first :] if each.position >= first else []
-            if new and not each.events.done():
-                each.events.set_result(new)
+    def _answer(self, place: _Place, events: list[ClippedEvent]) -> None:
+        for each in self._waiting.get(place, ()):
+            if not each.done():
+                each.set_result(events)
 
 
 async def _first(arrived: asyncio.Event, seconds: float) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
+from holdfast.insight.shapes import LARGEST_SHOWN
 from holdfast.server.site import Site
 from holdfast.types import ClippedEvent
+
+_PART_EVENTS: Final = 200
+_PART_BYTES: Final = 1024 * 1024
 
 
 async def read_log_page(
@@ -16,7 +21,25 @@ async def read_log_page(
     The log of an archived run is in one file, which is read whole.
     """
     found = await site.store.read_log(run_id, since, limit=limit, clip=clip)
-    if not found and (await site.reader.runs.get(run_id)).record.archive is not None:
-        log = (await site.reader.runs.log(run_id, since))[:limit]
-        return [ClippedEvent.of(each.idx, each.event, clip) for each in log]
-    return found
+    return found or await _archived(site, run_id, since, limit, clip)
+
+
+async def read_log_part(site: Site, run_id: UUID, since: int) -> list[ClippedEvent]:
+    """Return the next entries of a log from an index on, about a megabyte of them at most.
+
+    There are none at its present end. Raises RunNotFound.
+    """
+    [found] = await site.store.read_tails(
+        [(run_id, since)], limit=_PART_EVENTS, clip=LARGEST_SHOWN, most_bytes=_PART_BYTES
+    )
+    return found or await _archived(site, run_id, since, _PART_EVENTS, LARGEST_SHOWN)
+
+
+async def _archived(
+    site: Site, run_id: UUID, since: int, limit: int, clip: int
+) -> list[ClippedEvent]:
+    """Return entries of an archived run, none of one that is in the database."""
+    if (await site.reader.runs.get(run_id)).record.archive is None:
+        return []
+    log = (await site.reader.runs.log(run_id, since))[:limit]
+    return [ClippedEvent.of(each.idx, each.event, clip) for each in log]

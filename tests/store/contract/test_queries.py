@@ -68,6 +68,36 @@ async def test_pages_of_logs_are_cut(store: Store, ann: ManualWorker) -> None:
     assert await store.read_log(uuid4(), 0, limit=9, clip=9) == []
 
 
+async def test_the_next_events_of_several_logs_are_bounded_and_shared(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Each range has its next event before another has its second; bytes count as they are cut."""
+    long, short, missing = (
+        await start(store, input='"' + "é" * 50 + '"'),
+        await start(store),
+        uuid4(),
+    )
+    for task in (await ann.claim()).tasks:
+        await ann.commit(task, step("a"), step("b"), step("c"))
+    ranges = [(long, 0), (missing, 0), (short, 3), (long, 2)]
+
+    async def read(limit: int, clip: int, most_bytes: int) -> list[list[int]]:
+        tails = await store.read_tails(ranges, limit=limit, clip=clip, most_bytes=most_bytes)
+        return [[each.idx for each in tail] for tail in tails]
+
+    assert await read(99, 1000, 10_000) == [[0, 1, 2, 3], [], [3], [2, 3]]
+    assert await read(3, 1000, 10_000) == [[0], [], [3], [2]]
+    assert await read(4, 1000, 10_000) == [[0, 1], [], [3], [2]]
+    assert await read(99, 1000, 102) == await read(99, 10, 10) == [[0], [], [], []]
+    assert await read(99, 1000, 103) == [[0], [], [3], []]
+    assert await read(0, 10, 10) == await read(9, 10, 0) == [[]] * 4
+    [tail] = await store.read_tails([(long, 0)], limit=1, clip=10, most_bytes=1)
+    assert (tail[0].event.details, tail[0].size) == ('"' + "é" * 9, 102)
+    [tail] = await store.read_tails([(long, 0)], limit=9, clip=1000, most_bytes=10_000)
+    assert [each.event for each in tail] == await log(store, long)
+    assert await store.read_tails([], limit=9, clip=9, most_bytes=9) == []
+
+
 async def test_listings_are_newest_first(store: Store, clock: Clock) -> None:
     """S1."""
     runs = []

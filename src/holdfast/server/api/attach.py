@@ -9,17 +9,17 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Final
-from uuid import UUID
 
 from msgspec import Meta
 from starlette.responses import Response
 
 from holdfast.errors import RunNotFound
-from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, RunShape, event_shape, run_shape
+from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, RunShape, clipped_shape, run_shape
+from holdfast.server.log_pages import read_log_part
 from holdfast.server.operations import Call, Operation, Query
 from holdfast.server.problems import Problem
 from holdfast.server.sse import COMMENT, Bye, Stream, cancelled, frame
-from holdfast.types import LoggedEvent
+from holdfast.types import ClippedEvent
 
 ENDED: Final = "end"  # the id of the last event: what comes after it is nothing
 
@@ -59,9 +59,9 @@ def _after(call: Call[AttachQuery, None]) -> int | str:
     return int(seen)
 
 
-async def _known(call: Call[Any, Any], after: int) -> list[LoggedEvent]:
-    """Return the log from after an index on. Raises RunNotFound, and Problem 400 beyond its end."""
-    entries = await call.site.reader.runs.log(call.run_id, max(after, 0))
+async def _known(call: Call[Any, Any], after: int) -> list[ClippedEvent]:
+    """Return the next entries after an index. Raises RunNotFound, Problem 400 beyond the end."""
+    entries = await read_log_part(call.site, call.run_id, max(after, 0))
     if after < 0:
         return entries
     if not entries:
@@ -70,45 +70,53 @@ async def _known(call: Call[Any, Any], after: int) -> list[LoggedEvent]:
 
 
 async def _frames(
-    call: Call[Any, Any], stream: Stream, position: int, known: list[LoggedEvent]
+    call: Call[Any, Any], stream: Stream, position: int, known: list[ClippedEvent]
 ) -> AsyncGenerator[bytes]:
-    """Yield the entries of a log, those that are known first, until the run has ended."""
+    """Yield the entries of a log, those that are known first, until the run has ended.
+
+    They are held part by part, however long the log is and however slowly the caller reads.
+    """
     site, run_id = call.site, call.run_id
-    for entry in known:
-        yield _entry(entry)
     position += len(known)
+    while known:
+        yield _entry(known.pop(0))
     end: asyncio.Future[Any] = asyncio.ensure_future(site.ends.wait(run_id, None))
     more = asyncio.ensure_future(site.hub.after(run_id, position))
     try:
         while not end.done():
             if stream.is_over:
-                yield frame("bye", Bye("the server ends the stream: ask again for the rest"))
+                yield _bye("the server ends the stream: ask again for the rest")
                 return
             if not await stream.wait(more, end):
                 yield COMMENT  # the hub is not asked again: it would look at once
             if more.done():
-                for entry in _logged(run_id, position, more.result()):
+                for entry in more.result():
                     position += 1
                     yield _entry(entry)
                 more = asyncio.ensure_future(site.hub.after(run_id, position))
         try:
-            for entry in await site.reader.runs.log(run_id, position):
-                yield _entry(entry)
+            while part := await read_log_part(site, run_id, position):
+                for entry in part:
+                    if stream.is_over:
+                        yield _bye("the server ends the stream: ask again for the rest")
+                        return
+                    position += 1
+                    yield _entry(entry)
             run = (await site.reader.runs.get(run_id)).record
         except RunNotFound:
-            yield frame("bye", Bye("the run was deleted"))
+            yield _bye("the run was deleted")
             return
         yield frame("end", run_shape(run, LARGEST_SHOWN), ENDED)
     finally:
         await cancelled(end, more)
 
 
-def _logged(run_id: UUID, first: int, events: list[Any]) -> list[LoggedEvent]:
-    return [LoggedEvent(run_id, idx, event) for idx, event in enumerate(events, first)]
+def _bye(reason: str) -> bytes:
+    return frame("bye", Bye(reason))
 
 
-def _entry(entry: LoggedEvent) -> bytes:
-    return frame(entry.event.type, event_shape(entry, LARGEST_SHOWN), str(entry.idx))
+def _entry(entry: ClippedEvent) -> bytes:
+    return frame(entry.event.type, clipped_shape(entry, LARGEST_SHOWN), str(entry.idx))
 
 
 OPERATIONS: Final = (

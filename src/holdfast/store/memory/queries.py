@@ -98,6 +98,23 @@ class MemoryQueries(Part):
             events = [tables.filled(run_id, row.event) for row in log]
         return [ClippedEvent.of(idx, event, clip) for idx, event in enumerate(events, since)]
 
+    async def read_tails(
+        self, ranges: Sequence[tuple[UUID, int]], *, limit: int, clip: int, most_bytes: int
+    ) -> list[list[ClippedEvent]]:
+        """Return the next events of logs; see `QueryStore.read_tails`."""
+        tails: list[list[ClippedEvent]] = [[] for _ in ranges]
+        async with self._transaction() as (tables, _):
+            logs = [tables.logs.get(run_id, [])[max(since, 0) :] for run_id, since in ranges]
+            turns = sorted((at, place) for place, log in enumerate(logs) for at in range(len(log)))
+            for at, place in turns[:limit]:
+                if most_bytes <= 0:
+                    break
+                run_id, since = ranges[place]
+                event = tables.filled(run_id, logs[place][at].event)
+                tails[place].append(ClippedEvent.of(max(since, 0) + at, event, clip))
+                most_bytes -= min(tails[place][-1].size, clip)
+        return tails
+
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Return what happened in all runs since a moment, oldest first."""
         async with self._transaction() as (tables, _):

@@ -70,6 +70,17 @@ class QueryStore(Protocol):
         """
         ...
 
+    async def read_tails(
+        self, ranges: Sequence[tuple[UUID, int]], *, limit: int, clip: int, most_bytes: int
+    ) -> list[list[ClippedEvent]]:
+        """Return the next events of logs, for each range those from an index on, in its order.
+
+        There are at most `limit` events in all, and no more after details of `most_bytes`
+        together. The next event of each range comes before the second of any, so a long log holds
+        up no other. Details of more than `clip` bytes may be cut, as by `read_log`.
+        """
+        ...
+
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Return what happened in all runs since a moment, oldest first."""
         ...

@@ -100,6 +100,19 @@ class PostgresQueries(Part):
             found = await self._database.rows("read_log", run_id, since, limit, clip)
         return [ClippedEvent(row["idx"], read_event(row), row["size"] or 0) for row in found]
 
+    async def read_tails(
+        self, ranges: Sequence[tuple[UUID, int]], *, limit: int, clip: int, most_bytes: int
+    ) -> list[list[ClippedEvent]]:
+        """Return the next events of logs; see `QueryStore.read_tails`."""
+        run_ids, since = [run_id for run_id, _ in ranges], [first for _, first in ranges]
+        with _in_time():
+            found = await self._database.rows("read_tails", run_ids, since, limit, clip, most_bytes)
+        tails: list[list[ClippedEvent]] = [[] for _ in ranges]
+        for row in found:
+            place: int = row["place"]
+            tails[place - 1].append(ClippedEvent(row["idx"], read_event(row), row["size"] or 0))
+        return tails
+
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Return what happened in all runs since a moment, oldest first."""
         with _in_time():

@@ -139,7 +139,7 @@ begin
 end $$;
 
 -- Return the details of an event, filled in if what they tell is stored elsewhere. Called by
--- read_events, read_log and recent_events.
+-- read_events, read_log, read_tails and recent_events.
 create or replace function holdfast._details(
     p_run_id uuid, p_event_type text, p_key text, p_details json
 ) returns json

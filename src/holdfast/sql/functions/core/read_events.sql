@@ -52,6 +52,52 @@ begin
     order by e.idx;
 end $$;
 
+-- Return the next events of logs, for those who follow them: for each place of the arrays, from 1,
+-- the events of a run from an index on, in order. A run may be given several times. Details are cut
+-- as by read_log. There are p_limit events in all, and no more after details of p_bytes together:
+-- the next events of all places come first, then those after them, so a long log holds up no other.
+-- Refuses a limit below 0 (22023). Locks nothing. Called by clients.
+create or replace function holdfast.read_tails(
+    p_run_ids uuid[], p_since int[], p_limit int, p_clip int, p_bytes bigint
+)
+returns table (
+    place int, idx int, event_type text, key text, details text, size int, at bigint
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select s.place, s.idx, s.event_type, s.key, left(s.details, greatest(p_clip, 0)), s.size, s.at
+    from (
+        select e.place, e.idx, e.event_type, e.key, d.details, octet_length(d.details) as size,
+            holdfast._micros(e.at) as at, sum(least(coalesce(octet_length(d.details), 0), p_clip))
+                over (order by e.turn, e.place rows between unbounded preceding and 1 preceding)
+                as before
+        from (
+            select u.place::int as place, t.idx - greatest(u.since, 0) as turn, t.*
+            from unnest(p_run_ids, p_since) with ordinality as u (run_id, since, place)
+            cross join lateral (
+                select * from holdfast.events t
+                where t.run_id = u.run_id and t.idx >= u.since
+                order by t.idx
+                limit holdfast._limit(p_limit)
+            ) as t
+            order by turn, u.place
+            limit holdfast._limit(p_limit)
+        ) as e
+        cross join lateral (
+            select holdfast._details(e.run_id, e.event_type, e.key, e.details)::text as details
+            offset 0
+        ) as d
+    ) as s
+    where coalesce(s.before, 0) < p_bytes
+    order by s.place, s.idx;
+end $$;
+
 -- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
 -- at]. With p_texts the details are text in it, so that a flaw in the details of one event is not
 -- one in the answer of the call. Workers of releases before that take them as JSON. Called by
