@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
 
 from holdfast.client import Client
 from holdfast.server import Server
@@ -224,6 +224,52 @@ def test_a_page_shows_what_happens_without_being_loaded_again(desk: Desk, reader
     assert desk(desk.client.runs.get, run).output == ["parcel with lamp"]
     page = reader.go("/runs?state=queued&workflow=desk/checkout")
     assert page.evaluate("window.same") is None
+
+
+@pytest.mark.parametrize("asks", ["already", "again", "first"])
+def test_edge_39_a_page_says_that_its_run_was_deleted(
+    desk: Desk, reader: Reader, asks: str
+) -> None:
+    """Edge case 39. It keeps what it showed, and offers nothing.
+
+    The run is deleted while the page follows it, before it asks again, or before it asks first.
+    """
+    run = desk.start(ship, Order(3, ["lamp"]), retention="1ms")
+    desk.await_state(run, "waiting")
+    stream, held = re.compile(r"live=1"), list[Route]()
+
+    def hold(route: Route) -> None:
+        if asks == "first":
+            held.append(route)
+        else:
+            route.fulfill(content_type="text/event-stream", body="retry: 100\n\n")
+
+    if asks != "already":
+        reader.page.route(stream, hold)
+    with reader.page.expect_request(stream):
+        page = reader.go(f"/runs/{run}")
+    expect(page.locator("#why")).to_contain_text("picked-up")
+    expect(page.locator("#gone")).to_be_hidden()
+    if asks == "already":
+        expect(page.locator("#live")).to_have_text("live")
+    desk(desk.client.runs.terminate, run)
+
+    async def deleted() -> None:
+        while not await desk.client.retention.sweep():
+            await asyncio.sleep(0.02)
+
+    desk(deleted)
+    for each in held:
+        each.continue_()
+    page.unroute(stream)
+    expect(page.locator("#live")).to_have_text("deleted")
+    expect(page.locator("#gone")).to_be_visible()
+    expect(page.locator("h1")).to_be_visible()
+    expect(page.locator("#stream")).to_have_count(0)
+    expect(page.locator("main form[method=post] button:enabled")).to_have_count(0)
+    said = [each for each in reader.complaints if not each.startswith(desk.site)]
+    reader.complaints.clear()  # the browser says that the run was not found
+    assert said == []  # by scripts that failed
 
 
 def test_new_runs_wait_behind_a_bar_and_states_change_in_place(desk: Desk, reader: Reader) -> None:

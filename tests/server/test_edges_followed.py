@@ -184,7 +184,7 @@ async def test_edge_39_retention_deletes_a_run_that_is_on_the_screen(
             return await server.site.client.retention.sweep() > 0
 
         await until(deleted)
-        assert (await asyncio.wait_for(following, 30)).text.endswith("event: bye\ndata: \n\n")
+        assert (await asyncio.wait_for(following, 30)).text.endswith("event: gone\ndata: \n\n")
         assert (await browser.get(f"/runs/{handle.run_id}?live=1")).status_code == 404
         here = {"Sec-Fetch-Site": "same-origin"}
         for answer in (

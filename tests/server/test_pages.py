@@ -513,4 +513,4 @@ async def test_the_stream_of_a_run_ends_when_the_run_is_gone(
             await asyncio.sleep(0.02)
         monkeypatch.setattr(server.site.reader.runs, "get", gone)
         answer = await following
-    assert answer.text.endswith("event: bye\ndata: \n\n")
+    assert answer.text.endswith("event: gone\ndata: \n\n")

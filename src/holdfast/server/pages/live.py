@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from typing import Final
 
-from holdfast.errors import RunNotFound, UnknownSchedule
+from holdfast.errors import HoldfastError
 from holdfast.server.access import Principal
-from holdfast.server.problems import Problem
+from holdfast.server.problems import Problem, kind_of
 from holdfast.server.site import Site
 
 Look = Callable[[], Awaitable[Mapping[str, str]]]
@@ -21,6 +21,8 @@ Look = Callable[[], Awaitable[Mapping[str, str]]]
 
 _ALIVE_SECONDS: Final = 15.0
 BYE: Final = "event: bye\ndata: \n\n"
+GONE: Final = "event: gone\ndata: \n\n"  # what the page is about was deleted: do not ask again
+_GONE: Final = (404, 410)
 _MOST_TOGETHER: Final = 4  # streams of one browser, which has six connections to a host
 _LATER: Final = "retry: 3000\n" + BYE  # milliseconds: other pages have their turn meanwhile
 _BEGIN: Final = "retry: 1000\n\n"
@@ -34,7 +36,7 @@ class _Shared:
         self.parts: dict[str, tuple[int, str]] = {}  # by id: the change that it is of, and HTML
         self.change = 0
         self.followers = 0
-        self.failed = False
+        self.failed = self.gone = False
         self.changed = asyncio.Event()
         self.task = asyncio.create_task(self._run())
 
@@ -42,11 +44,10 @@ class _Shared:
         while True:
             try:
                 found = dict(await self._look())
-                self.failed = False
-            except (Problem, RunNotFound, UnknownSchedule):  # what it is about has gone
-                self.failed = True
-                found = dict[str, str]()
-            except Exception:  # the database is away: the next look may succeed
+                self.failed = self.gone = False
+            except Exception as error:  # the database may be away: the next look may succeed
+                self.gone = is_gone(error)
+                self.failed = self.gone or isinstance(error, Problem)
                 found = dict[str, str]()
             new = {
                 name: html
@@ -103,7 +104,7 @@ class Streams:
                         closing, min(left, _ALIVE_SECONDS), shared.changed, displaced
                     ):
                         yield ": alive\n\n"
-                yield BYE
+                yield GONE if shared.gone else BYE
             finally:
                 closing.cancel()
 
@@ -143,6 +144,14 @@ class Streams:
                 shared.task.cancel()
                 if self._shared.get(page) is shared:
                     del self._shared[page]
+
+
+def is_gone(error: Exception) -> bool:
+    """Return True if what a page is about does not exist, or does not exist any more."""
+    if isinstance(error, Problem):
+        return error.status in _GONE
+    kind = kind_of(type(error)) if isinstance(error, HoldfastError) else None
+    return kind is not None and kind.status in _GONE
 
 
 async def _any_of(closing: asyncio.Task[bool], seconds: float, *events: asyncio.Event) -> bool:

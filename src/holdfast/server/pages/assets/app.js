@@ -76,8 +76,26 @@
     live.textContent = text;
   }
   document.addEventListener("htmx:sse:after:connection", () => tellLive(true, "live"));
-  document.addEventListener("htmx:sse:error", () => tellLive(false, "connecting …"));
-  document.addEventListener("htmx:sse:close", () => tellLive(false, "not live"));
+  document.addEventListener("htmx:sse:error", ({ detail }) => {
+    if (isGone(detail.status)) tellGone();
+    else tellLive(false, "connecting …");
+  });
+  document.addEventListener("htmx:sse:close", () => gone || tellLive(false, "not live"));
+  document.addEventListener("htmx:response:error", ({ detail }) => {
+    if (detail.ctx.sourceElement === stream && isGone(detail.ctx.response.status)) tellGone();
+  });
+  stream?.addEventListener("gone", tellGone);
+
+  // What the page is about was deleted. The stream is taken out, so that it does not ask again.
+  let gone = false;
+  const isGone = (status) => status === 404 || status === 410;
+  function tellGone() {
+    gone = true;
+    tellLive(false, "deleted");
+    $("#gone").hidden = false;
+    $$("main form[method=post] button").forEach((each) => { each.disabled = true; });
+    stream.remove();
+  }
   document.addEventListener("htmx:sse:after:message", () => {
     tellTimes();
     watchWindows();
