@@ -100,13 +100,19 @@ def attempt_span_id(run_id: UUID, key: str, attempt: int, lease_no: int) -> int:
     return _number(_hash(run_id, f"{key}\0{attempt}\0{lease_no}")[:8])
 
 
-def successor_headers(headers: Mapping[str, str] | None, origin: UUID) -> Mapping[str, str] | None:
-    """Return the headers of a run that is made of another: its trace is its own, with a link."""
+def successor_headers(
+    headers: Mapping[str, str] | None, origin: UUID | None
+) -> Mapping[str, str] | None:
+    """Return the headers of a run that is made of another: its trace is its own, with a link.
+
+    Without an origin the link is to the span in the headers, as of a schedule's.
+    """
     parent = parent_of(headers)
     if headers is None or parent is None:
         return headers
     kept = {name: text for name, text in headers.items() if name not in (TRACEPARENT, TRACESTATE)}
-    return kept | {TRACE_LINK: str(Parent(parent.trace_id, run_span_id(origin), parent.sampled))}
+    span_id = parent.span_id if origin is None else run_span_id(origin)
+    return kept | {TRACE_LINK: str(Parent(parent.trace_id, span_id, parent.sampled))}
 
 
 def _hash(run_id: UUID, call: str = "") -> bytes:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.trace_ids import run_span_id, successor_headers
-from holdfast.types import Finish, Fork, NewSignal
+from holdfast.trace_ids import (
+    TRACE_LINK,
+    parent_of,
+    read_parent,
+    run_span_id,
+    successor_headers,
+)
+from holdfast.types import Finish, Fork, NewSignal, tick_headers
 
 from .actors import ManualWorker, details, get, log, start
 from .commands import command
 from .flow_actors import Flows, StepWorker, single
+from .schedule_actors import NAME, TARGET, ManualScheduler, run_of
 from .test_continue import go_on
 
 TRACE, SPAN = "ab" * 16, "cd" * 8
@@ -66,6 +74,23 @@ async def test_python_and_the_database_agree_about_headers(
     run_id, fork_id = await start(store, headers=headers), uuid4()
     await store.fork_run(Fork(run_id=run_id, new_run_id=fork_id))
     assert (await get(store, fork_id)).headers == successor_headers(headers, run_id)
+
+
+@pytest.mark.parametrize("traceparent", [TRACED["traceparent"], f"cc-{TRACE}-{SPAN}-0b-more", "t"])
+async def test_each_run_of_a_schedule_has_a_trace_of_its_own(
+    store: Store, clock: Clock, traceparent: str
+) -> None:
+    """B10. It has a link to the span in which the schedule was created."""
+    headers = {**TRACED, "traceparent": traceparent, "team": "ops"}
+    scheduler = ManualScheduler(store)
+    tick = await scheduler.create(target=msgspec.structs.replace(TARGET, headers=headers))
+    await clock.advance(60)
+    run = await get(store, run_of(await scheduler.fire(tick)))
+    own = successor_headers(headers, None)
+    assert run.headers == tick_headers(own, NAME, tick)
+    link = read_parent(traceparent)
+    assert (run.headers or {}).get(TRACE_LINK) == (None if link is None else str(link))
+    assert parent_of(run.headers) is None
 
 
 async def test_a_signal_names_the_span_of_its_sender(store: Store, ann: ManualWorker) -> None:

@@ -199,7 +199,7 @@ begin
     select s.name, holdfast.keyed_run_id(s.target, s.name || '@' || t.written), s.kind, s.target,
         s.version, s.input, s.name || '@' || t.written, s.queue, s.priority::int, s.timeout,
         s.retention, s.tags,
-        holdfast._tick_headers(s.headers, s.name, u.tick_at),
+        holdfast._tick_headers(holdfast._successor_headers(s.headers, null), s.name, u.tick_at),
         holdfast._start_of_tick(s.name, u.tick_at, s.jitter)
     from unnest(p_ticks) as u
     cross join lateral (

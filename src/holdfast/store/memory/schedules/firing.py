@@ -18,6 +18,7 @@ from holdfast.store.memory.schedules.senders import send_tick
 from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, refusal
+from holdfast.trace_ids import successor_headers
 from holdfast.types import (
     MOST_BUFFERED,
     Bucket,
@@ -194,5 +195,5 @@ def _run_of(row: ScheduleRow, target: RunTarget, at: int, now: int) -> NewRun:
         timeout_seconds=target.timeout_seconds,
         retention_seconds=target.retention_seconds,
         tags=target.tags,
-        headers=tick_headers(target.headers, name, at),
+        headers=tick_headers(successor_headers(target.headers, None), name, at),
     )
