@@ -7,10 +7,12 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from holdfast import Client, RunFailed
 from holdfast.cli import exits
+from holdfast.errors import RunTimedOut
 from holdfast.store.postgres import PostgresStore
 from holdfast.types.stats import ENDED
 from tests.cli.processes import running, until
@@ -31,6 +33,20 @@ async def bake(url: str) -> None:
         with pytest.raises(RunFailed, match="burnt"):
             await client.run("burn", timeout="60s")
         await client.run("roll", 1, timeout="60s")
+        await end_from_outside(client, url)
+
+
+async def end_from_outside(client: Client, url: str) -> None:
+    """Let runs end that no worker drives: by a program, by a deadline, by SQL."""
+    later = [await client.start("wait", delay="1h") for _ in range(3)]
+    late = await client.start("wait", timeout="1ms")
+    with pytest.raises(RunTimedOut):
+        await late.result(timeout="60s")
+    await later[0].terminate()
+    await later[1].cancel()
+    connection = await asyncpg.connect(url)
+    await connection.execute("select holdfast.terminate_runs(array[$1::uuid])", later[2].run_id)
+    await connection.close()
 
 
 async def statistics(url: str) -> dict[str, int]:
@@ -56,9 +72,10 @@ def test_b11_a_worker_shows_each_metric_after_real_runs(
             seen = scrape(url)
             swept = seen.value("workflow_retention_swept_total")
             sifted = seen.value("workflow_step_duration_seconds_count", step="sift")
-            return seen if swept and sifted else None
+            ended = seen.value("workflow_runs_completed_total", workflow="wait")
+            return seen if swept and sifted and ended == 5 else None
 
-        seen = until(done, "the deletion of a run, and a message")
+        seen = until(done, "the deletion of a run, a message, and ends from outside")
         process.send(signal.SIGTERM)
         assert process.ended() == exits.OK
     assert seen.names >= B11 - {"workflow_runs_in_flight"}  # the server shows that one
@@ -66,7 +83,11 @@ def test_b11_a_worker_shows_each_metric_after_real_runs(
     assert value("workflow_runs_started_total", workflow="bread") == 1
     assert value("workflow_runs_completed_total", workflow="bread", status="completed") == 1
     assert value("workflow_runs_completed_total", workflow="burn", status="failed") == 1
-    assert value("workflow_run_duration_seconds_count", workflow="wait") == 1
+    assert value("workflow_runs_completed_total", workflow="roll", status="completed") == 1
+    assert value("workflow_run_duration_seconds_count", workflow="roll") == 1
+    for status, ended in {"terminated": 2, "cancelled": 1, "timed_out": 1, "completed": 1}.items():
+        assert value("workflow_runs_completed_total", workflow="wait", status=status) == ended
+    assert 1 <= value("workflow_run_duration_seconds_count", workflow="wait") <= 2
     assert value("workflow_step_duration_seconds_count", workflow="bread", step="bake") == 2
     assert value("workflow_step_retries_total", workflow="bread", step="bake") == 1
     assert value("workflow_step_duration_seconds_count", workflow="", step="weigh") == 1
@@ -77,8 +98,8 @@ def test_b11_a_worker_shows_each_metric_after_real_runs(
     assert seen.names >= {"holdfast_heartbeat_late_seconds", "holdfast_loop_lag_seconds"}
     assert value("workflow_run_duration_seconds_bucket", workflow="bread", le="+Inf") == 1
 
-    ended = asyncio.run(statistics(database_url))
-    assert ended == {"bakery/bread": 1, "bakery/wait": 1, "bakery/burn": 1, "bakery/roll": 1}
+    in_database = asyncio.run(statistics(database_url))
+    assert in_database == {"bakery/bread": 1, "bakery/wait": 5, "bakery/burn": 1, "bakery/roll": 1}
 
 
 def test_each_of_several_processes_has_a_port(database_url: str, tmp_path: Path) -> None:

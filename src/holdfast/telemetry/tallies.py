@@ -130,6 +130,14 @@ class Histogram:
         row[bisect_left(self._bounds, value)] += 1
         row[-1] += value
 
+    def add(self, labels: Labels, counts: Sequence[int], total: float) -> None:
+        """Add what was counted elsewhere: how many observations each bucket has, and their sum."""
+        row = self._rows.get(labels)
+        if row is None:
+            row = self.row(labels)
+        for place, count in enumerate([*counts, total]):
+            row[place] += count
+
     def row(self, labels: Labels) -> list[float]:
         """Return the counts of a label set: one more than there are bounds, then the sum."""
         labels = self._sets.place(labels, self._rows)

@@ -10,9 +10,11 @@ import msgspec
 
 from holdfast.definitions.steps import StepContext
 from holdfast.events import SIGNAL_SENT
+from holdfast.names import split_name
 from holdfast.telemetry.sending import signals_counter
 from holdfast.telemetry.tallies import Counter, Family, Histogram, gauge
-from holdfast.types import Claims, Committed, TurnCommit
+from holdfast.types import Claims, Committed, MinuteCounts, TurnCommit
+from holdfast.types.stats import BOUNDS, BUCKETS, ENDED, MILLIS
 
 if TYPE_CHECKING:  # the server counts, too, and does not need the worker
     from holdfast.worker import Worker
@@ -23,10 +25,7 @@ _STEP_BOUNDS: Final = tuple(
     round(each * _S)
     for each in (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 600)
 )
-_RUN_BOUNDS: Final = tuple(
-    round(each * _S)
-    for each in (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600, 21600, 86400, 604800)
-)
+_RUN_BOUNDS: Final = tuple(round(each * _S) for each in BOUNDS)  # as the database counts
 _COMMIT_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 _BATCH_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 400)
 
@@ -147,6 +146,14 @@ class WorkerMetrics:
         """Count the end of a run."""
         self.completed.add((workflow, status))
         self.run_seconds.observe((workflow,), took)
+
+    def counted_ends(self, counts: MinuteCounts) -> None:
+        """Count runs that ended without a worker's commit, as the database has counted them."""
+        workflow, numbers = split_name(counts.name)[1], counts.counts
+        for status, place in ENDED.items():
+            if numbers[place]:
+                self.completed.add((workflow, status), numbers[place])
+        self.run_seconds.add((workflow,), numbers[BUCKETS:], numbers[MILLIS] * 1000)
 
     def swept(self, deleted: int) -> None:
         """Count runs that were deleted."""

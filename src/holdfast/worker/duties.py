@@ -23,7 +23,7 @@ from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.start_rules import StartKeys
-from holdfast.worker.services.statistics import OldStatistics
+from holdfast.worker.services.statistics import OldStatistics, OutsideEnds
 from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.topics import CodeSubscriptions
 from holdfast.worker.services.unserved import Unserved
@@ -47,7 +47,7 @@ class Duties:
         Raises ConfigurationError for an interval of the sweeper that cannot be read.
         """
         schedules = [each.new for each in app.schedules.values()]
-        interval = sweeper_interval()
+        interval, counted = sweeper_interval(), context.observing.counted_ends
         self._context, self._replace_flows = context, options.replace_flows
         self._flows = tuple(app.flows.values())
         self._app_sign_on = AppSignOn(context, app, info.queues, origin)
@@ -70,6 +70,7 @@ class Duties:
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
             StartKeys(context),
             OldStatistics(context),
+            *([OutsideEnds(context, app.name, counted)] if counted is not None else ()),
         ]
 
     def __iter__(self) -> Iterator[Service]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from holdfast.definitions.recorded import AttemptContext, Recorded
-from holdfast.types import Claims, Committed, ThreadUse, TurnCommit
+from holdfast.types import Claims, Committed, MinuteCounts, ThreadUse, TurnCommit
 
 
 class WorkerLoad(NamedTuple):
@@ -56,6 +56,10 @@ Claimed: TypeAlias = Callable[[Claims], None]
 """Is called with the answer to a claim."""
 
 
+CountedEnds: TypeAlias = Callable[[MinuteCounts], None]
+"""Is called with what the database counted of runs that it has ended without a worker's commit."""
+
+
 class CommitEnded(Protocol):
     """Is called with the answer to a commit, which came after so many seconds."""
 
@@ -89,6 +93,14 @@ class Observer(Protocol):
         """What is called with the answer to each commit; None for nothing."""
         ...
 
+    @property
+    def counted_ends(self) -> CountedEnds | None:
+        """What is called with counts of ends that no worker's commit has made; None for nothing.
+
+        Each count is told to one worker of the app.
+        """
+        ...
+
     def attempt_repeated(self, attempt: Attempt) -> None:
         """Take note of an attempt that is not the first, as it starts."""
         ...
@@ -120,11 +132,13 @@ class Observing:
         self._of_attempts = [tell for tell in of_attempts if tell is not None]
         self._of_claims = [e.claimed for e in observers if e.claimed is not None]
         self._of_commits = [e.committed for e in observers if e.committed is not None]
+        self._of_counts = [e.counted_ends for e in observers if e.counted_ends is not None]
         self.attempt_ended: AttemptEnded | None = self._attempt_ended if self._of_attempts else None
         if len(self._of_attempts) == 1:  # without a call between: attempts are many
             (self.attempt_ended,) = self._of_attempts
         self.claimed: Claimed | None = self._claimed if self._of_claims else None
         self.committed: CommitEnded | None = self._committed if self._of_commits else None
+        self.counted_ends: CountedEnds | None = self._counted_ends if self._of_counts else None
 
     def _attempt_ended(self, attempt: Attempt) -> None:
         for tell in self._of_attempts:
@@ -139,6 +153,10 @@ class Observing:
     ) -> None:
         for tell in self._of_commits:
             tell(parts, committed, took_seconds)
+
+    def _counted_ends(self, counts: MinuteCounts) -> None:
+        for tell in self._of_counts:
+            tell(counts)
 
     def attempt_repeated(self, attempt: Attempt) -> None:
         """Tell of an attempt that is not the first."""

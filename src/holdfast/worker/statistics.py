@@ -23,7 +23,7 @@ _MOST_ROWS: Final = 5_000  # while the database is away; what comes then is not 
 class Statistics:
     """Counts, until `take` is called, in a thread of its own or not."""
 
-    claimed = committed = None  # what began and ended is told one by one
+    claimed = committed = counted_ends = None  # what began and ended is told one by one
 
     def __init__(self, app: str, now: Callable[[], int]) -> None:
         self._app, self._now = app, now

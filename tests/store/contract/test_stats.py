@@ -111,6 +111,31 @@ async def test_old_rows_are_merged_then_deleted(
     assert await store.read_stats(since=0) == []
 
 
+async def test_counts_of_ends_from_outside_are_given_once(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """They stay among the statistics. Those of workers' own ends are not given."""
+    begun = await start(store, name=NAME)
+    await ann.beat()
+    assert (await ann.take(handlers=[f"{NAME}@1"])).run_id == begun
+    await clock.advance(2)
+    queued = await start(store, name=NAME)
+    await store.terminate_runs([begun, queued])
+    await beat(store, ann, counted(await this_minute(store), 1))
+    before = await totals(store)
+    assert await store.take_counts("tes") == await store.take_counts("test", limit=0) == []
+    taken = await store.take_counts("test")
+    assert {each.name for each in taken} == {NAME}
+    assert sum(each.counts[ENDED["terminated"]] for each in taken) == 2
+    assert sum(each.counts[MILLIS] for each in taken) == 2000
+    assert sum(sum(each.counts[BUCKETS:]) for each in taken) == 1
+    assert await store.take_counts("test") == []
+    assert await totals(store) == before
+    await store.terminate_runs([await start(store, name=NAME)])
+    [more] = await store.take_counts("test")
+    assert more.counts[ENDED["terminated"]] == 1
+
+
 async def test_gauges_say_what_waits_and_end_at_a_limit(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:

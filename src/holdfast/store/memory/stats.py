@@ -50,6 +50,18 @@ class MemoryStats(Part):
             by_minute = [key for key in sorted(tables.stats) if key[0] < days and key[1] == 60]
             return len(old) + merged + _merge(tables, by_minute[:limit], 3600)
 
+    async def take_counts(self, app: str, *, limit: int = 1_000) -> list[MinuteCounts]:
+        """Take counts of ends that no worker's commit has made; see `StatsStore.take_counts`."""
+        async with self._transaction() as (tables, _):
+            keys = [
+                key
+                for key in sorted(tables.stats)
+                if key[3] == _WRITER and key[2].startswith(f"{app}/")
+            ][:limit]
+            taken = [MinuteCounts(key[0], key[2], tuple(tables.stats[key])) for key in keys]
+            _merge(tables, keys, 60)
+            return taken
+
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         """Return how things stand; see `StatsStore.read_gauges`."""
         async with self._transaction() as (tables, now):

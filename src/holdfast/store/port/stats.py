@@ -24,6 +24,14 @@ class StatsStore(Protocol):
         """
         ...
 
+    async def take_counts(self, app: str, *, limit: int = 1_000) -> list[MinuteCounts]:
+        """Take what was counted of an app's runs that ended without a worker's commit.
+
+        Each count is given to one caller, and stays among the statistics. What was counted some
+        minutes ago is not given to anybody.
+        """
+        ...
+
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         """Return how things stand now; each count ends at `limit`."""
         ...

@@ -26,6 +26,13 @@ class PostgresStats(Part):
         merged: int = (await self._database.row("merge_stats", limit))["merge_stats"]
         return merged
 
+    async def take_counts(self, app: str, *, limit: int = 1_000) -> list[MinuteCounts]:
+        """Take counts of ends that no worker's commit has made; see `StatsStore.take_counts`."""
+        return [
+            MinuteCounts(row["minute"], row["name"], tuple(row["counts"]))
+            for row in await self._database.rows("take_counts", app, limit)
+        ]
+
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         """Return how things stand; see `StatsStore.read_gauges`."""
         found: dict[str, dict[str, int]] = {"in_flight": {}, "due": {}, "oldest_due": {}}

@@ -1,12 +1,14 @@
-"""Statistics by minute that get older: merged, and deleted at last."""
+"""Statistics by minute: merged and deleted as they get older, and told to who shows metrics."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from holdfast.worker.observing import CountedEnds
 from holdfast.worker.services.service import Service, ServiceContext
 
 _INTERVAL_SECONDS: Final = 60.0
+_COUNTS_SECONDS: Final = 5.0  # monitors ask at longer intervals
 _BATCH: Final = 1_000
 
 
@@ -19,4 +21,21 @@ class OldStatistics(Service):
     async def run_once(self) -> None:
         """Merge a batch; continue soon if there is more."""
         if await self._store.merge_stats(limit=_BATCH) >= _BATCH:
+            self.due_at(self._clock.now())
+
+
+class OutsideEnds(Service):
+    """Tell of runs that were ended without a worker's commit: from outside, or runs of flows."""
+
+    def __init__(self, context: ServiceContext, app: str, tell: CountedEnds) -> None:
+        """`tell` is called with each count that this worker is given."""
+        super().__init__(context, interval_seconds=_COUNTS_SECONDS)
+        self._app, self._tell = app, tell
+
+    async def run_once(self) -> None:
+        """Take what was counted, and tell of it; continue soon if there is more."""
+        taken = await self._store.take_counts(self._app, limit=_BATCH)
+        for counts in taken:
+            self._tell(counts)
+        if len(taken) >= _BATCH:
             self.due_at(self._clock.now())

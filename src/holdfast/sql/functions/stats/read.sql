@@ -70,8 +70,40 @@ begin
     return v_deleted + v_taken;
 end $$;
 
+-- Take what was counted of an app's runs that ended without a worker's commit: each count is given
+-- to one caller, and is kept with the merged rows. So workers that show metrics count these ends,
+-- too. At most p_limit rows; those that are older than some minutes are not there any more.
+-- Locks: the rows, skipping what others hold; then merged rows, in order. Called by workers.
+create or replace function holdfast.take_counts(p_app text, p_limit int default 1000)
+returns table (minute bigint, name text, counts bigint[])
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_part holdfast.stats[];
+begin
+    with taken as (
+        delete from holdfast.stats s
+        where s.ctid = any (array(
+            select o.ctid from holdfast.stats o
+            where o.writer <> '' and starts_with(o.writer, 'sql/')
+                and starts_with(o.name, p_app || '/')
+            order by o.minute limit holdfast._limit(p_limit) for update skip locked))
+        returning s.*
+    )
+    select array_agg(t::holdfast.stats) into v_part from taken t;
+    if v_part is null then
+        return;
+    end if;
+    perform holdfast._merge_part(v_part, 60);
+    return query select holdfast._micros(p.minute), p.name, p.counts from unnest(v_part) as p;
+end $$;
+
 -- Add rows that were taken out to the merged rows of their minutes, or of their hours. Locks: the
--- merged rows, in order. Called by merge_stats.
+-- merged rows, in order. Called by merge_stats
+-- and take_counts.
 create or replace function holdfast._merge_part(p_rows holdfast.stats[], p_seconds int)
 returns void
 language plpgsql

@@ -38,9 +38,10 @@ language sql immutable parallel safe
 return width_bucket(p_seconds, array[0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600,
     21600, 86400, 604800]::float8[]);
 
--- Count runs that ended without a worker's commit. Each backend has rows of its own: no two
--- transactions wait for one. Locks: expects the runs to be locked; rows of this backend. Called by
--- _end_each, _end_flows, _end_linear_steps and _end_last_step.
+-- Count runs that ended without a worker's commit. Each backend has rows of its own: no two of them
+-- wait for one, and take_counts passes over those that are locked.
+-- Locks: expects the runs to be locked; rows of this backend. Called by _end_each, _end_flows,
+-- _end_linear_steps and _end_last_step.
 create or replace function holdfast._count_ended(
     p_now timestamptz, p_run_ids uuid[], p_status text
 ) returns void
