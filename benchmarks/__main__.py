@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import machine, report
 from benchmarks.engines import CANDIDATES, PGFLOW_SQL, newest_version
 from benchmarks.runner import CACHE, Results, Runner
-from benchmarks.server import serve
+from benchmarks.server import alone, serve
 from benchmarks.workloads import WORKLOADS
 
 HERE = Path(__file__).parent
@@ -23,7 +23,11 @@ def main() -> None:
     options = _options()
     if options.pgflow is not None:
         os.environ[PGFLOW_SQL] = str(options.pgflow.resolve())
-    CACHE.mkdir(exist_ok=True)
+    with alone(CACHE):
+        _measure(options)
+
+
+def _measure(options: argparse.Namespace) -> None:
     for log in CACHE.glob("*.log"):
         log.unlink()
     results = Results()

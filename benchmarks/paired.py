@@ -21,7 +21,7 @@ from benchmarks.bench import Bench
 from benchmarks.engine import WorkerSetting
 from benchmarks.engines import CANDIDATES
 from benchmarks.runner import CACHE
-from benchmarks.server import serve
+from benchmarks.server import alone, serve
 from benchmarks.worker import WorkerProcess
 
 RUNS, STEPS = 800, 50
@@ -77,7 +77,7 @@ def compare(
     if options.before is not None:
         tried.append(Variant("before", environment={"PYTHONPATH": str(options.before / "src")}))
     found: dict[str, list[float]] = {variant.name: [] for variant in tried}
-    with serve(None, CACHE / "home") as server:
+    with alone(CACHE), serve(None, CACHE / "home") as server:
         for number in range(options.rounds):
             for variant in random.sample(tried, len(tried)):
                 url = server.fresh_database(DATABASE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -56,6 +57,24 @@ class Server:
                 await connection.close()
 
         return asyncio.run(run())
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Refuse to measure while another measurement of this checkout runs: it has the same databases.
+
+    The kernel drops the lock with the process, however it ends.
+    """
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(
+                "another measurement runs in this checkout, on the same databases: wait for its"
+                " end, or measure in another checkout"
+            ) from None
+        yield
 
 
 @contextmanager

@@ -1,0 +1,36 @@
+"""Two measurements of one checkout never share databases."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchmarks.server import alone
+
+ROOT = Path(__file__).parents[2]
+HOLD = """
+import sys
+from pathlib import Path
+from benchmarks.server import alone
+
+with alone(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_measurement_refuses_until_the_first_has_died(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    first = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"held\n"
+        with pytest.raises(SystemExit, match="another measurement runs"), alone(tmp_path):
+            pass
+    finally:
+        first.kill()
+        first.communicate()
+    with alone(tmp_path):
+        pass
