@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
 
@@ -26,6 +28,34 @@ def test_messages_are_sent_received_and_acknowledged(cli: CommandLine) -> None:
     assert "no message is due" in none.stderr
     wrong = cli("queue", "ack", "17", code=exits.USAGE)
     assert "a receipt is what" in wrong.stderr
+
+
+def test_messages_are_shown_page_by_page(cli: CommandLine) -> None:
+    """Those of a queue that shares its dead letters are found behind those of others."""
+    for name in ("parcels", "letters"):
+        cli("queue", "create", name, "--max-receives", "1", "--dead-letters", "lost")
+        for number in range(3):
+            cli("queue", "send", name, f'"{name} {number}"')
+        for message in cli.json("queue", "receive", name, "--limit", "9"):
+            cli("queue", "nack", message["receipt"])
+    first = cli.json("queue", "show", "lost", "--limit", "4")
+    rest = cli.json("queue", "show", "lost", "--limit", "4", "--cursor", first["cursor"])
+    assert rest["cursor"] is None
+    payloads = [each["payload"] for each in first["messages"] + rest["messages"]]
+    assert payloads == [f"{name} {n}" for name in ("parcels", "letters") for n in range(3)]
+    lines = cli("--json", "queue", "show", "lost", "--all").stdout.splitlines()
+    assert [json.loads(line)["payload"] for line in lines] == payloads
+    [dead] = cli.json("queue", "dead", "letters", "--limit", "1")
+    assert dead["payload"] == "letters 0"
+    hint = cli("queue", "dead", "letters", "--limit", "1").stderr
+    cursor = hint.partition("more with --cursor ")[2].strip()
+    more = cli.json("queue", "dead", "letters", "--cursor", cursor)
+    assert [each["payload"] for each in more] == ["letters 1", "letters 2"]
+    shown = cli("queue", "dead", "letters", "--all")
+    assert [shown.stdout.count(f"letters {n}") for n in range(3)] == [1, 1, 1]
+    assert "parcels" not in shown.stdout
+    wrong = cli("queue", "show", "lost", "--cursor", "x", code=exits.USAGE)
+    assert "is not a cursor" in wrong.stderr
 
 
 def test_dead_letters_are_listed_and_moved_back(cli: CommandLine) -> None:

@@ -71,6 +71,7 @@ REFUSED = [
     ("queue_metrics(p_limit => -1)", WRONG),
     ("list_messages('nothing')", UNKNOWN_QUEUE),
     ("clipped_messages('nothing', 1, 1)", UNKNOWN_QUEUE),
+    ("message_page('nothing', 1)", UNKNOWN_QUEUE),
     ("declare_catalogue('{order}', '{0}', '{null}', '{a}')", WRONG),
     ("declare_catalogue('{order}', '{1}', '{null}', '{null}')", NULL),
     ("list_kept('nothing')", UNKNOWN_QUEUE),

@@ -116,6 +116,10 @@ async def test_counts_of_queues_read_as_many_dead_letters_as_they_count(meter: M
     for _ in range(2):
         assert await meter.pages("select * from holdfast.queue_metrics(null, 1000)") < 400
         assert await meter.pages("select * from holdfast.list_messages('plain', 1000)") < 400
+        last = "(select place from holdfast.message_page('plain', 20000) offset 19999)"
+        after = await meter.connection.fetchval(f"select {last}")
+        page = f"select * from holdfast.message_page('plain', 1000, array{after!r}::text[])"
+        assert await meter.pages(page.replace("None", "null")) < 400
         await meter.connection.execute("vacuum analyze holdfast.messages")
 
 

@@ -30,6 +30,7 @@ from holdfast.store.port import messages_topic
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
+    MessagePage,
     MessageReturn,
     Notice,
     Pause,
@@ -355,6 +356,30 @@ class Queues:
         ```
         """
         return await self._session.store.list_messages(check_queue_name(queue), limit=limit)
+
+    async def page(
+        self,
+        queue: str,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        clip: int | None = None,
+        origin: str | None = None,
+    ) -> MessagePage:
+        """Return a page of messages without receiving them, and the cursor of the next page.
+
+        First what waits, of a FIFO queue group by group, then what is in flight. With `clip`
+        payloads are the first so many characters of their JSON texts. With `origin` only the dead
+        letters of that queue: a page may be short then, and have a cursor still.
+
+        ```python
+        page = await client.queues.page("parcels.dead", origin="parcels", clip=100)
+        print(len(page.messages), page.cursor)
+        ```
+        """
+        return await self._session.store.message_page(
+            check_queue_name(queue), limit=limit, cursor=cursor, clip=clip, origin=origin
+        )
 
     async def kept(self, queue: str, limit: int = 100) -> builtins.list[KeptMessage]:
         """Return messages that were acknowledged and are kept, the newest first.

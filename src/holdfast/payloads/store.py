@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from holdfast.types import (
     LimitRule,
     ListedMessage,
     LoggedEvent,
+    MessagePage,
     MinuteCounts,
     NewMessage,
     NewRun,
@@ -269,6 +271,28 @@ class PayloadStore:
         if clip is None:
             return opened
         return [msgspec.structs.replace(each, payload=each.payload[:clip]) for each in opened]
+
+    async def message_page(
+        self,
+        queue: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        clip: int | None = None,
+        origin: str | None = None,
+    ) -> MessagePage:
+        """Return messages; see `MessageStore.message_page`. What is sealed is read whole."""
+        shown = max(clip, _SEALED_SHOWS) if clip else clip
+        read = partial(self._store.message_page, queue, limit=limit, cursor=cursor, origin=origin)
+        page = await read(clip=shown)
+        if shown and any(
+            len(each.payload) == shown and is_sealed(each.payload) for each in page.messages
+        ):
+            page = await read(clip=None)
+        opened = [self._opened(each, "payload") for each in page.messages]
+        if clip is not None:
+            opened = [msgspec.structs.replace(each, payload=each.payload[:clip]) for each in opened]
+        return MessagePage(opened, page.cursor)
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
         """Return messages that are kept; see `MessageStore.list_kept`."""

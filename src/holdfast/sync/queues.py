@@ -16,6 +16,7 @@ from holdfast.sync.base import SyncGroup
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
+    MessagePage,
     Pause,
     QueueInfo,
     QueueMetrics,
@@ -307,6 +308,30 @@ class SyncQueues(SyncGroup[Queues]):
         ```
         """
         return self._call(self._target.messages, queue, limit)
+
+    def page(
+        self,
+        queue: str,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        clip: int | None = None,
+        origin: str | None = None,
+    ) -> MessagePage:
+        """Return a page of messages without receiving them, and the cursor of the next page.
+
+        First what waits, of a FIFO queue group by group, then what is in flight. With `clip`
+        payloads are the first so many characters of their JSON texts. With `origin` only the dead
+        letters of that queue: a page may be short then, and have a cursor still.
+
+        ```python
+        page = client.queues.page("parcels.dead", origin="parcels", clip=100)
+        print(len(page.messages), page.cursor)
+        ```
+        """
+        return self._call(
+            self._target.page, queue, limit=limit, cursor=cursor, clip=clip, origin=origin
+        )
 
     def kept(self, queue: str, limit: int = 100) -> builtins.list[KeptMessage]:
         """Return messages that were acknowledged and are kept, the newest first.

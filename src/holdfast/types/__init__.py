@@ -59,6 +59,7 @@ from holdfast.types.queues import (
     KeptMessage,
     ListedMessage,
     MessageDelivery,
+    MessagePage,
     MessageReturn,
     NewMessage,
     QueueInfo,
@@ -68,6 +69,8 @@ from holdfast.types.queues import (
     Receive,
     Received,
     StoredMessage,
+    read_place,
+    write_place,
 )
 from holdfast.types.retention import (
     BegunDeletions,
@@ -262,6 +265,7 @@ __all__ = [
     "ListedMessage",
     "LoggedEvent",
     "MessageDelivery",
+    "MessagePage",
     "MessageReturn",
     "MinuteCounts",
     "NewEvent",
@@ -340,6 +344,7 @@ __all__ = [
     "When",
     "WorkerInfo",
     "count_bearable",
+    "read_place",
     "read_tick",
     "schedules_digest",
     "tick_event",
@@ -348,4 +353,5 @@ __all__ = [
     "tick_key",
     "tick_text",
     "update_topic",
+    "write_place",
 ]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Final, TypeAlias
 from uuid import UUID
 
+import msgspec
+
+from holdfast.errors import InvalidInput
 from holdfast.types.base import Notice, Value
 
 
@@ -184,6 +189,13 @@ class ListedMessage(Value, frozen=True, kw_only=True):
     error: str | None
 
 
+class MessagePage(Value, frozen=True):
+    """Messages that were looked at; `cursor` continues after them, None if there are no more."""
+
+    messages: list[ListedMessage]
+    cursor: str | None
+
+
 class KeptMessage(Value, frozen=True, kw_only=True):
     """A message that was acknowledged, and is kept for a time."""
 
@@ -194,3 +206,26 @@ class KeptMessage(Value, frozen=True, kw_only=True):
     sent_at: int
     payload: str
     headers: Mapping[str, str] | None
+
+
+def write_place(place: Sequence[str | None]) -> str:
+    """Return the cursor that continues after a place among the messages of a queue."""
+    return urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def read_place(cursor: str) -> list[str | None]:
+    """Return the place that a cursor has. Raises InvalidInput."""
+    try:
+        place = _decode_place(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        flying, *numbers = place[0] or "", *(each or "0" for each in (*place[1:3], place[4]))
+        if flying.lower() == "true":
+            UUID(place[3] or "")
+        if flying.lower() not in ("true", "false") or max(map(int, numbers)) >= 2**63:
+            raise ValueError(cursor)
+        return place
+    except (ValueError, msgspec.MsgspecError):
+        raise InvalidInput(f"{cursor!r} is not a cursor of a list of messages") from None
+
+
+_Place: TypeAlias = Annotated[list[str | None], msgspec.Meta(min_length=5, max_length=5)]
+_decode_place: Final[Callable[[bytes], list[str | None]]] = msgspec.json.Decoder(_Place).decode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -23,7 +24,9 @@ from holdfast.insight.queues import check_queues
 from holdfast.store.port import WORK_TOPIC, Store
 from holdfast.types import (
     FlowShape,
+    ListedMessage,
     MessageDelivery,
+    MessagePage,
     MessageReturn,
     NewMessage,
     NewRun,
@@ -32,6 +35,7 @@ from holdfast.types import (
     Receipt,
     Receive,
     Received,
+    write_place,
 )
 
 from .actors import ManualWorker
@@ -350,6 +354,77 @@ async def test_payloads_are_clipped_where_they_are_only_looked_at(mail: Mail) ->
         assert [each.payload for each in found] == texts
         assert [each.in_flight for each in found] == [False, True]
     assert len(await mail.store.list_messages("mail", limit=1, clip=0)) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"has_priorities": True}, {"has_filters": True}, {"fifo": True}], ids=str
+)
+async def test_messages_are_looked_at_page_by_page(mail: Mail, settings: dict[str, bool]) -> None:
+    """Each once, whatever the size of pages: what waits first, then what is in flight."""
+    await mail.create(**settings)
+    sent = list[int]()
+    for number in range(7):
+        group = {"group": f"g{number % 3}"} if "fifo" in settings else {}
+        priority = {"priority": number % 2 * 4} if "has_priorities" in settings else {}
+        sent += await mail.send(f"{number + 1}2345", **group, **priority)
+    taken = await mail.deliveries(3)
+    await mail.store.ack_messages(receipts(taken[0])[:1])
+    whole = (await mail.store.message_page("mail", limit=99)).messages
+    assert sorted(each.message_id for each in whole) == sorted(
+        set(sent) - {taken[0].messages[0].message_id}
+    )
+    assert [each.in_flight for each in whole] == sorted(each.in_flight for each in whole)
+    assert any(each.in_flight for each in whole)
+    waiting = [each for each in whole if not each.in_flight]
+    if "fifo" in settings:
+        assert waiting == sorted(waiting, key=lambda each: (each.group, each.message_id))
+    else:
+        assert waiting == [
+            each for each in await mail.store.list_messages("mail") if not each.in_flight
+        ]
+    for limit in (1, 2, 4):
+        seen, cursor = list[ListedMessage](), None
+        while page := await mail.store.message_page("mail", limit=limit, cursor=cursor):
+            seen, cursor = seen + page.messages, page.cursor
+            assert len(page.messages) <= limit
+            if cursor is None:
+                break
+        assert seen == whole
+    clipped = await mail.store.message_page("mail", limit=99, clip=3)
+    assert {len(each.payload) for each in clipped.messages} == {3}
+    assert {
+        each.payload for each in (await mail.store.message_page("mail", limit=9, clip=0)).messages
+    } == {""}
+    assert await mail.store.message_page("mail", limit=0) == MessagePage([], None)
+
+
+async def test_pages_of_dead_letters_are_of_one_queue(mail: Mail) -> None:
+    """A page reads so many messages, whosever they are, and is short then."""
+    other = Mail(mail.store, "other")
+    for queue in (mail, other):
+        await queue.create(max_receives=1, dead_letters="lost")
+        await queue.send("1", "2")
+        for delivery in await queue.deliveries():
+            await mail.store.return_messages([MessageReturn(each) for each in receipts(delivery)])
+    cursor, found = None, list[list[str]]()
+    for _ in range(3):
+        page = await mail.store.message_page("lost", limit=2, cursor=cursor, origin="other")
+        assert {each.origin for each in page.messages} <= {"other"}
+        found.append([each.payload for each in page.messages])
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert sorted(itertools.chain(*found)) == ["1", "2"]
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    "cursor", ["x", "", "é", write_place(["x", "0", "0", "", "1"]), write_place(["true"] * 5)]
+)
+async def test_what_is_not_a_cursor_is_refused(mail: Mail, cursor: str) -> None:
+    await mail.create()
+    with pytest.raises(InvalidInput, match="not a cursor"):
+        await mail.store.message_page("mail", limit=1, cursor=cursor)
 
 
 async def test_dead_letters_go_back_to_the_queue_that_they_come_from(mail: Mail) -> None:

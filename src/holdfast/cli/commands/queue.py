@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,15 +13,16 @@ from holdfast.cli.inputs import duration, read_json
 from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from holdfast.cli.connecting import Link
     from holdfast.client import Message
-    from holdfast.types import ListedMessage, QueueInfo, QueueMetrics
+    from holdfast.types import MessagePage, QueueInfo, QueueMetrics
 
 _HERE = "holdfast.cli.commands.queue"
 _WRITING = "holdfast.cli.commands.queue_write"
 _MOST = 10_000
+_PAGE = 500  # messages that are read at a time
 
 
 @click.group(
@@ -61,6 +63,14 @@ def queue() -> None:
 
 _limit_option = click.option(
     "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many."
+)
+
+
+_cursor_option = click.option(
+    "--cursor", metavar="CURSOR", help="Continue a list: the cursor that it ended with."
+)
+_all_option = click.option(
+    "--all", "all_", is_flag=True, help="All of them; with --json each is a line of its own."
 )
 
 
@@ -108,30 +118,80 @@ def list_queues(context: click.Context) -> None:
         click.echo("no message queues", err=True)
 
 
-@command("show", examples=("holdfast queue show parcels", "holdfast queue show parcels --json"))
+@command(
+    "show",
+    examples=(
+        "holdfast queue show parcels",
+        "holdfast queue show parcels --json",
+        "holdfast queue show parcels --all --json | jq .payload",
+    ),
+)
 @click.argument("name")
 @_limit_option
+@_cursor_option
+@_all_option
 @click.pass_context
-def show(context: click.Context, name: str, limit: int) -> None:
+def show(context: click.Context, name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """Show a message queue: its settings, how much is in it, and messages, not received by it."""
-    from holdfast.cli.render.console import console, write_json
-    from holdfast.cli.render.queues import message_json, message_table, queue_lines
+    from holdfast.cli.render.console import write_json
+    from holdfast.cli.render.queues import message_json, queue_lines, write_messages
 
-    async def work(link: Link) -> tuple[QueueInfo, QueueMetrics, list[ListedMessage], int]:
-        queues = link.client.queues
-        info = await queues.get(name)
+    as_json = settings_of(context).json
+
+    async def work(link: Link) -> None:
+        queues, now = link.client.queues, await link.store.now()
+        info: QueueInfo = await queues.get(name)
+        counted: QueueMetrics
         [counted] = await queues.metrics(name)
-        return info, counted, await queues.messages(name, limit), await link.store.now()
+        found, rest = list[dict[str, object]](), None
+        if not as_json:
+            click.echo("\n".join(queue_lines(info, counted, now)))
+        pages = _pages(link, name, None if all_ else limit, cursor, as_json=as_json)
+        async with aclosing(pages):
+            async for page in pages:
+                rest = page.cursor
+                if all_ or not as_json:
+                    write_messages(page.messages, now, as_json)
+                else:
+                    found += map(message_json, page.messages)
+        if as_json and not all_:
+            write_json({"queue": info, "metrics": counted, "messages": found, "cursor": rest})
+        elif rest is not None:
+            click.echo(f"more with --cursor {rest}", err=True)
 
-    (info, counted, found, now), as_json = with_client(context, work, name)
-    if as_json:
-        write_json(
-            {"queue": info, "metrics": counted, "messages": [message_json(each) for each in found]}
+    with_client(context, work, name)
+
+
+async def _pages(
+    link: Link,
+    queue: str,
+    limit: int | None,
+    cursor: str | None,
+    *,
+    as_json: bool,
+    origin: str | None = None,
+) -> AsyncGenerator[MessagePage]:
+    """Yield messages page by page, at most `limit`; people are shown the beginnings of payloads.
+
+    So no more than a page is held, however many there are. Pages without messages are left out,
+    but the last one.
+    """
+    from holdfast.cli.render.queues import WIDEST
+
+    left, last = limit, False
+    while not last:
+        page = await link.client.queues.page(
+            queue,
+            limit=_PAGE if left is None else min(_PAGE, left),
+            cursor=cursor,
+            clip=None if as_json else WIDEST + 1,
+            origin=origin,
         )
-        return
-    click.echo("\n".join(queue_lines(info, counted, now)))
-    if found:
-        console().print(message_table(found, now))
+        if left is not None:
+            left -= len(page.messages)
+        cursor, last = page.cursor, page.cursor is None or left == 0
+        if page.messages or last:
+            yield page
 
 
 @command(
@@ -251,35 +311,55 @@ def nack(
     _write_outcomes(context, returned, as_json, "given back")
 
 
-@command("dead", examples=("holdfast queue dead parcels", "holdfast queue dead parcels --json"))
+@command(
+    "dead",
+    examples=(
+        "holdfast queue dead parcels",
+        "holdfast queue dead parcels --json",
+        "holdfast queue dead parcels --all --json | jq .error",
+    ),
+)
 @click.argument("name")
 @_limit_option
+@_cursor_option
+@_all_option
 @click.pass_context
-def dead(context: click.Context, name: str, limit: int) -> None:
+def dead(context: click.Context, name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """List the dead letters of a queue, each with the reason of the last time."""
-    from holdfast.cli.render.console import console, write_json
+    from holdfast.cli.render.console import write_json
     from holdfast.cli.render.hints import with_database
-    from holdfast.cli.render.queues import message_json, message_table
+    from holdfast.cli.render.queues import message_json, write_messages
     from holdfast.insight.wording import several
 
-    async def work(link: Link) -> tuple[list[ListedMessage], int | None, int]:
-        queues = link.client.queues
-        settings = (await queues.get(name)).settings
-        letters = settings.dead_letters
-        found = [] if letters is None else await queues.messages(letters, _MOST)
-        own = [each for each in found if each.origin == name]
-        return own[:limit], settings.max_receives, await link.store.now()
+    as_json = settings_of(context).json
 
-    (found, most, now), as_json = with_client(context, work, name)
-    if as_json:
-        write_json([message_json(each) for each in found])
-    elif found:
-        console().print(message_table(found, now, dead=True))
-        if most is not None:
-            click.echo(f"a message moves here after {several(most, 'receive')}", err=True)
-        click.echo(with_database(f"move them back: holdfast queue redrive {name}"), err=True)
-    else:
-        click.echo(f"{name} has no dead letters", err=True)
+    async def work(link: Link) -> None:
+        settings = (await link.client.queues.get(name)).settings
+        now, letters = await link.store.now(), settings.dead_letters
+        found, count, rest = list[dict[str, object]](), 0, None
+        most = None if all_ else limit
+        if letters is not None:
+            pages = _pages(link, letters, most, cursor, as_json=as_json, origin=name)
+            async with aclosing(pages):
+                async for page in pages:
+                    count, rest = count + len(page.messages), page.cursor
+                    if all_ or not as_json:
+                        write_messages(page.messages, now, as_json, dead=True)
+                    else:
+                        found += map(message_json, page.messages)
+        if as_json and not all_:
+            write_json(found)
+        elif not count:
+            click.echo(f"{name} has no dead letters", err=True)
+        elif not as_json:
+            if settings.max_receives is not None:
+                times = several(settings.max_receives, "receive")
+                click.echo(f"a message moves here after {times}", err=True)
+            click.echo(with_database(f"move them back: holdfast queue redrive {name}"), err=True)
+        if rest is not None:
+            click.echo(f"more with --cursor {rest}", err=True)
+
+    with_client(context, work, name)
 
 
 def _header(text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.client import Message
     from holdfast.types import ListedMessage, QueueInfo, QueueMetrics
 
-_WIDEST: Final = 60  # characters of a payload
+WIDEST: Final = 60  # characters of a payload
 
 
 def queue_table(found: Sequence[QueueInfo], counted: Sequence[QueueMetrics], now: int) -> Table:
@@ -98,11 +98,22 @@ def message_table(found: Sequence[ListedMessage], now: int, *, dead: bool = Fals
     table.add_column("payload", overflow="fold")
     table.add_column("error", overflow="fold")
     for each in found:
-        text = each.payload if len(each.payload) <= _WIDEST else f"{each.payload[:_WIDEST]}…"
+        text = each.payload if len(each.payload) <= WIDEST else f"{each.payload[:WIDEST]}…"
         named = text if each.group is None else f"{each.group}: {text}"
         attempts = [] if dead else [str(each.attempts)]
         table.add_row(str(each.message_id), _state(each, now), *attempts, named, each.error or "")
     return table
+
+
+def write_messages(
+    found: Sequence[ListedMessage], now: int, as_json: bool, *, dead: bool = False
+) -> None:
+    """Write a page of messages: as a table, or as JSON, a line each."""
+    if as_json:
+        for each in found:
+            write_json(message_json(each))
+    elif found:
+        console().print(message_table(found, now, dead=dead))
 
 
 def _state(message: ListedMessage, now: int) -> str:

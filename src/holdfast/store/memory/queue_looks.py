@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import msgspec
 
@@ -12,7 +13,18 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.queue_rows import MessageRow, QueueRow
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import messages_topic
-from holdfast.types import KeptMessage, ListedMessage, NewMessage, Notice, QueueMetrics
+from holdfast.types import (
+    KeptMessage,
+    ListedMessage,
+    MessagePage,
+    NewMessage,
+    Notice,
+    QueueMetrics,
+    read_place,
+    write_place,
+)
+
+_Key: TypeAlias = tuple[bool, int, int, str, int]
 
 
 class MemoryQueueLooks(Part):
@@ -74,6 +86,35 @@ class MemoryQueueLooks(Part):
                 return found
             return [msgspec.structs.replace(each, payload=each.payload[:clip]) for each in found]
 
+    async def message_page(
+        self,
+        queue: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        clip: int | None = None,
+        origin: str | None = None,
+    ) -> MessagePage:
+        """Return a page of messages; see `MessageStore.message_page`."""
+        after = None if cursor is None else _key_of(read_place(cursor))
+        async with self._transaction() as (tables, _):
+            row = find_queue(tables, queue)
+            found = [(_place(each, row), _listed(each, in_flight=False)) for each in row.in_order()]
+            for delivery_id, delivery in row.deliveries.items():
+                for place, each in delivery.messages.items():
+                    flying = replace(each, visible_at=delivery.visible_at)
+                    key = (True, 0, 0, str(delivery_id), place)
+                    found.append((key, _listed(flying, in_flight=True)))
+        found = sorted((each for each in found if after is None or each[0] > after), key=_first)
+        page = found[:limit]
+        shown = [
+            each if clip is None else msgspec.structs.replace(each, payload=each.payload[:clip])
+            for _, each in page
+            if origin is None or each.origin == origin
+        ]
+        more = 0 < limit == len(page)
+        return MessagePage(shown, write_place([*map(str, page[-1][0])]) if more else None)
+
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
         """Return messages that are kept; see `MessageStore.list_kept`."""
         async with self._transaction() as (tables, _):
@@ -123,6 +164,21 @@ def _metrics(tables: Tables, row: QueueRow, now: int, limit: int) -> QueueMetric
         0 if dead is None else min(len(_dead_letters(dead, row)), limit),
         min(due, default=None),
     )
+
+
+def _place(message: MessageRow, row: QueueRow) -> _Key:
+    if row.settings.fifo:
+        return (False, 0, 0, message.new.group or "", message.message_id)
+    return (False, message.priority, message.visible_at, "", message.message_id)
+
+
+def _first(pair: tuple[_Key, ListedMessage]) -> _Key:
+    return pair[0]
+
+
+def _key_of(place: Sequence[str | None]) -> _Key:
+    flying, priority, visible_at, group, number = (each or "" for each in place)
+    return (flying == "True", int(priority), int(visible_at), group, int(number))
 
 
 def _listed(message: MessageRow, *, in_flight: bool) -> ListedMessage:

@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
+    MessagePage,
     MessageReturn,
     NewMessage,
     NewRun,
@@ -125,6 +126,22 @@ class MessageStore(Protocol):
         """Return messages of a queue, without receiving them: first what waits, in order.
 
         With `clip`, payloads are the first so many characters of their JSON texts.
+        """
+        ...
+
+    async def message_page(
+        self,
+        queue: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        clip: int | None = None,
+        origin: str | None = None,
+    ) -> MessagePage:
+        """Return a page of what `list_messages` returns, of a FIFO queue group by group.
+
+        With `origin` it has only the dead letters of that queue. The work for a page is bounded,
+        so it may be short and still have a cursor. Raises InvalidInput for what is not a cursor.
         """
         ...
 

@@ -23,6 +23,7 @@ from holdfast.types import (
     KeptMessage,
     ListedMessage,
     MessageDelivery,
+    MessagePage,
     MessageReturn,
     NewMessage,
     NewRun,
@@ -34,6 +35,8 @@ from holdfast.types import (
     Receive,
     Received,
     StoredMessage,
+    read_place,
+    write_place,
 )
 
 _SETTINGS: Final = QueueSettings.__struct_fields__
@@ -207,22 +210,23 @@ class PostgresMessages(Part):
             rows = await self._database.rows("list_messages", queue, limit)
         else:
             rows = await self._database.rows("clipped_messages", queue, limit, clip)
-        return [
-            ListedMessage(
-                message_id=row["message_id"],
-                in_flight=row["in_flight"],
-                group=row["group_key"],
-                priority=row["priority"],
-                attempts=row["attempts"],
-                visible_at=row["visible_at"],
-                sent_at=row["sent_at"],
-                origin=row["origin"],
-                payload=row["payload"],
-                headers=read_headers(row["headers"]),
-                error=row["error"],
-            )
-            for row in rows
-        ]
+        return [_listed(row) for row in rows]
+
+    async def message_page(
+        self,
+        queue: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        clip: int | None = None,
+        origin: str | None = None,
+    ) -> MessagePage:
+        """Return a page of messages; see `MessageStore.message_page`."""
+        after = None if cursor is None else read_place(cursor)
+        rows = await self._database.rows("message_page", queue, limit, after, clip, origin)
+        shown = [_listed(row) for row in rows if origin is None or row["origin"] == origin]
+        more = 0 < limit == len(rows)
+        return MessagePage(shown, write_place(rows[-1]["place"]) if more else None)
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
         """Return messages that are kept; see `MessageStore.list_kept`."""
@@ -322,3 +326,19 @@ def _delivery(row: asyncpg.Record) -> MessageDelivery:
         )
     ]
     return MessageDelivery(row["queue_id"], row["delivery_id"], row["group_key"], messages)
+
+
+def _listed(row: asyncpg.Record) -> ListedMessage:
+    return ListedMessage(
+        message_id=row["message_id"],
+        in_flight=row["in_flight"],
+        group=row["group_key"],
+        priority=row["priority"],
+        attempts=row["attempts"],
+        visible_at=row["visible_at"],
+        sent_at=row["sent_at"],
+        origin=row["origin"],
+        payload=row["payload"],
+        headers=read_headers(row["headers"]),
+        error=row["error"],
+    )
