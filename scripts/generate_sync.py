@@ -70,6 +70,7 @@ GROUPS = _groups()
 SOURCES = (
     Source("client", "Client", "SyncBase"),
     Source("handle", "RunHandle", "SyncHandleBase[Out_co]"),
+    Source("message", "Message", "SyncMessageBase"),
     *GROUPS.values(),
 )
 
@@ -103,7 +104,8 @@ def generate(source: Source) -> str:
             "from collections.abc import Generator, Iterator",
             "from typing import cast",
             f"from holdfast.client.{source.module} import {', '.join(_public_classes(tree))}",
-            "from holdfast.sync.base import SyncBase, SyncGroup, SyncHandleBase, Target",
+            "from holdfast.sync.base import SyncBase, SyncGroup, SyncHandleBase",
+            "from holdfast.sync.base import SyncMessageBase, Target",
             *(f"from holdfast.sync.{each.module} import Sync{each.name}" for each in twins),
             *typevars,
             f"class Sync{source.name}({source.base}):",
@@ -175,13 +177,14 @@ def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str, *, precis
     if isinstance(method, ast.FunctionDef):
         return f"SyncRunHandle(self._portal, {target}({given}))"
     call = f"self._call({', '.join((target, given) if given else (target,))})"
-    if "RunHandle" not in result:
+    held = re.search(r"(\[?)\b(RunHandle|Message)\b", result)
+    if held is None:
         return call
     if not precise:
         call = f"cast('{result}', {call})"
-    if "[RunHandle" in result:
-        return f"[SyncRunHandle(self._portal, each) for each in {call}]"
-    return f"SyncRunHandle(self._portal, {call})"
+    if held[1]:
+        return f"[Sync{held[2]}(self._portal, each) for each in {call}]"
+    return f"Sync{held[2]}(self._portal, {call})"
 
 
 def _passed(arguments: ast.arguments) -> list[str]:

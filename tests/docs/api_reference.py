@@ -30,8 +30,8 @@ _HEAD = """\
 This page is made from the signatures and docstrings of the public classes; a test compares them.
 Errors have [a page of their own](errors.md), and so have [options](options.md).
 
-`SyncClient` has the methods and groups of `Client`, without `await`, and `SyncRunHandle` the
-methods of `RunHandle`.
+`SyncClient` has the methods and groups of `Client`, without `await`, `SyncRunHandle` the methods
+of `RunHandle`, and `SyncMessage` those of `Message`.
 """
 
 # What `@app.workflow` and the like make, what runs inside them, and what surrounds them.
@@ -47,6 +47,7 @@ _DEFINITIONS = (
     middleware.Middleware,
 )
 _CLIENT = (
+    client.Message,
     client.Run,
     client.RunPage,
     client.RunWait,

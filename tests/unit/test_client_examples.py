@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import Client
+from holdfast.client import Client, Message
 from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal
 from holdfast.definitions.app import App
 from holdfast.definitions.limits import Limit, Rate
 from holdfast.errors import ForkRefused, ResultTimeout, RunEnded, RunFailed, TokenUnknown
 from holdfast.runtime.code.context import Context
-from holdfast.sync import SyncClient, SyncRunHandle
+from holdfast.sync import SyncClient, SyncMessage, SyncRunHandle
 from holdfast.testing import Environment
 
 app = App("examples")
@@ -139,7 +139,7 @@ def compiled(definition: str, code: str, namespace: dict[str, Any]) -> Any:
     return namespace["example"]
 
 
-@pytest.mark.parametrize("code", examples(Client, RunHandle, *groups(Client())))
+@pytest.mark.parametrize("code", examples(Client, RunHandle, Message, *groups(Client())))
 async def test_an_example_of_the_client_runs(code: str, environment: Environment) -> None:
     def connect(database: str | None = None) -> Client:
         return Client(store=environment.store, app=app)
@@ -151,7 +151,9 @@ async def test_an_example_of_the_client_runs(code: str, environment: Environment
 
 @pytest.mark.parametrize(
     "code",
-    examples(*SyncClient.__mro__[:-1], *SyncRunHandle.__mro__[:-2], *groups(SyncClient())),
+    examples(
+        *SyncClient.__mro__[:-1], *SyncRunHandle.__mro__[:-2], SyncMessage, *groups(SyncClient())
+    ),
 )
 async def test_an_example_of_the_synchronous_client_runs(
     code: str, environment: Environment

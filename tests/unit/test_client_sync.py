@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import Client
+from holdfast.client import Client, Message
 from holdfast.client.handle import RunHandle
-from holdfast.sync import SyncClient, SyncRunHandle
+from holdfast.sync import SyncClient, SyncMessage, SyncRunHandle
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +35,7 @@ def test_both_clients_have_the_same_groups() -> None:
     [
         (Client, SyncClient),
         (RunHandle, SyncRunHandle),
+        (Message, SyncMessage),
         *((type(getattr(CLIENT, name)), type(getattr(SYNC_CLIENT, name))) for name in GROUPS),
     ],
 )

@@ -2,7 +2,8 @@
 
 from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.client.messages import Message, Outgoing
+from holdfast.client.message import Message
+from holdfast.client.messages import Outgoing
 from holdfast.client.messaging import Signal
 from holdfast.client.run import Run, RunPage, RunWait
 from holdfast.client.schedule import ScheduleInfo, Tick

@@ -16,7 +16,6 @@ from holdfast.errors import QueueExists
 from holdfast.moments import to_datetime
 from holdfast.texts import check_headers, check_id
 from holdfast.types import (
-    MessageDelivery,
     NewMessage,
     QueueSettings,
     Receipt,
@@ -37,18 +36,14 @@ class Outgoing(Value, frozen=True):
 
 
 @dataclass(frozen=True)
-class Message:
-    """A message that was received.
-
-    `receipt` proves the receive: with it the message is acknowledged or given back. `attempts`
-    counts the receives with this one; `error` says why it was given back last.
-    """
+class MessageData:
+    """What was received: the values of a message."""
 
     queue: str
     receipt: Receipt
     group: str | None
     stored: StoredMessage
-    type: object = object
+    type: object
 
     @property
     def id(self) -> int:
@@ -100,28 +95,14 @@ def encode_message(message: Outgoing) -> NewMessage:
     )
 
 
-def received(queue: str, delivery: MessageDelivery, type: object) -> list[Message]:
-    """Return the messages of a delivery."""
-    return [
-        Message(
-            queue,
-            Receipt(delivery.queue_id, delivery.delivery_id, place),
-            delivery.group,
-            message,
-            type,
-        )
-        for place, message in enumerate(delivery.messages, 1)
-    ]
-
-
-Messages: TypeAlias = Message | Receipt | Iterable[Message | Receipt]
+Messages: TypeAlias = MessageData | Receipt | Iterable[MessageData | Receipt]
 """Messages that were received, or their receipts: one or more."""
 
 
 def receipts_of(messages: Messages) -> list[Receipt]:
     """Return the receipts of messages."""
-    given = [messages] if isinstance(messages, Message | Receipt) else messages
-    return [each.receipt if isinstance(each, Message) else each for each in given]
+    given = [messages] if isinstance(messages, MessageData | Receipt) else messages
+    return [each.receipt if isinstance(each, MessageData) else each for each in given]
 
 
 def changes_of(

@@ -9,20 +9,18 @@ from functools import partial
 from msgspec.structs import replace
 
 from holdfast.client.control import list_pauses, set_pause
+from holdfast.client.message import Message, received
+from holdfast.client.message_ends import ack_messages, extend_messages, nack_messages
 from holdfast.client.messages import (
-    Message,
     Messages,
     Outgoing,
     changes_of,
     encode_message,
     other_settings,
-    receipts_of,
-    received,
 )
 from holdfast.client.sending import send_messages
 from holdfast.client.session import Session, persist
-from holdfast.client.transactions import ack_within
-from holdfast.codec import encode, storable
+from holdfast.codec import encode
 from holdfast.durations import Duration, seconds
 from holdfast.errors import QueueExists, UnknownQueue
 from holdfast.names import check_queue_name
@@ -31,7 +29,6 @@ from holdfast.types import (
     KeptMessage,
     ListedMessage,
     MessagePage,
-    MessageReturn,
     Notice,
     Pause,
     QueueInfo,
@@ -222,7 +219,7 @@ class Queues:
         ```python
         for message in await client.queues.receive("parcels", 10, wait="1s"):
             print(message.id, message.payload)
-            await client.queues.ack(message)
+            await message.ack()
         ```
         """
         receive = Receive(
@@ -236,7 +233,9 @@ class Queues:
         answer = await self._session.receives(queue).receive(receive, seconds(wait))
         self._session.tell(answer.notices)
         return [
-            message for delivery in answer.deliveries for message in received(queue, delivery, type)
+            message
+            for delivery in answer.deliveries
+            for message in received(self._session, queue, delivery, type)
         ]
 
     async def ack(
@@ -251,16 +250,11 @@ class Queues:
         With a `connection` this is part of its transaction.
 
         ```python
-        [message] = await client.queues.receive("parcels")
-        await client.queues.ack(message)
+        messages = await client.queues.receive("parcels", 10)
+        await client.queues.ack(messages)
         ```
         """
-        receipts = receipts_of(messages)
-        if connection is not None:
-            return await ack_within(connection, receipts, schema=self._session.schema)
-        acked, notices = await persist(partial(self._session.store.ack_messages, receipts))
-        self._session.tell(notices)
-        return acked
+        return await ack_messages(self._session, messages, connection)
 
     async def nack(
         self,
@@ -278,11 +272,7 @@ class Queues:
         await client.queues.nack(message, delay="10s", error="the warehouse does not answer")
         ```
         """
-        why = None if error is None else storable(error)
-        returns = [MessageReturn(each, seconds(delay), why) for each in receipts_of(messages)]
-        returned, notices = await persist(partial(self._session.store.return_messages, returns))
-        self._session.tell(notices)
-        return returned
+        return await nack_messages(self._session, messages, delay, error)
 
     async def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
         """Keep messages in flight for so long from now. Return for each if it was in flight still.
@@ -294,12 +284,7 @@ class Queues:
         await client.queues.extend(message, "5m")
         ```
         """
-        call = partial(
-            self._session.store.extend_deliveries,
-            receipts_of(messages),
-            seconds=seconds(visibility),
-        )
-        return await persist(call)
+        return await extend_messages(self._session, messages, visibility)
 
     async def purge(self, queue: str) -> int:
         """Delete all messages that wait in a queue; what is in flight stays. Return how many.

@@ -6,5 +6,6 @@ own, `base` opens, closes and calls it. All other modules are generated from `ho
 
 from holdfast.sync.client import SyncClient
 from holdfast.sync.handle import SyncRunHandle
+from holdfast.sync.message import SyncMessage
 
-__all__ = ["SyncClient", "SyncRunHandle"]
+__all__ = ["SyncClient", "SyncMessage", "SyncRunHandle"]

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
+from holdfast.client.message import Message
+from holdfast.client.messages import MessageData
 from holdfast.client.transactions import is_asynchronous
 from holdfast.errors import ConfigurationError
 from holdfast.suggestions import missing_attribute
@@ -173,3 +175,23 @@ class SyncHandleBase(Generic[Out_co]):
         **kwargs: object,
     ) -> R:
         return self._portal.call(method(*args, **kwargs))
+
+
+class SyncMessageBase(MessageData):
+    """The values of a message, and calls of the methods of an asynchronous one."""
+
+    _portal: Portal
+    _target: Message
+
+    def __init__(self, portal: Portal, target: Message) -> None:
+        """Hold a message. Clients make messages: see `SyncQueues.receive`."""
+        super().__init__(target.queue, target.receipt, target.group, target.stored, target.type)
+        vars(self).update(_portal=portal, _target=target)  # it is frozen
+
+    def _call(
+        self,
+        method: Callable[..., Coroutine[object, object, R]],
+        *args: object,
+        **kwargs: object,
+    ) -> R:
+        return _call_through(self._portal, method, *args, **kwargs)

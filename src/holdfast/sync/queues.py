@@ -5,14 +5,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping
 
-from holdfast.client.messages import (
-    Message,
-    Messages,
-    Outgoing,
-)
+from holdfast.client.messages import Messages, Outgoing
 from holdfast.client.queues import Queues
 from holdfast.durations import Duration
 from holdfast.sync.base import SyncGroup
+from holdfast.sync.message import SyncMessage
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
@@ -200,7 +197,7 @@ class SyncQueues(SyncGroup[Queues]):
         per_group: int = 1,
         type: object = object,
         consumer: str | None = None,
-    ) -> builtins.list[Message]:
+    ) -> builtins.list[SyncMessage]:
         """Receive up to `limit` messages, of a FIFO queue up to `per_group` of so many groups.
 
         They are in flight for `visibility`, by default the queue's: then others receive them,
@@ -212,20 +209,23 @@ class SyncQueues(SyncGroup[Queues]):
         ```python
         for message in client.queues.receive("parcels", 10, wait="1s"):
             print(message.id, message.payload)
-            client.queues.ack(message)
+            message.ack()
         ```
         """
-        return self._call(
-            self._target.receive,
-            queue,
-            limit,
-            visibility=visibility,
-            wait=wait,
-            contains=contains,
-            per_group=per_group,
-            type=type,
-            consumer=consumer,
-        )
+        return [
+            SyncMessage(self._portal, each)
+            for each in self._call(
+                self._target.receive,
+                queue,
+                limit,
+                visibility=visibility,
+                wait=wait,
+                contains=contains,
+                per_group=per_group,
+                type=type,
+                consumer=consumer,
+            )
+        ]
 
     def ack(self, messages: Messages, *, connection: object = None) -> builtins.list[bool]:
         """Acknowledge messages: they are done. Return for each if it was in flight still.
@@ -234,8 +234,8 @@ class SyncQueues(SyncGroup[Queues]):
         With a `connection` this is part of its transaction.
 
         ```python
-        [message] = client.queues.receive("parcels")
-        client.queues.ack(message)
+        messages = client.queues.receive("parcels", 10)
+        client.queues.ack(messages)
         ```
         """
         return self._call(self._target.ack, messages, connection=connection)

@@ -41,6 +41,45 @@ async def test_a_payload_that_does_not_fit_concerns_its_message_only(client: Cli
     assert await client.queues.nack(bad, delay="1h", error="not a parcel") == [True]
 
 
+async def test_a_message_is_acknowledged_given_back_and_kept_in_flight_by_itself(
+    client: Client,
+) -> None:
+    await client.queues.create("parcels")
+    await client.queues.send("parcels", 7)
+    [first] = await client.queues.receive("parcels", visibility="1h")
+    assert await first.nack(error="no van")
+    [second] = await client.queues.receive("parcels", visibility="1h")
+    assert (second.id, second.attempts, second.error) == (first.id, 2, "no van")
+    assert not await first.ack()  # an old receipt changes nothing
+    assert not await first.nack()
+    assert not await first.extend("1h")
+    assert await second.extend(0)  # so it is due again
+    [third] = await client.queues.receive("parcels", wait="30s")
+    assert (third.id, third.attempts) == (first.id, 3)
+    assert await third.ack()
+    assert not await third.ack()
+    assert (await client.queues.metrics("parcels"))[0].in_flight == 0
+
+
+async def test_a_message_that_is_given_back_with_a_delay_is_not_due(client: Client) -> None:
+    await client.queues.create("parcels")
+    await client.queues.send("parcels")
+    [message] = await client.queues.receive("parcels")
+    assert await message.nack(delay="1h")
+    [counted] = await client.queues.metrics("parcels")
+    assert (counted.due, counted.delayed, counted.in_flight) == (0, 1, 0)
+
+
+async def test_a_message_that_is_acknowledged_leaves_those_received_with_it(
+    client: Client,
+) -> None:
+    await client.queues.create("parcels")
+    await client.queues.send_many("parcels", [Outgoing(each) for each in range(3)])
+    left, done, right = await client.queues.receive("parcels", 3)
+    assert await done.ack()
+    assert await client.queues.ack([left, done.receipt, right]) == [True, False, True]
+
+
 async def test_sends_of_one_moment_fail_alone(client: Client) -> None:
     """Edge case 12: a batch with one bad payload."""
     await client.queues.create("parcels")

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import ConfigurationError, InvalidInput, ResultTimeout, RunNotFound
 from holdfast.store.memory import MemoryStore
-from holdfast.sync import SyncClient
+from holdfast.sync import SyncClient, SyncMessage
 
 from .workflows import Finisher, Order, Receipt, app, order, tick
 
@@ -94,3 +94,25 @@ def test_closed_it_says_so_and_leaves_no_thread(memory: MemoryStore) -> None:
     assert threading.active_count() == before
     with pytest.raises(ConfigurationError, match="not open"):
         client.runs.list()
+
+
+def test_a_message_has_its_values_and_its_calls(client: SyncClient) -> None:
+    client.queues.create("parcels")
+    sent = client.queues.send("parcels", Order(7), headers={"from": "ann"})
+    [message] = client.queues.receive("parcels", type=Order)
+    assert isinstance(message, SyncMessage)
+    assert (message.id, message.queue, message.payload) == (sent, "parcels", Order(7))
+    assert (message.headers, message.attempts) == ({"from": "ann"}, 1)
+    assert message.extend("1h")
+    assert message.nack(error="no van")
+    [again] = client.queues.receive("parcels")
+    assert (again.error, message.ack(), again.ack()) == ("no van", False, True)
+
+
+def test_messages_are_acknowledged_as_a_set(client: SyncClient) -> None:
+    client.queues.create("parcels")
+    client.queues.send("parcels")
+    client.queues.send("parcels")
+    messages = client.queues.receive("parcels", 2)
+    assert client.queues.extend(messages, "1h") == [True, True]
+    assert client.queues.ack([messages[0], messages[1].receipt]) == [True, True]

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from holdfast.client.messages import Message
+from holdfast.client.message import Message
 from holdfast.errors import QueueExists, QueueInUse, UnknownQueue
 from holdfast.insight.shapes import raw, shaped
 from holdfast.server.api.fields import Changed, Key, Length, Name, Seconds, Text
