@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from html import unescape
 from typing import Any
 from uuid import UUID
 
@@ -494,8 +495,36 @@ async def test_a_mounted_server_makes_its_urls_below_its_place(store: Store) -> 
             assert "/do/terminate" not in html
             answer = await send(client, f"/ops/holdfast/runs/{run}/do/pause")
             assert answer.headers["location"] == f"/ops/holdfast/runs/{run}?done=pause"
+            wrong = await client.get(f"/ops/holdfast/runs/{run}/do/pause")
+            assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
             log = await served.site.client.runs.log(run)
             assert "Paused" in log[-1].event.type
+
+
+async def test_a_prefix_of_other_letters_is_written_as_browsers_send_it(store: Store) -> None:
+    """A browser sends a cookie if the path of the request begins with the cookie's, as text."""
+    served = Server(store=store, auth=KeyAccess(KEY), app=app, hosts=["any.test"])
+    transport = httpx.ASGITransport(Starlette(routes=[Mount("/my öps", served)]))
+    async with served, httpx.AsyncClient(transport=transport, base_url="http://any.test") as client:
+        answer = await client.get(f"/my öps/login?key={KEY}")
+        assert "Path=/my%20%C3%B6ps;" in answer.headers["set-cookie"]
+        headers = {"Authorization": f"Bearer {KEY}", **HERE}
+        path = "/my öps/v1/workflows/checkout/runs"
+        made = await client.post(path, json={"input": 7}, headers=headers)
+        assert made.status_code == 201
+        assert made.headers["location"].startswith("/my%20%C3%B6ps/v1/runs/")
+
+
+async def test_the_tags_of_a_run_lead_to_the_runs_that_have_them(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    tags = ["vip", "big order", '"', "a:b", "tag:x"]
+    run = await start(server, tags=tags)
+    html = await page(browser, f"/runs/{run}")
+    links = [unescape(each) for each in re.findall(r'href="([^"]*)">#', html)]
+    assert len(links) == len(tags)
+    for link in links:
+        assert str(run) in await page(browser, link), link
 
 
 async def test_the_stream_of_a_run_ends_when_the_run_is_gone(

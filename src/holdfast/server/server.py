@@ -97,8 +97,10 @@ class Server:
         if path.startswith("/v1/") and path != PATH:
             await self._api(scope, receive, send)
             return
+        # With the program that it is mounted in, a route would raise what that is to answer.
+        own = {name: value for name, value in scope.items() if name != "app"}
         try:
-            await self._router(scope, receive, send)
+            await self._router(own, receive, send)
         except Exception as error:
             await problem_of(error).response()(scope, receive, send)
 

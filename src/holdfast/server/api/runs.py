@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 from uuid import UUID
 
 import msgspec
@@ -105,7 +106,8 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     value = await typed_input(call, name)
     handle = await call.site.client.start(name, value, **options)
     run_id, status = handle.run_id, 200 if handle.already_existed else 201
-    headers = {"Location": f"{call.request.scope.get('root_path', '')}/v1/runs/{run_id}"}
+    root = quote(str(call.request.scope.get("root_path", "")))
+    headers = {"Location": f"{root}/v1/runs/{run_id}"}
     if call.query.wait is not None:
         await wait_for_end(call, run_id, call.query.wait)
         return Reply(await shown(call, run_id), status, headers)

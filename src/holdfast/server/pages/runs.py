@@ -24,6 +24,8 @@ from holdfast.types import RunRecord
 
 _PAGE: Final = 50
 _ID: Final = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}", re.IGNORECASE)
+_WORD: Final = re.compile(r'(?:"[^"]*"|\S)+')  # of a search
+_QUOTED: Final = re.compile(r'"[^"]+"')
 _MOST_NEW: Final = 50
 _OWN: Final = ("ids", "live")  # what of a stream's query is not about the list, but its reader
 
@@ -139,13 +141,14 @@ def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
     """Return a run that the search names, and the filters among its words.
 
     `state:failed`, `tag:vip`, `queue:mail`, `workflow:shop/buy` and `input.customer=7` are filters;
-    a word that is a state is one too. Any other word names a run: an id or its beginning, or
-    `workflow/key`.
+    a word that is a state is one too. What has spaces is quoted: `tag:"big order"`. Any other word
+    names a run: an id or its beginning, or `workflow/key`.
     """
     filters: dict[str, list[str]] = {}
     direct: str | None = None
-    for word in view.param("q").split():
+    for word in _WORD.findall(view.param("q")):
         name, colon, value = word.partition(":")
+        value = value[1:-1] if _QUOTED.fullmatch(value) else value
         if word in STATES:
             filters.setdefault("state", []).append(word)
         elif colon and value and name in ("state", "tag", "queue", "workflow", "key"):

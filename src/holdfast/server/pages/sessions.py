@@ -10,6 +10,7 @@ import hmac
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, Protocol, runtime_checkable
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -82,7 +83,7 @@ def set_cookie(request: Request, response: Response, tokens: Tokens, name: str) 
 
 def cookie_path(request: Request) -> str:
     """Return where the cookie is sent: below the place where the server is mounted."""
-    return str(request.scope.get("root_path", "")).rstrip("/") or "/"
+    return quote(str(request.scope.get("root_path", "")).rstrip("/")) or "/"
 
 
 def _proof(digest: str, name: str, expiry: str) -> str:
