@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -178,16 +179,16 @@ async def _pages(
     """
     from holdfast.cli.render.queues import WIDEST
 
+    read = partial(
+        link.client.queues.page, queue, clip=None if as_json else WIDEST + 1, origin=origin
+    )
     left, last = limit, False
     while not last:
-        page = await link.client.queues.page(
-            queue,
-            limit=_PAGE if left is None else min(_PAGE, left),
-            cursor=cursor,
-            clip=None if as_json else WIDEST + 1,
-            origin=origin,
-        )
+        many = _PAGE if left is None or origin is not None else min(_PAGE, left)
+        page = await read(limit=many, cursor=cursor)
         if left is not None:
+            if len(page.messages) > left:  # of one origin: others may stand between them
+                page = await read(limit=left, cursor=cursor)
             left -= len(page.messages)
         cursor, last = page.cursor, page.cursor is None or left == 0
         if page.messages or last:
