@@ -11,6 +11,7 @@ from holdfast.client.session import Session
 from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, RunExists, RunNotFound
 from holdfast.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
+from holdfast.types import RunRecord
 
 
 class Archives:
@@ -83,8 +84,18 @@ class Archives:
         kept = kept_seconds(retention, DEFAULT_RETENTION_SECONDS if default is None else default)
         store, run_id = self._session.store, archived.record.run_id
         if await store.restore_run(archived.lines, retention_seconds=kept) == "exists":
-            raise RunExists(run_id, f"run {run_id} is in the database: it need not be restored")
+            raise RunExists(run_id, await self._why_not_restored(archived.record))
         return run_id
+
+    async def _why_not_restored(self, archived: RunRecord) -> str:
+        run_id = archived.run_id
+        kept = (await self._session.store.get_runs([run_id], payloads=False)).get(run_id)
+        if kept is None or kept.completed_at == archived.completed_at:
+            return f"run {run_id} is in the database: it need not be restored"
+        return (
+            f"run {run_id} cannot be restored: its key was used again, so the database has another"
+            " run with its id"
+        )
 
     async def forget(self) -> str | None:
         """Let runs be deleted without being archived; return where they were archived.

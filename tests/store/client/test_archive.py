@@ -73,6 +73,17 @@ async def test_a_run_is_restored_and_forked(
     assert fork.run_id != run_id
 
 
+async def test_a_run_whose_key_was_used_again_is_not_restored(
+    client: Client, finisher: Finisher, archive: str
+) -> None:
+    """S16. The answer does not say that the archived run is in the database: another run is."""
+    run_id = await archived_run(client, finisher)
+    again = await client.start("shop/tick", {"id": 2}, key="order-1")
+    assert again.run_id == run_id
+    with pytest.raises(RunExists, match="its key was used again"):
+        await client.archive.restore(run_id)
+
+
 async def test_a_run_that_is_nowhere_is_not_found(
     client: Client, finisher: Finisher, archive: str
 ) -> None:
