@@ -31,6 +31,7 @@ _COMMANDS = "holdfast.cli.commands"
         "workflows": f"{_COMMANDS}.pausable:workflows",
         "workers": f"{_COMMANDS}.worker:workers",
         "server": f"{_COMMANDS}.server:server",
+        "mcp": f"{_COMMANDS}.mcp:mcp",
         "migrate": f"{_COMMANDS}.database:migrate",
         "archive": f"{_COMMANDS}.archive:archive",
         "sweep": f"{_COMMANDS}.sweep:sweep",

@@ -1,0 +1,95 @@
+"""Speak the protocol over stdin and stdout, by the package mcp, until stdin ends or a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from contextlib import suppress
+from typing import Any, Final
+
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+from holdfast._version import __version__
+from holdfast.mcp.calling import Toolbox
+from holdfast.mcp.tools import Tool
+
+_STDIN: Final = 0
+_PIECE: Final = 64 * 1024
+
+
+async def serve(toolbox: Toolbox) -> bool:
+    """Answer a client. Return True if a signal ended it, False if the client did."""
+
+    async def list_tools(_: object, __: object) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_shown(each) for each in toolbox.tools])
+
+    async def call_tool(_: object, asked: types.CallToolRequestParams) -> types.CallToolResult:
+        answer = await toolbox.call(asked.name, asked.arguments or {})
+        texts = [answer.text] if answer.note is None else [answer.text, answer.note]
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=each) for each in texts],
+            is_error=answer.failed,
+        )
+
+    server: Server[Any] = Server(
+        "holdfast", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool
+    )
+    stdin = _Stdin()
+    loop, interrupted = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        interrupted.set()
+        stdin.end()
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop)
+    async with stdio_server() as (reads, writes):
+        await server.run(reads, writes, server.create_initialization_options())
+    return interrupted.is_set()
+
+
+class _Stdin:
+    """Puts a pipe in the place of stdin, and copies what comes into it.
+
+    A thread that reads stdin cannot be interrupted, and the package waits for its own. This one
+    need not be waited for: the pipe ends when we say so.
+    """
+
+    def __init__(self) -> None:
+        self._source = os.dup(_STDIN)
+        reads, self._into = os.pipe()
+        os.dup2(reads, _STDIN)
+        os.close(reads)
+        self._lock, self._ended = threading.Lock(), False
+        threading.Thread(target=self._copy, name="holdfast-stdin", daemon=True).start()
+
+    def end(self) -> None:
+        """End what is read. Idempotent."""
+        with self._lock:
+            if not self._ended:
+                self._ended = True
+                os.close(self._into)
+
+    def _copy(self) -> None:
+        with suppress(OSError):  # it was ended, or nobody reads any more
+            while data := os.read(self._source, _PIECE):
+                while data:
+                    data = data[os.write(self._into, data) :]
+        self.end()
+
+
+def _shown(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        description=tool.about,
+        input_schema=tool.schema(),
+        annotations=types.ToolAnnotations(
+            read_only_hint=not tool.writes,
+            destructive_hint=tool.destructive,
+            open_world_hint=False,
+        ),
+    )

@@ -1,0 +1,197 @@
+"""`holdfast mcp`: a client of the protocol, and a process that answers it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.types import CallToolResult, TextContent
+
+from tests.cli.conftest import CommandLine
+from tests.cli.processes import PATIENCE_SECONDS, command, environment
+
+READ = {
+    "list_runs",
+    "get_run",
+    "why_run",
+    "read_log",
+    "list_approvals",
+    "list_workflows",
+    "doctor",
+}
+WRITE = {"start", "signal", "decide", "cancel", "retry"}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+@pytest.fixture
+def run(cli: CommandLine) -> str:
+    """A run that no worker takes."""
+    return cli.start("double", "7", "--key", "order-7")
+
+
+class Agent:
+    """Calls tools."""
+
+    def __init__(self, session: ClientSession) -> None:
+        self.session = session
+
+    async def call(self, tool: str, **arguments: object) -> CallToolResult:
+        result = await self.session.call_tool(tool, arguments)
+        assert isinstance(result, CallToolResult)
+        return result
+
+    async def ask(self, tool: str, **arguments: object) -> Any:
+        """Return what a tool answers."""
+        result = await self.call(tool, **arguments)
+        assert not result.is_error, texts(result)
+        return json.loads(texts(result)[0])
+
+    async def refused(self, tool: str, **arguments: object) -> str:
+        """Return why a tool refuses."""
+        result = await self.call(tool, **arguments)
+        assert result.is_error, texts(result)
+        return texts(result)[0]
+
+
+def texts(result: CallToolResult) -> list[str]:
+    return [each.text for each in result.content if isinstance(each, TextContent)]
+
+
+@asynccontextmanager
+async def agent(url: str, *arguments: str) -> AsyncIterator[Agent]:
+    program, *rest = command("--database", url, "mcp", *arguments)
+    server = StdioServerParameters(command=program, args=rest, env=environment())
+    async with stdio_client(server, errlog=sys.__stderr__ or sys.stderr) as (reads, writes):
+        async with ClientSession(reads, writes) as session:
+            await session.initialize()
+            yield Agent(session)
+
+
+async def test_an_agent_may_read_and_no_more(cli: CommandLine, run: str) -> None:
+    async with agent(cli.url) as asked:
+        tools = (await asked.session.list_tools()).tools
+        assert {each.name for each in tools} == READ
+        assert all(each.annotations and each.annotations.read_only_hint for each in tools)
+        (head,) = (await asked.ask("list_runs", workflow=["double"], key="order-7"))["runs"]
+        assert head["run_id"] == run
+        assert (await asked.ask("get_run", run=run))["input"] == 7
+        assert (await asked.ask("why_run", run=run))["run_id"] == run
+        (entry,) = (await asked.ask("read_log", run=run))["events"]
+        assert entry["idx"] == 0
+        assert await asked.ask("list_approvals") == {"approvals": []}
+        assert "workflows" in await asked.ask("list_workflows")
+        assert "database" in {each["check"] for each in await asked.ask("doctor")}
+        assert "--allow write" in await asked.refused("cancel", run=run)
+        assert (await asked.ask("get_run", run=run))["state"] == "queued"
+
+
+async def test_what_cannot_be_is_an_error_of_the_tool(cli: CommandLine) -> None:
+    async with agent(cli.url) as asked:
+        unknown = str(uuid4())
+        assert unknown in await asked.refused("get_run", run=unknown)
+        assert "not a run's id" in await asked.refused("get_run", run="order-7")
+        assert "run" in await asked.refused("get_run")
+        assert "limit" in await asked.refused("list_runs", limit=0)
+        assert "'colour'" in await asked.refused("list_runs", colour="red")
+        assert "there is no tool 'terminate'" in await asked.refused("terminate", run=unknown)
+        assert await asked.ask("list_runs") == {"runs": [], "cursor": None, "searched_until": None}
+
+
+async def test_an_agent_may_act_where_that_is_allowed(cli: CommandLine) -> None:
+    async with agent(cli.url, "--allow", "write") as asked:
+        tools = (await asked.session.list_tools()).tools
+        assert {each.name for each in tools} == READ | WRITE
+        hints = {each.name: each.annotations for each in tools}
+        assert all(hint and hint.read_only_hint == (name in READ) for name, hint in hints.items())
+        ending = {name for name, hint in hints.items() if hint and hint.destructive_hint}
+        assert ending == {"cancel", "decide"}
+
+        started = await asked.ask("start", workflow="double", input=7, idempotency_key="a")
+        again = await asked.ask("start", workflow="double", input=7, idempotency_key="a")
+        assert (started["created"], again["created"]) == (True, False)
+        run = started["run_id"]
+        assert again["run_id"] == run
+        assert await asked.ask("signal", run=run, event="packed", payload=2) == {"changed": True}
+        assert "never asked for" in (await asked.refused("decide", run=run, key="x", approved=True))
+        assert await asked.ask("cancel", run=run, reason="a mistake") == {"changed": True}
+        retried = await asked.ask("retry", run=run)
+        assert retried["created"]
+        assert retried["run_id"] != run
+        types = [each["type"] for each in (await asked.ask("read_log", run=run))["events"]]
+        assert "SignalReceived" in types
+
+
+async def test_large_details_are_left_out_and_can_be_asked_for(cli: CommandLine, run: str) -> None:
+    large = "x" * 5_000
+    async with agent(cli.url, "--allow", "write") as asked:
+        for each in (large, "small"):
+            await asked.ask("signal", run=run, event="packed", payload=each)
+        result = await asked.call("read_log", run=run)
+        page, note = texts(result)
+        cut = next(each for each in json.loads(page)["events"] if each["type"] == "SignalReceived")
+        assert cut["details"] is None
+        assert large not in page
+        assert f"after={cut['idx'] - 1}" in note
+        whole = await asked.ask(
+            "read_log", run=run, after=cut["idx"] - 1, limit=1, clip=cut["details_bytes"]
+        )
+        assert large in json.dumps(whole["events"][0]["details"])
+        assert whole["next"] == cut["idx"]
+
+
+def test_the_end_of_stdin_ends_the_process(cli: CommandLine) -> None:
+    with _process(cli.url) as process:
+        _initialize(process)
+        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, out) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_process_while_stdin_is_open(
+    cli: CommandLine, number: signal.Signals
+) -> None:
+    with _process(cli.url) as process:
+        _initialize(process)
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == 130
+
+
+def test_without_the_package_the_error_names_the_extra(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "holdfast[mcp]" in cli("mcp", code=2).output
+
+
+def _process(url: str) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    arguments = command("--database", url, "mcp")
+    return subprocess.Popen(arguments, env=environment(), stdin=pipe, stdout=pipe, text=True)
+
+
+def _initialize(process: subprocess.Popen[str]) -> None:
+    """Have the process answer once: from then on it serves."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps(INITIALIZE) + "\n")
+    process.stdin.flush()
+    answer = json.loads(process.stdout.readline())
+    assert answer["result"]["serverInfo"]["name"] == "holdfast"
