@@ -461,6 +461,47 @@ def test_edge_28_ages_are_the_engines_and_days_of_25_hours_are_told_apart(
     assert reader.complaints == []
 
 
+def test_a_page_without_the_side_fills_the_window(desk: Desk, chromium: Browser) -> None:
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    page = Reader(desk, context).go("/nothing")
+    expect(page.get_by_role("heading", name="No such page")).to_be_visible()
+    expect(page).to_have_title("No such page · holdfast")
+    assert page.locator("main").evaluate("each => each.clientWidth") > 1000
+    context.close()
+
+
+def test_the_name_of_a_workflow_is_on_one_line(desk: Desk, reader: Reader) -> None:
+    page = reader.go("/workflows")
+    link = page.get_by_role("link", name="desk/checkout", exact=True)
+    assert link.evaluate("each => each.getClientRects().length") == 1
+
+
+def test_a_time_to_come_has_two_units(desk: Desk, reader: Reader) -> None:
+    page = reader.go("/")
+    page.evaluate("""() => {
+        for (const [id, minutes] of [["days", 2880], ["hours", 125.5], ["minutes", 9.5]]) {
+            const time = document.createElement("time");
+            time.id = id;
+            time.dateTime = new Date(Date.now() + minutes * 60000).toISOString();
+            document.querySelector("main").append(time);
+        }
+    }""")
+    expect(page.locator("#days")).to_have_text("in 1 d 23 h")
+    expect(page.locator("#hours")).to_have_text("in 2 h 5 min")
+    expect(page.locator("#minutes")).to_have_text("in 9 min")
+
+
+def test_a_run_that_ended_without_a_step_says_so(desk: Desk, reader: Reader) -> None:
+    async def start_unchecked() -> str:
+        async with Client(store=desk.store) as client:  # has no app: the worker finds the misfit
+            return str((await client.start("desk/ship", "no order")).run_id)
+
+    run = desk(start_unchecked)
+    desk.await_state(run, "failed")
+    page = reader.go(f"/runs/{run}")
+    expect(page.locator("main")).to_contain_text("It ended without a step.")
+
+
 def test_pages_can_be_read_and_sent_without_scripts(desk: Desk, chromium: Browser) -> None:
     run = desk.start(ship, Order(9), key="plain")
     desk.await_state(run, "waiting")

@@ -118,12 +118,13 @@ def server(
     log_level: str,
     log_json: bool,
 ) -> None:
-    """Serve the REST API over HTTP.
+    """Serve the dashboard and the REST API over HTTP.
 
     It has no state of its own: any number of servers may run on one database. With --app, inputs
-    are checked against the types that the app declares. By default it listens on this machine
-    only, and a request must have the key in server.key of the data home: `Authorization: Bearer
-    KEY`. At another address, callers need tokens of their own, or a proxy that says who they are.
+    are checked against the types that the app declares, and the dashboard has forms for them. By
+    default it listens on this machine only, and a request must have the key in server.key of the
+    data home: `Authorization: Bearer KEY`; the dashboard asks for it once. At another address,
+    callers need tokens of their own, or a proxy that says who they are.
 
     SIGTERM and Ctrl-C end streams at once and let requests finish.
     """

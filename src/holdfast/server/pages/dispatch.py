@@ -179,7 +179,7 @@ class _Pages:
         if _is_live(request):
             return problem.response()
         view = View(self._site, principal or Principal("nobody", "read"), request)
-        values = _frame(view, "Not done", "") | {"problem": problem, "back": _run_of(view)}
+        values = _frame(view, problem.title, "") | {"problem": problem, "back": _run_of(view)}
         html = render("problem.html", values)
         return HTMLResponse(html, problem.status, headers=problem.headers)
 

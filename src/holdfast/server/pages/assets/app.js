@@ -18,12 +18,19 @@
     if (seconds < 86400) return `${Math.floor(seconds / 3600)} h`;
     return `${Math.floor(seconds / 86400)} d`;
   }
+  // What is to come has a second unit: two days must not turn into "in 1 d" at once.
+  function remaining(milliseconds) {
+    const seconds = Math.round(Math.abs(milliseconds) / 1000);
+    const rest = seconds % (seconds < 86400 ? 3600 : 86400) * 1000;
+    return seconds < 3600 || rest < (seconds < 86400 ? 60000 : 3600000)
+      ? span(milliseconds) : `${span(milliseconds)} ${span(rest)}`;
+  }
   function tellTime(element) {
     const at = new Date(element.dateTime);
     const apart = Date.now() + skew - at;
     if (!element.title) element.title = at.toISOString().replace("T", " ").replace("Z", " UTC");
     const text = element.dataset.form === "clock" ? clock.format(at)
-      : apart < 0 ? `in ${span(apart)}` : `${span(apart)} ago`;
+      : apart < 0 ? `in ${remaining(apart)}` : `${span(apart)} ago`;
     if (element.textContent !== text) element.textContent = text;
   }
   const tellTimes = (within = document) => $$("time[datetime]", within).forEach(tellTime);
