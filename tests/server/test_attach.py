@@ -14,6 +14,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.server import Server, sse
 from holdfast.server.gates import StreamGate
+from holdfast.server.hub import QUIET_SECONDS, quiet_seconds
 from holdfast.store.port import Store
 from holdfast.types import ClippedEvent
 from tests.server.shop import HOST, KEY, Api
@@ -248,3 +249,10 @@ async def test_streams_and_waits_are_bounded(api: Api, server: Server) -> None:
 
         await until(one)
     await until(none)
+
+
+def test_logs_on_which_nothing_happens_are_asked_for_as_seldom_as_it_costs() -> None:
+    """One follower sees the next event soon; thousands do not keep the database busy."""
+    assert quiet_seconds(0.0005) == QUIET_SECONDS[0]
+    assert quiet_seconds(0.02) == pytest.approx(0.4)
+    assert quiet_seconds(3.0) == QUIET_SECONDS[1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -20,7 +21,9 @@ from holdfast.types import ClippedEvent
 
 logger = logging.getLogger("holdfast.server")
 
-TICK_SECONDS: Final = (0.05, 1.0)  # while things happen, and while nothing does
+TICK_SECONDS: Final = 0.05  # between questions, while things happen
+QUIET_SECONDS: Final = (0.1, 1.0)  # while nothing does: as seldom as it costs
+SHARE: Final = 0.05  # of the time that questions take, while nothing happens
 MOST_PLACES: Final = 1_000  # of one question
 MOST_EVENTS: Final = 1_000  # of one answer
 MOST_BYTES: Final = 4 * 1024 * 1024  # of details, after which an answer ends
@@ -64,21 +67,21 @@ class Hub:
             await asyncio.wait([self._task])
 
     async def _tick_on(self) -> None:
-        least, most = TICK_SECONDS
-        interval = least
+        interval = TICK_SECONDS
         try:
             while self._waiting:
                 self._arrived.clear()
+                began = time.perf_counter()
                 try:
                     found = await self._tick()
                 except DatabaseError as error:
                     logger.warning("cannot read logs that are followed: %s", error)
-                    interval = most
-                    await asyncio.sleep(interval)
+                    await asyncio.sleep(QUIET_SECONDS[1])
                     continue
-                interval = least if found else min(interval * 1.5, most)
-                await asyncio.sleep(least)
-                await _first(self._arrived, interval - least)
+                quiet = quiet_seconds(time.perf_counter() - began)
+                interval = TICK_SECONDS if found else min(interval * 1.5, quiet)
+                await asyncio.sleep(TICK_SECONDS)
+                await _first(self._arrived, interval - TICK_SECONDS)
         except Exception as error:
             logger.exception("logs cannot be followed any more")
             for followers in self._waiting.values():
@@ -107,6 +110,12 @@ class Hub:
         for each in self._waiting.get(place, ()):
             if not each.done():
                 each.set_result(events)
+
+
+def quiet_seconds(took: float) -> float:
+    """Return how long to wait between questions while nothing happens, if one took so long."""
+    least, most = QUIET_SECONDS
+    return min(max(took / SHARE, least), most)
 
 
 async def _first(arrived: asyncio.Event, seconds: float) -> None:
