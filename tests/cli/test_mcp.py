@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
+from holdfast import App, Context, RunFailed
+from holdfast.local import local
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import PATIENCE_SECONDS, command, environment
 
@@ -137,6 +140,42 @@ async def test_an_agent_may_act_where_that_is_allowed(cli: CommandLine) -> None:
         assert retried["run_id"] != run
         types = [each["type"] for each in (await asked.ask("read_log", run=run))["events"]]
         assert "SignalReceived" in types
+
+
+order_app = App("orders")
+
+
+@order_app.workflow
+async def order(ctx: Context, name: str) -> str:
+    """Order something."""
+    if name == "wrong":
+        raise ValueError("no such article")
+    decision = await ctx.approve(f"Pay for {name}?")
+    return f"{name} {'paid' if decision.approved else 'refused'} by {decision.by}"
+
+
+async def test_an_agent_follows_runs_to_their_end(cli: CommandLine) -> None:
+    async with local(order_app, cli.url) as client, agent(cli.url, "--allow", "write") as asked:
+        run = (await asked.ask("start", workflow="order", input="tea"))["run_id"]
+        while not (waiting := (await asked.ask("list_approvals", run=run))["approvals"]):
+            await asyncio.sleep(0.05)
+        why = await asked.ask("why_run", run=run)
+        assert [each["do"] for each in why["actions"]] == ["decide"]
+        key = waiting[0]["key"]
+        refused = await asked.refused("decide", run=run, key=key, approved=True, by="the boss")
+        assert "no argument 'by'" in refused
+        assert await asked.ask("decide", run=run, key=key, approved=True) == {"changed": True}
+        assert await client.result(run, timeout="1m") == "tea paid by mcp"
+        assert "ended" in await asked.refused("signal", run=run, event="x")
+
+        wrong = (await asked.ask("start", workflow="order", input="wrong"))["run_id"]
+        with pytest.raises(RunFailed):
+            await client.result(wrong, timeout="1m")
+        (found,) = (await asked.ask("list_runs", status=["failed"]))["runs"]
+        assert (found["run_id"], found["error"]["message"]) == (wrong, "no such article")
+        assert (await asked.ask("retry", run=wrong))["created"]
+        (known,) = (await asked.ask("list_workflows"))["workflows"]
+        assert (known["about"], known["input_schema"]) == ("Order something.", {"type": "string"})
 
 
 async def test_large_details_are_left_out_and_can_be_asked_for(cli: CommandLine, run: str) -> None:

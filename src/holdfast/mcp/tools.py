@@ -23,7 +23,8 @@ from holdfast.server.operations import Handler, Operation
 KEY: Final = "idempotency_key"
 PAYLOAD: Final = "payload"
 _IN_PATH: Final = {"run": "run", "name": "workflow", "event": "event"}
-_LEFT_OUT: Final = frozenset({"wait"})
+_LEFT_OUT: Final = frozenset({"wait", "by", "decision_id"})
+"""What an agent does not say: it decides as itself, and `idempotency_key` is for decisions too."""
 
 
 @dataclass(frozen=True, slots=True)
