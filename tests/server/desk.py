@@ -94,6 +94,12 @@ async def count(ctx: Context, most: int) -> int:
     return most
 
 
+@app.workflow
+async def weigh(ctx: Context, item: str) -> None:
+    """Wait: what is said of it in numbers is made up by the test that shows them."""
+    await ctx.wait_for_signal("weighed")
+
+
 @dataclass
 class Site:
     """What is to be looked at."""
