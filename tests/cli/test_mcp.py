@@ -17,8 +17,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
-from holdfast import App, Context, RunFailed
-from holdfast.local import local
+from holdfast import App, Context, RunFailed, local
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import PATIENCE_SECONDS, command, environment
 
