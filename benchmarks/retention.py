@@ -9,8 +9,8 @@ import time
 from benchmarks.bench import Bench
 from benchmarks.engine import Measurement, WorkerSetting
 from benchmarks.throughput import drain
-from holdfast.retention import SWEEPER_INTERVAL_VARIABLE
 
+SWEEPER_INTERVAL = "HOLDFAST_SWEEPER_INTERVAL"
 OLD = 100_000
 BESIDE = 1_000_000
 STEPS = 3  # of an old run: its log has 5 events
@@ -42,9 +42,9 @@ async def beside(bench: Bench) -> list[Measurement]:
     """W5 while the worker that drives the runs also deletes old ones, to W5 while they are kept."""
     runs = bench.count(5000)
     await bench.engine.add_ended(bench.count(BESIDE), STEPS)
-    os.environ[SWEEPER_INTERVAL_VARIABLE] = "off"  # the workers inherit it
+    os.environ[SWEEPER_INTERVAL] = "off"  # the workers inherit it
     alone = await drain(bench, WorkerSetting(), "many", [5] * runs)
-    os.environ[SWEEPER_INTERVAL_VARIABLE] = "1s"
+    os.environ[SWEEPER_INTERVAL] = "1s"
     before: list[int] = []
 
     async def count() -> None:

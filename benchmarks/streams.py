@@ -83,9 +83,9 @@ async def latencies(
 
 async def questions(connection: asyncpg.Connection, seconds: float) -> float:
     """Return how often logs are asked for in a second."""
-    before = await connection.fetchval(CALLS, "read_events")
+    before = await connection.fetchval(CALLS, "read_tails")
     await asyncio.sleep(seconds)
-    return float(await connection.fetchval(CALLS, "read_events") - before) / seconds
+    return float(await connection.fetchval(CALLS, "read_tails") - before) / seconds
 
 
 async def measure(url: str, server: HttpServer, runs: int, rounds: int) -> list[Figure]:
@@ -116,7 +116,7 @@ async def measure(url: str, server: HttpServer, runs: int, rounds: int) -> list[
         figure("stream-p95", f"event committed to on the stream, p95; {title}", "ms", p95, 120),
         figure("stream-p50", "the same, p50", "ms", p50),
         figure("stream-questions", "questions while 20 signals/s come", "1/s", busy, 20),
-        figure("stream-quiet", "questions while nothing happens", "1/s", quiet, 2),
+        figure("stream-quiet", "questions while nothing happens", "1/s", quiet, 10),
         Figure("stream-cpu", "processor of the server meanwhile", "%", idle),
     ]
 

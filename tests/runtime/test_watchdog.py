@@ -225,7 +225,9 @@ def test_a_busy_machine_does_not_lengthen_the_grace_period_of_a_stop() -> None:
             ended.append(True)
 
     loop = asyncio.new_event_loop()  # nobody runs it: it is held
-    dog = Watchdog("held", MemoryStore, HoldsNothing(), Ends(), grace_seconds=60)
+    dog = Watchdog(
+        "held", MemoryStore, HoldsNothing(), Ends(), end_heartbeat=lambda: None, grace_seconds=60
+    )
     dog._loop, dog._watched = loop, threading.get_ident()
     dog.expect_end(30)
     looks = 0
@@ -234,3 +236,30 @@ def test_a_busy_machine_does_not_lengthen_the_grace_period_of_a_stop() -> None:
         looks += 1
     loop.close()
     assert looks <= 30, "12 for the grace period, 20 to be sure that the loop is held"
+
+
+def test_no_heartbeat_signs_a_worker_on_again_that_was_signed_off() -> None:
+    """One that is under way when the worker is given up is waited for."""
+    happened: list[str] = []
+
+    class Ends(Process):
+        def end(self) -> None:
+            happened.append("end of the process")
+
+    class Recording(MemoryStore):
+        async def remove_worker(self, worker_id: str) -> None:
+            happened.append("signed off")
+
+    def end_heartbeat() -> None:
+        happened.append("end of heartbeats")
+
+    loop = asyncio.new_event_loop()
+    dog = Watchdog(
+        "held", Recording, HoldsNothing(), Ends(), end_heartbeat=end_heartbeat, grace_seconds=60
+    )
+    dog._loop, dog._watched = loop, threading.get_ident()
+    dog.expect_end(0)
+    while "end of the process" not in happened:
+        dog._look(spent=0.25, passed=0.25)
+    loop.close()
+    assert happened == ["end of heartbeats", "signed off", "end of the process"]

@@ -102,10 +102,14 @@ class HeartbeatService:
 
     async def stop(self) -> None:
         """Stop sending heartbeats. Idempotent."""
+        await asyncio.get_running_loop().run_in_executor(None, self.end)
+
+    def end(self) -> None:
+        """Stop, and wait for an answer that is under way. Idempotent, for any other thread."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()
-            await asyncio.get_running_loop().run_in_executor(None, thread.join, _JOIN_SECONDS)
+            thread.join(_JOIN_SECONDS)
 
     def _main(self) -> None:
         with asyncio.Runner() as runner:

@@ -174,9 +174,11 @@ class Watchdog:
         holder: Holder,
         process: Process,
         *,
+        end_heartbeat: Callable[[], None],
         grace_seconds: float,
     ) -> None:
         self._worker_id, self._open_store, self._holder = worker_id, open_store, holder
+        self._end_heartbeat = end_heartbeat
         self._process, self._grace_seconds = process, grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -355,6 +357,7 @@ class Watchdog:
                 await store.open()
                 await give_back(store, self._worker_id, given_up)
                 if sign_off:
+                    self._end_heartbeat()  # one that is under way would sign on again
                     await store.remove_worker(self._worker_id)
             finally:
                 await store.close()

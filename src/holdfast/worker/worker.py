@@ -166,7 +166,7 @@ class Worker:
         if heartbeat_store is not None:
             make_store = partial(_encoding_store, heartbeat_store, app.payloads)
             self._heartbeat = self._make_heartbeat(make_store, book)
-            self._watchdog = self._make_watchdog(make_store, process or Process())
+            self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
 
     def _runs(self, app: App) -> Runs:
@@ -244,12 +244,15 @@ class Worker:
             lease_seconds=self.options.lease_seconds,
         )
 
-    def _make_watchdog(self, make_store: Callable[[], Store], process: Process) -> Watchdog:
+    def _make_watchdog(
+        self, make_store: Callable[[], Store], process: Process, heartbeat: HeartbeatService
+    ) -> Watchdog:
         return Watchdog(
             self.worker_id,
             make_store,
             self._workload,
             process,
+            end_heartbeat=heartbeat.end,
             grace_seconds=self.options.grace_seconds,
         )
 

@@ -1,4 +1,4 @@
-"""Two measurements of one checkout never share databases."""
+"""Measurements: two of one checkout never share databases, and peers need no holdfast."""
 
 from __future__ import annotations
 
@@ -34,3 +34,10 @@ def test_a_second_measurement_refuses_until_the_first_has_died(tmp_path: Path) -
         first.communicate()
     with alone(tmp_path):
         pass
+
+
+def test_the_process_that_drives_a_peer_needs_no_holdfast() -> None:
+    """Each peer has an environment of its own, in which holdfast is not installed."""
+    without = "import sys; sys.modules['holdfast'] = None; import benchmarks.drive"
+    done = subprocess.run([sys.executable, "-c", without], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
