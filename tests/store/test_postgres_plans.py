@@ -202,19 +202,40 @@ async def test_claim_planned_on_empty_tables_does_not_walk_what_waits(scene: Sce
     assert (tasks, pages < 60) == ([], True)
 
 
-async def test_plans_of_activities_stay_right(scene: Scene) -> None:
+@pytest.mark.parametrize("analyzed", ["before", "after"])
+async def test_plans_of_activities_stay_right(scene: Scene, analyzed: str) -> None:
     """Storage rule 21. Beside 20,000 runs, each with an activity that sleeps."""
     meter = Meter(await scene.session())
     await scene.watcher.connection.execute("vacuum analyze")
     for _ in range(8):
         await meter.start(2)
         await meter.activities((await meter.claim(2))[0], 2)
+    if analyzed == "after":  # as autovacuum does: there were activities, and none has a deadline
+        await scene.watcher.connection.execute("analyze")
     await scene.watcher.connection.execute(seed(20_000))
     await scene.watcher.connection.execute(SLEEPING)
     await meter.start(10)
     tasks, _ = await meter.claim(10)
     readings = await meter.activities(tasks, 20)
     assert [reading for reading in readings if reading.rows or reading.entries > 20 * 40] == []
+
+
+@pytest.mark.parametrize("analyzed", ["before", "after"])
+async def test_plans_of_time_limits_stay_right(scene: Scene, analyzed: str) -> None:
+    """Storage rule 21. Beside 20,000 runs that have a deadline far ahead."""
+    meter = Meter(await scene.session())
+    await scene.watcher.connection.execute("vacuum analyze")
+    for _ in range(8):
+        await meter.start(2)
+        await meter.read("time_out_runs", 100)
+    if analyzed == "after":  # as autovacuum does: there are runs, and none has a deadline
+        await scene.watcher.connection.execute("analyze")
+    await scene.watcher.connection.execute(seed(20_000))
+    await scene.watcher.connection.execute(
+        "update holdfast.runs set deadline_at = holdfast.now() + interval '1 day' where true"
+    )
+    reading = await meter.read("time_out_runs", 100)
+    assert (reading.rows, reading.entries < 100) == (0, True)
 
 
 async def test_activities_of_one_run_cost_what_they_are(scene: Scene) -> None:

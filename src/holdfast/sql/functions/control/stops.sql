@@ -126,9 +126,11 @@ begin
         from holdfast._end_each(v_now, holdfast._lock_families(v_run_ids),
             'timed_out', 'WorkflowTimedOut') as e;
     end if;
-    select holdfast._micros(min(r.deadline_at)) into next_due_at
+    -- not min(): planned while no run has a deadline, it reads all entries of the index
+    select holdfast._micros(r.deadline_at) into next_due_at
     from holdfast.runs r
-    where r.deadline_at is not null and r.status = 'running';
+    where r.deadline_at is not null and r.status = 'running'
+    order by r.deadline_at limit 1;
 end $$;
 
 -- Refuse a null among the ids of runs to change, and a reason or a name that is too long. Called by
