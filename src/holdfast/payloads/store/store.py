@@ -1,0 +1,45 @@
+"""A store that keeps payloads encoded: it encodes what is written, and decodes what is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.payloads.encoding import Payloads
+from holdfast.payloads.store.activities import PayloadActivities
+from holdfast.payloads.store.flows import PayloadFlows
+from holdfast.payloads.store.forks import PayloadForks
+from holdfast.payloads.store.limits import PayloadLimits
+from holdfast.payloads.store.listening import PayloadListening
+from holdfast.payloads.store.messages import PayloadMessages
+from holdfast.payloads.store.queries import PayloadQueries
+from holdfast.payloads.store.starts import PayloadStarts
+from holdfast.payloads.store.work import PayloadWork
+from holdfast.store.port import Store
+
+
+class PayloadStore(
+    PayloadStarts,
+    PayloadForks,
+    PayloadFlows,
+    PayloadLimits,
+    PayloadMessages,
+    PayloadWork,
+    PayloadActivities,
+    PayloadQueries,
+    PayloadListening,
+):
+    """Passes every call on to a store, with payloads encoded, and answers with them decoded.
+
+    What is null stays null. Methods without payloads are those of the store.
+    """
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Pass on what has no payloads."""
+            return getattr(self._store, name)
+
+
+def with_payloads(store: Store, payloads: Payloads | None) -> Store:
+    """Return a store that keeps payloads encoded; without codecs the store itself."""
+    return store if payloads is None else cast("Store", PayloadStore(store, payloads))

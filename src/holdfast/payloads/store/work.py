@@ -1,0 +1,93 @@
+"""What workers do with tasks: claims, commits and heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import PayloadError
+from holdfast.payloads.details import seal_event
+from holdfast.payloads.outgoing import Outgoing
+from holdfast.payloads.shelf import Put
+from holdfast.payloads.store.part import PayloadPart
+from holdfast.types import (
+    Ahead,
+    Claims,
+    Committed,
+    Finish,
+    Heartbeat,
+    Lease,
+    MinuteCounts,
+    Refusal,
+    TurnCommit,
+    WorkerInfo,
+)
+
+
+class PayloadWork(PayloadPart):
+    """Decodes what is claimed, and encodes what is committed."""
+
+    async def claim_tasks(self, *arguments: Any, **options: Any) -> Claims:
+        """Claim; see `ClaimStore.claim_tasks`."""
+        claims = await self._store.claim_tasks(*arguments, **options)
+        return msgspec.structs.replace(
+            claims, tasks=[self._open_task(task) for task in claims.tasks]
+        )
+
+    async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
+        """Commit; see `CommitStore.commit`. Parts with values that are too large are refused.
+
+        A part is `busy` while an object that it refers to is not there yet.
+        """
+        outgoing, puts = self._outgoing(), dict[UUID, list[Put]]()
+        sealed, refused = list[TurnCommit](), dict[UUID, Refusal]()
+        for turn in turns:
+            count = len(outgoing.puts)
+            try:
+                sealed.append(self._seal_turn(outgoing, turn))
+            except PayloadError as error:
+                refused[turn.run_id] = Refusal("invalid", [], str(error))
+                del outgoing.puts[count:]
+            if len(outgoing.puts) > count:
+                puts[turn.run_id] = [put for put, _ in outgoing.puts[count:]]
+        if outgoing.puts:
+            missing = await outgoing.put_soon()
+            busy = {run_id for run_id, its in puts.items() if not missing.isdisjoint(its)}
+            refused.update({run_id: Refusal("busy", []) for run_id in busy})
+            sealed = [turn for turn in sealed if turn.run_id not in busy]
+        committed = await self._store.commit(worker_id, token, sealed)
+        for run_id, each in committed.refused.items():
+            refused[run_id] = msgspec.structs.replace(each, tail=self._open_events(each.tail))
+        ahead = {
+            run_id: Ahead(self._open_events(each.tail)) for run_id, each in committed.ahead.items()
+        }
+        return msgspec.structs.replace(committed, refused=refused, ahead=ahead)
+
+    def _seal_turn(self, outgoing: Outgoing, turn: TurnCommit) -> TurnCommit:
+        then = turn.then
+        if isinstance(then, Finish) and then.status != "continued":
+            then = self._sealed(outgoing, then, turn.run_id, output="its output")
+            then = self._sealed_error(then)
+        events = tuple(seal_event(outgoing, event, turn.run_id) for event in turn.events)
+        return msgspec.structs.replace(turn, events=events, then=then)
+
+    async def heartbeat(
+        self,
+        info: WorkerInfo,
+        leases: Sequence[Lease],
+        *,
+        lease_seconds: float,
+        interval_seconds: float = 2.0,
+        stats: Sequence[MinuteCounts] = (),
+    ) -> Heartbeat:
+        """Renew leases; see `WorkerStore.heartbeat`."""
+        return await self._store.heartbeat(
+            info,
+            [self._hidden(lease) for lease in leases],
+            lease_seconds=lease_seconds,
+            interval_seconds=interval_seconds,
+            stats=stats,
+        )
