@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -24,8 +24,9 @@ from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.log_reader import LogReader
+from holdfast.worker.services import service as service_module
 from holdfast.worker.services.deadlines import Deadlines
-from holdfast.worker.services.service import ServiceContext
+from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.unserved import Unserved
 from tests.runtime.desk import CountedBeats, Nobody, eventually, info
 
@@ -524,6 +525,44 @@ async def test_a_service_may_be_started_and_stopped_twice() -> None:
         await deadlines.stop()
         assert store.looks == 1
         store.looks = 0
+
+
+class LastWords(Service):
+    """Has something to say to the database when it is stopped in the middle of a run."""
+
+    def __init__(self, say: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(lent(MemoryStore()))
+        self.begun, self.said, self._say = asyncio.Event(), 0, say
+
+    async def run_once(self) -> None:
+        self.begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            self.said += 1
+            await self._say()
+
+
+async def unreachable() -> None:
+    raise DatabaseUnavailable("the database cannot be reached: connection reset by peer")
+
+
+async def unanswered() -> None:
+    await asyncio.sleep(3600)
+
+
+@pytest.mark.parametrize("say", [unreachable, unanswered])
+async def test_a_service_stops_in_a_run_whatever_the_database_answers_meanwhile(
+    say: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B13. Else a worker that sweeps never stops when its database has gone."""
+    monkeypatch.setattr(service_module, "_STOP_SECONDS", 0.1)
+    service = LastWords(say)
+    await service.start()
+    async with asyncio.timeout(60):
+        await service.begun.wait()
+        await service.stop()
+    assert service.said == 1
 
 
 class DeadlineMeanwhile(MemoryStore):

@@ -24,6 +24,7 @@ logger = logging.getLogger("holdfast.maintenance")
 _LEAST_SECONDS: Final = (
     0.1  # the shortest pause between two runs, also if another transaction locks what is due
 )
+_STOP_SECONDS: Final = 2.0  # that what a stopped run still has to say may take
 
 
 class ServiceContext(NamedTuple):
@@ -82,18 +83,26 @@ class Service(ABC):
             self._task = asyncio.create_task(self._run(), name=name)
 
     async def stop(self) -> None:
-        """Stop, also in the middle of a run. Idempotent."""
+        """Stop, also in the middle of a run. Idempotent.
+
+        A run may still have something to say to the database then: it is stopped again if that
+        takes long.
+        """
         task, self._task = self._task, None
-        if task is not None:
+        while task is not None and not task.done():
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait([task], timeout=_STOP_SECONDS)
 
     async def _run(self) -> None:
+        this = asyncio.current_task()
+        assert this is not None
         while True:
             pause = self._interval
             self._next_due = None  # calls of `due_at` during the run count
             if await self.attempt():
                 pause *= random.uniform(0.8, 1.2)
+            if this.cancelling():  # a run that is stopped may end with an error of its own
+                return
             await self._wait(pause)
 
     @property
