@@ -154,8 +154,11 @@ async def viewers(url: str, server: HttpServer) -> list[Figure]:
     connections = [Connection(server) for _ in range(VIEWERS)]
     for each in connections:
         await each.open()
-    cookie = await connections[0].log_in(server.key)
-    reading = [asyncio.create_task(_read(await _look(each, cookie))) for each in connections]
+    cookies = [await each.log_in(server.key) for each in connections]  # streams of one take turns
+    reading = [
+        asyncio.create_task(_read(await _look(each, cookie)))
+        for each, cookie in zip(connections, cookies, strict=True)
+    ]
     await asyncio.sleep(FLUSH_SECONDS)
     before = {name: await database.fetchval(CALLS, name) for name in ASKED}
     used = server.cpu_seconds()
