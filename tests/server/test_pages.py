@@ -240,13 +240,13 @@ async def test_a_cookie_opens_pages_and_nothing_else(
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as other:
         answer = await other.get("/runs?state=failed")
         assert answer.headers["location"] == "/login?next=%2Fruns%3Fstate%3Dfailed"
-        name, expiry, proof = cookie.split(".")
+        name, expiry, number, proof = cookie.split(".")
         forged = [
-            f"{name}.{int(expiry) + 1}.{proof}",
-            f"{name}.{expiry}.{proof[:-1]}",
-            "a.b.c",
+            f"{name}.{int(expiry) + 1}.{number}.{proof}",
+            f"{name}.{expiry}.{number}.{proof[:-1]}",
+            "a.b.c.d",
             "x",
-            f"{name}.{'9' * 40}.{proof}",
+            f"{name}.{'9' * 40}.{number}.{proof}",
         ]
         for text in forged:
             answer = await other.get("/runs", headers={"Cookie": f"holdfast={text}"})

@@ -254,14 +254,17 @@ async def test_a_token_is_traded_for_a_cookie(monkeypatch: pytest.MonkeyPatch) -
         value = http.cookies[COOKIE]
         assert (await http.get("/runs")).status_code == 200
         http.cookies.clear()
-        name, end, proof = value.split(".")
+        name, end, number, proof = value.split(".")
         for forged in (
-            f"{name}.{int(end) + 1}.{proof}",
-            f"Ym9zcw==.{end}.{proof}",
-            f"{name}.{end}.",
+            f"{name}.{int(end) + 1}.{number}.{proof}",
+            f"Ym9zcw==.{end}.{number}.{proof}",
+            f"{name}.{end}.0.{proof}",
+            f"{name}.{end}.{number}.",
+            f"{name}.{end}.{number}",
+            f"{name}.{end}.{proof}",
             f"{name}.{end}",
-            f"{name}.-1.{proof}",
-            f"{name}.{end}.\xe9",
+            f"{name}.-1.{number}.{proof}",
+            f"{name}.{end}.{number}.\xe9",
             "\xe9",
             "",
         ):
@@ -271,6 +274,19 @@ async def test_a_token_is_traded_for_a_cookie(monkeypatch: pytest.MonkeyPatch) -
         assert read_cookie(KeyAccess("another key"), value) is None
         monkeypatch.setattr("time.time", lambda: int(end) + 1.0)
         assert read_cookie(access, value) is None
+
+
+async def test_browsers_that_log_in_with_one_token_at_one_moment_are_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Streams of one browser take turns, those of two do not."""
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.0)
+    cookies = set[str]()
+    for _ in range(2):
+        async with served(KeyAccess(KEY)) as http:
+            await http.get(f"/login?key={KEY}")
+            cookies.add(http.cookies[COOKIE])
+    assert len(cookies) == 2
 
 
 async def test_a_proxy_says_who_asks_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:

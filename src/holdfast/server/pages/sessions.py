@@ -1,12 +1,14 @@
 """Who looks at a page: a cookie that a token was traded for, or what the API accepts as well.
 
-A cookie has the name of the token's holder, an expiry, and an HMAC by the token's digest. So the
-server keeps no sessions, and a token that is revoked ends those that were opened with it.
+A cookie has the name of the token's holder, an expiry, a number of its own, and an HMAC by the
+token's digest. So the server keeps no sessions, and a token that is revoked ends those that were
+opened with it. The number tells browsers apart that log in with one token.
 """
 
 from __future__ import annotations
 
 import hmac
+import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, Protocol, runtime_checkable
@@ -50,7 +52,8 @@ async def who(site: Site, request: Request) -> Principal:
 def read_cookie(tokens: Tokens, text: str) -> Principal | None:
     """Return whose a cookie is, None for one that is not ours, is too old, or was revoked."""
     name, _, rest = text.partition(".")
-    expiry, _, proof = rest.partition(".")
+    expiry, _, rest = rest.partition(".")
+    number, _, proof = rest.partition(".")
     try:
         holder = tokens.holder(urlsafe_b64decode(name).decode())
         late = int(expiry) < time.time() if len(expiry) < 16 else True
@@ -58,7 +61,7 @@ def read_cookie(tokens: Tokens, text: str) -> Principal | None:
         return None
     if holder is None or late:
         return None
-    wanted = _proof(holder[1], name, expiry).encode()
+    wanted = _proof(holder[1], name, expiry, number).encode()
     # As bytes: texts with other characters than ASCII are not compared but raise.
     return holder[0] if hmac.compare_digest(proof.encode("utf-8", "replace"), wanted) else None
 
@@ -69,10 +72,10 @@ def set_cookie(request: Request, response: Response, tokens: Tokens, name: str) 
     if holder is None:
         return
     encoded = urlsafe_b64encode(name.encode()).decode()
-    expiry = str(int(time.time()) + LASTS_SECONDS)
+    expiry, number = str(int(time.time()) + LASTS_SECONDS), secrets.token_hex(8)
     response.set_cookie(
         COOKIE,
-        f"{encoded}.{expiry}.{_proof(holder[1], encoded, expiry)}",
+        f"{encoded}.{expiry}.{number}.{_proof(holder[1], encoded, expiry, number)}",
         max_age=LASTS_SECONDS,
         path=cookie_path(request),
         secure=request.url.scheme == "https",
@@ -86,5 +89,5 @@ def cookie_path(request: Request) -> str:
     return quote(str(request.scope.get("root_path", "")).rstrip("/")) or "/"
 
 
-def _proof(digest: str, name: str, expiry: str) -> str:
-    return hmac.new(digest.encode(), f"{name}.{expiry}".encode(), "sha256").hexdigest()
+def _proof(digest: str, name: str, expiry: str, number: str) -> str:
+    return hmac.new(digest.encode(), f"{name}.{expiry}.{number}".encode(), "sha256").hexdigest()
