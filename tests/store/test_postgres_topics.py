@@ -78,6 +78,27 @@ async def test_a_run_beside_an_open_publish(scene: Scene, ann: ManualWorker, com
     assert await events_of(scene.store, run_id) == [1] * commits
 
 
+async def test_an_unsubscribe_while_an_event_is_published(scene: Scene, ann: ManualWorker) -> None:
+    """Edge case 18. The publish waits for a run that it tells; then the workflow has gone."""
+    run_id = await wait(ann, scene.store, asks())
+    subscribed = await subscribe(scene.store)
+    session = await scene.session()
+    holding = session.transaction()
+    await holding.start()
+    await session.connection.execute(
+        "select from holdfast.tasks where run_id = $1 for update", run_id
+    )
+
+    async def release() -> None:
+        assert await scene.store.unsubscribe(subscribed)
+        await holding.commit()
+
+    event = NewEvent(topic="orders.1.paid", payload="1")
+    published, _ = await scene.while_blocked(scene.store.publish(event), release)
+    assert (published.workflows, published.refused, published.runs) == (0, 0, 1)
+    assert await events_of(scene.store, run_id) == [1]
+
+
 @pytest.mark.parametrize("commits", [True, False])
 async def test_two_publishes_of_one_event_id(scene: Scene, commits: bool) -> None:
     """B14, edge case 20. The second waits; it counts if the first is rolled back."""

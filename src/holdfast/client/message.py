@@ -40,7 +40,9 @@ class Message(MessageData):
         """
         return (await ack_messages(self._session, self, connection))[0]
 
-    async def nack(self, *, delay: Duration = 0, error: str | None = None) -> bool:
+    async def nack(
+        self, *, delay: Duration = 0, error: str | None = None, counted: bool = True
+    ) -> bool:
         """Give the message back; see `Queues.nack`. Return False if it was not in flight.
 
         ```python
@@ -48,7 +50,7 @@ class Message(MessageData):
         await message.nack(delay="10s", error="the warehouse does not answer")
         ```
         """
-        return (await nack_messages(self._session, self, delay, error))[0]
+        return (await nack_messages(self._session, self, delay, error, counted))[0]
 
     async def extend(self, visibility: Duration) -> bool:
         """Keep the message in flight for so long from now. Return False if it was not any more.

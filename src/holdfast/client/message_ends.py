@@ -23,11 +23,11 @@ async def ack_messages(session: Session, messages: Messages, connection: object)
 
 
 async def nack_messages(
-    session: Session, messages: Messages, delay: Duration, error: str | None
+    session: Session, messages: Messages, delay: Duration, error: str | None, counted: bool
 ) -> list[bool]:
     """Give messages back. Return what `Queues.nack` says."""
     why = None if error is None else storable(error)
-    returns = [MessageReturn(each, seconds(delay), why) for each in receipts_of(messages)]
+    returns = [MessageReturn(each, seconds(delay), why, counted) for each in receipts_of(messages)]
     returned, notices = await persist(partial(session.store.return_messages, returns))
     session.tell(notices)
     return returned

@@ -262,17 +262,19 @@ class Queues:
         *,
         delay: Duration = 0,
         error: str | None = None,
+        counted: bool = True,
     ) -> builtins.list[bool]:
         """Give messages back: due again after a delay, or dead letters if received too often.
 
-        Return for each if it was in flight still. `error` says why it was given back.
+        Return for each if it was in flight still. `error` says why it was given back. With
+        `counted=False` this receive does not count: the message was not tried.
 
         ```python
         [message] = await client.queues.receive("parcels")
         await client.queues.nack(message, delay="10s", error="the warehouse does not answer")
         ```
         """
-        return await nack_messages(self._session, messages, delay, error)
+        return await nack_messages(self._session, messages, delay, error, counted)
 
     async def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
         """Keep messages in flight for so long from now. Return for each if it was in flight still.

@@ -32,7 +32,7 @@ class SyncMessage(SyncMessageBase):
         """
         return self._call(self._target.ack, connection=connection)
 
-    def nack(self, *, delay: Duration = 0, error: str | None = None) -> bool:
+    def nack(self, *, delay: Duration = 0, error: str | None = None, counted: bool = True) -> bool:
         """Give the message back; see `SyncQueues.nack`. Return False if it was not in flight.
 
         ```python
@@ -40,7 +40,7 @@ class SyncMessage(SyncMessageBase):
         message.nack(delay="10s", error="the warehouse does not answer")
         ```
         """
-        return self._call(self._target.nack, delay=delay, error=error)
+        return self._call(self._target.nack, delay=delay, error=error, counted=counted)
 
     def extend(self, visibility: Duration) -> bool:
         """Keep the message in flight for so long from now. Return False if it was not any more.

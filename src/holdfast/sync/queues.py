@@ -241,18 +241,24 @@ class SyncQueues(SyncGroup[Queues]):
         return self._call(self._target.ack, messages, connection=connection)
 
     def nack(
-        self, messages: Messages, *, delay: Duration = 0, error: str | None = None
+        self,
+        messages: Messages,
+        *,
+        delay: Duration = 0,
+        error: str | None = None,
+        counted: bool = True,
     ) -> builtins.list[bool]:
         """Give messages back: due again after a delay, or dead letters if received too often.
 
-        Return for each if it was in flight still. `error` says why it was given back.
+        Return for each if it was in flight still. `error` says why it was given back. With
+        `counted=False` this receive does not count: the message was not tried.
 
         ```python
         [message] = client.queues.receive("parcels")
         client.queues.nack(message, delay="10s", error="the warehouse does not answer")
         ```
         """
-        return self._call(self._target.nack, messages, delay=delay, error=error)
+        return self._call(self._target.nack, messages, delay=delay, error=error, counted=counted)
 
     def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
         """Keep messages in flight for so long from now. Return for each if it was in flight still.

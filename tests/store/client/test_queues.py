@@ -41,6 +41,25 @@ async def test_a_payload_that_does_not_fit_concerns_its_message_only(client: Cli
     assert await client.queues.nack(bad, delay="1h", error="not a parcel") == [True]
 
 
+async def test_what_waits_for_a_failed_message_of_its_group_is_no_dead_letter_with_it(
+    client: Client,
+) -> None:
+    """B13, edge case 10. Given back without being tried, it keeps its order and its attempts."""
+    await client.queues.create("moves", fifo=True, max_receives=2)
+    await client.queues.send_many("moves", [Outgoing(each, group="g") for each in ("a", "b", "c")])
+    for attempt in (1, 2):
+        this, *rest = await client.queues.receive("moves", per_group=10)
+        assert [this.payload, *(each.payload for each in rest)] == ["a", "b", "c"]
+        assert [this.attempts, *(each.attempts for each in rest)] == [attempt, 1, 1]
+        assert await this.nack(error="no van")
+        assert await client.queues.receive("moves", per_group=10) == []  # the group is held
+        assert await rest[0].nack(counted=False)
+        assert await client.queues.nack(rest[1:], counted=False) == [True]
+    left = await client.queues.receive("moves", per_group=10)
+    assert [(each.payload, each.attempts) for each in left] == [("b", 1), ("c", 1)]
+    assert [each.payload for each in await client.queues.messages("moves.dead")] == ['"a"']
+
+
 async def test_a_message_is_acknowledged_given_back_and_kept_in_flight_by_itself(
     client: Client,
 ) -> None:

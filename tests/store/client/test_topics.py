@@ -6,14 +6,15 @@ import asyncio
 import json
 import uuid
 from contextlib import AsyncExitStack
+from typing import Any
 
 import asyncpg
 import psycopg
 import pytest
 
-from holdfast import App, Context
-from holdfast.client import Client
-from holdfast.errors import ConfigurationError, InvalidName
+from holdfast import App, Context, Retry
+from holdfast.client import Client, RunHandle
+from holdfast.errors import ConfigurationError, InvalidName, RunFailed
 from holdfast.store.port import Store
 from holdfast.sync import SyncClient
 from holdfast.testing import Environment
@@ -132,6 +133,45 @@ async def test_events_drive_a_run_on_a_real_worker(store: Store) -> None:
             assert await client.handle(listed.run_id).result() == (
                 ["orders.1.paid", {"cents": 5}, f"{topic}.sent", {"n": 1}, {"n": 2}]
             )
+
+
+async def test_forks_and_retries_of_runs_that_wait_are_told_of_events(store: Store) -> None:
+    """B14. They subscribe for themselves: the copied log has events, and no subscription."""
+    topic, app, failures = f"t{uuid.uuid4().hex}", App("shop"), ["not yet"]
+
+    async def check() -> None:
+        if failures:
+            raise ValueError(failures.pop())
+
+    @app.workflow
+    async def ship(ctx: Context) -> list[object]:
+        first = await ctx.wait_for_event(f"{topic}.*")
+        await ctx.step("check", check, retry=Retry(attempts=1))
+        second = await ctx.wait_for_event(f"{topic}.*")
+        return [first.payload, second.payload]
+
+    worker = Worker(app, store)
+    async with Client(store=store, app=app) as client, AsyncExitStack() as stack:
+
+        async def has(run: RunHandle[Any], event_type: str) -> None:
+            while event_type not in [each.event.type for each in await run.log()]:
+                await asyncio.sleep(0.01)
+
+        await worker.start()
+        stack.push_async_callback(worker.stop)
+        await stack.enter_async_context(asyncio.timeout(60))
+        origin = await client.start(ship)
+        await has(origin, "EventSubscribed")
+        assert (await client.topics.publish(f"{topic}.a", 1)).runs == 1
+        with pytest.raises(RunFailed, match="not yet"):
+            await origin.result()
+        retry = await client.runs.retry(origin.run_id)
+        await has(retry, "StepCompleted")
+        fork = await client.runs.fork(retry.run_id)
+        await has(fork, "EventSubscribed")
+        assert (await client.topics.publish(f"{topic}.a", 2)).runs == 2
+        assert await retry.result() == [1, 2]
+        assert await fork.result() == [1, 2]
 
 
 async def test_events_in_virtual_time() -> None:

@@ -14,6 +14,7 @@ from holdfast.events import (
     CHILD_STARTED,
     COMMAND_ENDS,
     COMMAND_OF,
+    EVENT_SUBSCRIBED,
     FORKED,
     PAUSED,
     RESUMED,
@@ -42,7 +43,15 @@ _ENDS: Final[Mapping[str, frozenset[str]]] = {
     command: frozenset(kind for kind in COMMAND_ENDS if COMMAND_OF[kind] == command)
     for command in map(COMMAND_OF.__getitem__, COMMAND_ENDS)
 }
-_NEVER_COPIED: Final = TERMINAL | {CANCEL_REQUESTED, PAUSED, RESUMED, YIELDED, WORKER_LOST}
+# A subscription has no end: the code of the fork asks for its own.
+_NEVER_COPIED: Final = TERMINAL | {
+    CANCEL_REQUESTED,
+    EVENT_SUBSCRIBED,
+    PAUSED,
+    RESUMED,
+    WORKER_LOST,
+    YIELDED,
+}
 _REPLACEABLE: Final = frozenset({STEP_COMPLETED, ACTIVITY_COMPLETED})
 
 

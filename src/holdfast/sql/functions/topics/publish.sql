@@ -178,6 +178,11 @@ begin
     cross join lateral (
         select s.* from holdfast.subscriptions s where s.subscription_id = n.id limit 1
     ) as s;
+    if v_new.run_ids is null then  -- removed while the publish waited for runs to tell
+        started := 0;
+        refused := 0;
+        return;
+    end if;
     select count(*) filter (where s.created), count(s.refused) into started, refused
     from holdfast.start_runs(v_new.run_ids, v_new.targets, v_new.inputs, v_new.versions,
         v_new.keys, v_new.queues, v_new.priorities, p_timeouts => v_new.timeouts,
@@ -189,8 +194,7 @@ begin
 end $$;
 
 -- Return the headers of a run that an event starts: those of the subscription, and which event it
--- is. Called by _start_subscribed and
--- _send_event.
+-- is. Called by _start_subscribed and _send_event.
 create or replace function holdfast._event_headers(p_headers json, p_topic text, p_event_id text)
 returns json
 language sql immutable parallel safe
