@@ -51,6 +51,13 @@ async def ship(ctx: Context, order: Order) -> list[str]:
 
 
 @app.workflow
+async def rest(ctx: Context, item: str) -> str:
+    """Sleep a little, then pack."""
+    await asyncio.sleep(0.01)
+    return await pack(item)
+
+
+@app.workflow
 async def refund(ctx: Context, order: Order) -> str:
     """Ask a person whether money goes back."""
     decision = await ctx.approve(f"Refund order {order.number}?", form=Terms, timeout="1d")

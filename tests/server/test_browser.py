@@ -475,11 +475,23 @@ def test_edge_28_ages_are_the_engines_and_days_of_25_hours_are_told_apart(
 
 def test_a_page_without_the_side_fills_the_window(desk: Desk, chromium: Browser) -> None:
     context = chromium.new_context(viewport={"width": 1280, "height": 800})
-    page = Reader(desk, context).go("/nothing")
+    stranger = Reader(desk, context)
+    context.clear_cookies()
+    page = stranger.go("/nothing")
+    expect(page.get_by_role("navigation", name="Pages")).to_have_count(0)
     expect(page.get_by_role("heading", name="No such page")).to_be_visible()
     expect(page).to_have_title("No such page · holdfast")
     assert page.locator("main").evaluate("each => each.clientWidth") > 1000
     context.close()
+
+
+def test_a_narrow_window_shows_the_whole_navigation(desk: Desk, reader: Reader) -> None:
+    reader.page.set_viewport_size({"width": 360, "height": 800})
+    page = reader.go("/workers")
+    places = page.get_by_role("navigation", name="Pages").get_by_role("link")
+    ends = places.evaluate_all("all => all.map(each => each.getBoundingClientRect().right)")
+    assert len(ends) == 9
+    assert max(ends) <= 360
 
 
 def test_the_name_of_a_workflow_is_on_one_line(desk: Desk, reader: Reader) -> None:

@@ -23,7 +23,7 @@ from holdfast.store.port import Store
 from holdfast.trace_ids import trace_text
 from holdfast.types import FlowShape, StepShape
 from holdfast.worker import Worker, WorkerOptions
-from tests.server.desk import Order, app, checkout, refund
+from tests.server.desk import Order, app, checkout, refund, rest
 from tests.server.shop import HOST, KEY
 
 HOSTILE = "<script>alert(1)</script>\"onload='x'\u202e"
@@ -175,6 +175,48 @@ async def test_an_address_that_leads_nowhere_is_a_page(
         told = await browser.get(path)
         assert told.headers["content-type"] == "application/problem+json"
     assert (await browser.get("/v1/nothing", headers=reads)).status_code == 401
+
+
+async def test_a_refusal_has_the_navigation_for_those_who_may_read(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    reads = {"Accept": "text/html,*/*;q=0.8"}
+    side = 'aria-label="Pages"'
+    unknown = await page(browser, "/runs/x", 404)
+    assert side in unknown
+    assert 'href="/runs" aria-current="page"' in unknown
+    nowhere = (await browser.get("/nothing", headers=reads)).text
+    assert side in nowhere
+    assert "aria-current" not in nowhere
+    run = await start(server)
+    await server.site.client.runs.terminate(UUID(run))
+    assert side in (await send(browser, f"/runs/{run}/do/cancel", 409)).text
+    browser.cookies.clear()
+    stranger = await browser.get("/nothing", headers=reads)
+    assert stranger.status_code == 404
+    assert side not in stranger.text
+    transport = httpx.ASGITransport(
+        Server(store=store, auth=KeyAccess(KEY), hosts=[HOST], read_only=True)
+    )
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as reader:
+        await reader.get(f"/login?key={KEY}")
+        refused = await send(reader, f"/runs/{run}/do/retry", 403)
+        assert side in refused.text
+
+
+async def test_a_fork_is_offered_from_steps_and_not_from_timers(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    handle = await server.site.client.start(rest, "lamp")
+    worker = Worker(app, store, WorkerOptions(queues=("default",)))
+    await worker.start()
+    try:
+        await handle.result(timeout="60s")
+    finally:
+        await worker.stop()
+    html = await page(browser, f"/runs/{handle.run_id}/fork")
+    offered = re.findall(r"<option[^>]*>([^<]*)</option>", html)
+    assert offered[1:] == ["pack"]
 
 
 async def test_a_fork_takes_another_input_and_a_form_sent_twice_makes_one(

@@ -139,7 +139,7 @@ async def fork_page(view: View) -> Page:
     keys = [
         span.key or span.label
         for span in log.spans
-        if span.kind in ("step", "activity", "child", "timer")
+        if span.kind in ("step", "activity", "child")  # a timer is not a step
     ]
     return Page(
         template="fork.html",

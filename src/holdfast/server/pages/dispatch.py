@@ -66,7 +66,9 @@ def nowhere(site: Site) -> ASGIApp:
         problem = Problem(404, "not-found", "the address leads to no page", title="No such page")
         request = Request(scope, receive)
         reads_pages = "text/html" in request.headers.get("accept", "")
-        response = pages.refuse(request, None, problem) if reads_pages else problem.response()
+        response = problem.response()
+        if reads_pages:
+            response = pages.refuse(request, await pages.reader(request), problem)
         await response(scope, receive, send)
 
     return answer
@@ -94,7 +96,9 @@ class _Pages:
         async def answer(request: Request) -> Response:
             principal: Principal | None = None
             try:
-                principal = await self._admit(request, row)
+                _check_origin(request)
+                principal = await who(self._site, request)
+                self._check_level(principal, row)
                 return await self._answer(request, row, principal)
             except Exception as error:
                 problem = problem_of(error)
@@ -104,15 +108,10 @@ class _Pages:
 
         return answer
 
-    async def _admit(self, request: Request, row: Row) -> Principal:
-        if request.method not in SAFE:
-            headers = Headers(scope=request.scope)
-            check_same_origin(headers, headers.get("host", ""))
-        principal = await who(self._site, request)
+    def _check_level(self, principal: Principal, row: Row) -> None:
         allowed = principal.may(row.level) and (row.level == "read" or not self._site.read_only)
         if not allowed:
             raise Problem(403, "forbidden", f"this needs the level {row.level}")
-        return principal
 
     async def _answer(self, request: Request, row: Row, principal: Principal) -> Response:
         if _is_live(request):
@@ -174,12 +173,24 @@ class _Pages:
             return self.refuse(request, None, Problem(401, "unauthorized", "log in first"))
         return RedirectResponse(f"{root}/login?next={quote(path + query, safe='')}", 303)
 
+    async def reader(self, request: Request) -> Principal | None:
+        """Return who asks, None for one who is not known."""
+        try:
+            return await who(self._site, request)
+        except Exception:  # of the site's own access too: the answer is a refusal anyway
+            return None
+
     def refuse(self, request: Request, principal: Principal | None, problem: Problem) -> Response:
-        """Return a refusal as a page; for a stream, as JSON."""
+        """Return a refusal as a page; for a stream, as JSON.
+
+        Those who may read pages get it with the navigation.
+        """
         if _is_live(request):
             return problem.response()
         view = View(self._site, principal or Principal("nobody", "read"), request)
-        values = _frame(view, problem.title, "") | {"problem": problem, "back": _run_of(view)}
+        place = "" if principal is None else _place_of(view)
+        values = _frame(view, problem.title, place) | {"problem": problem, "back": _run_of(view)}
+        values["side"] = principal is not None
         html = render("problem.html", values)
         return HTMLResponse(html, problem.status, headers=problem.headers)
 
@@ -219,6 +230,18 @@ class _Pages:
         return response
 
 
+def _check_origin(request: Request) -> None:
+    if request.method not in SAFE:
+        headers = Headers(scope=request.scope)
+        check_same_origin(headers, headers.get("host", ""))
+
+
+def _place_of(view: View) -> str:
+    """Return the place of the navigation that an address is under, "" for none."""
+    first = view.request.url.path.removeprefix(view.root).split("/")[1:2]
+    return next((path for path, _ in PLACES[1:] if [path[1:]] == first), "")
+
+
 def _run_of(view: View) -> str | None:
     """Return the address of the run that a form is about: a refused one leads back there.
 
@@ -246,6 +269,7 @@ def _frame(view: View, title: str, place: str) -> dict[str, object]:
         "root": view.root,
         "title": title,
         "place": place,
+        "side": bool(place),
         "places": PLACES,
         "assets": {name: f"{view.root}/assets/{each.name}" for name, each in ASSETS.items()},
         "version": __version__,
