@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 import tracemalloc
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from holdfast.testing import _StoreClock as clock_of  # pyright: ignore[reportPr
 from holdfast.types import DeliveryRecord
 from holdfast.webhooks import new_secret, sign, verify
 from holdfast.worker.requests import Answer, is_inner, post
+from holdfast.worker.services import deliverer
 from holdfast.worker.services.deliverer import Deliverer
 from holdfast.worker.services.service import ServiceContext
 from tests.targets import Target, target
@@ -295,3 +297,53 @@ async def test_what_cannot_be_claimed_is_not_asked_for_without_end() -> None:
         service = Deliverer(context)
         await service.run_once()
         assert service.next_due is None
+
+
+async def test_five_targets_that_hang_leave_what_becomes_free_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B14. Of one target ten requests are under way at most, also when some of ten have ended."""
+    under_way, most, arrived = Counter[str](), 0, list[str]()
+    all_hang, all_arrived, ends = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
+
+    async def hang(url: str, *_: object, **__: object) -> Answer:
+        nonlocal most
+        if url.endswith("ok"):
+            arrived.append(url)
+            if len(arrived) == 3:
+                all_arrived.set()
+            return Answer(204, None)
+        under_way[url] += 1
+        most = max(most, under_way[url])
+        if under_way.total() == 50:
+            all_hang.set()
+        await ends.acquire()
+        under_way[url] -= 1
+        return Answer(None, "no answer")
+
+    monkeypatch.setattr(deliverer, "post", hang)
+    store = MemoryStore()
+    async with Client(store=store) as client:
+        for n in range(5):
+            await client.topics.subscribe("a", url=f"https://example.org/{n}", secret=SECRET)
+        await client.topics.subscribe("b", url="https://example.org/ok", secret=SECRET)
+        for _ in range(30):
+            await client.topics.publish("a")
+        service = Deliverer(ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0))
+        await service.start()
+        try:
+            async with asyncio.timeout(60):
+                await all_hang.wait()
+                for _ in range(3):
+                    await client.topics.publish("b")
+                all_hang.clear()
+                ends.release()
+                await all_arrived.wait()
+                await all_hang.wait()
+                all_hang.clear()
+                for _ in range(3):
+                    ends.release()
+                await all_hang.wait()
+            assert most == 10
+        finally:
+            await service.stop()

@@ -145,8 +145,13 @@ async def test_a_target_that_hangs_leaves_room_for_the_others(store: Store) -> N
     taken = await store.claim_deliveries(limit=10, each=3)
     assert [each.subscription_id for each in taken] == [hangs] * 3
     await store.publish(NewEvent(topic="c"))
-    taken = await store.claim_deliveries(limit=10, busy=[hangs])
+    taken = await store.claim_deliveries(limit=10, each=3, busy=[hangs] * 3)
     assert [each.subscription_id for each in taken] == [other]
+    await store.publish(NewEvent(topic="d"))
+    taken = await store.claim_deliveries(limit=1, each=3, busy=[hangs] * 2)
+    assert [each.subscription_id for each in taken] == [other]  # it has fewer under way
+    taken = await store.claim_deliveries(limit=10, each=3, busy=[hangs] * 2 + [other])
+    assert [each.subscription_id for each in taken] == [hangs]
     assert len(await store.claim_deliveries(limit=2)) == 2
 
 

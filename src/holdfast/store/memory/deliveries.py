@@ -27,10 +27,14 @@ class MemoryDeliveries(Part):
         """Take deliveries that are due; see `DeliveryStore.claim_deliveries`."""
         async with self._transaction() as (tables, now):
             claimed: list[ClaimedDelivery] = []
-            taken = Counter[int]()
-            for row in sorted(tables.deliveries.values(), key=_by_moment):
+            under_way = Counter(busy)
+            taken = Counter(busy)
+            for row in sorted(
+                tables.deliveries.values(),
+                key=lambda row: (under_way[row.subscription_id], *_by_moment(row)),
+            ):
                 target = _target(tables, row)
-                full = taken[row.subscription_id] >= each or row.subscription_id in busy
+                full = taken[row.subscription_id] >= each
                 if target is None or full or row.visible_at > now or len(claimed) >= limit:
                     continue
                 taken[row.subscription_id] += 1

@@ -14,9 +14,10 @@ class DeliveryStore(Protocol):
     async def claim_deliveries(
         self, *, limit: int, each: int = 10, busy: Sequence[int] = (), lease_seconds: float = 60.0
     ) -> list[ClaimedDelivery]:
-        """Take deliveries that are due: `each` of one subscription at most, none of those `busy`.
+        """Take deliveries that are due, so that of one subscription `each` are under way at most.
 
-        After `lease_seconds` others may take them again.
+        `busy` has a subscription once for each request that is under way; those with few come
+        first. After `lease_seconds` others may take them again.
         """
         ...
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -42,8 +41,7 @@ class Deliverer(Service):
         sending: dict[asyncio.Task[None], int] = {}
         try:
             while True:
-                each = Counter(sending.values())
-                busy = [target for target, count in each.items() if count >= _EACH]
+                busy = sorted(sending.values())
                 room = _AT_ONCE - len(sending)
                 claimed = (
                     await self._store.claim_deliveries(

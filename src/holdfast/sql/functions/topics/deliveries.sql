@@ -7,9 +7,10 @@ language sql immutable parallel safe
 return case p_attempts when 1 then interval '10 seconds' when 2 then interval '30 seconds'
     when 3 then interval '60 seconds' else interval '300 seconds' end;
 
--- Take deliveries that are due, for p_lease_seconds: then other workers may take them again. At
--- most p_each of one subscription, and none of those in p_busy: a target that hangs must not hold
--- up the others. One whose fifth attempt was lost with its worker is dead. `attempt` is the number
+-- Take deliveries that are due, for p_lease_seconds: then other workers may take them again. A
+-- target that hangs must not hold up the others: p_busy has a subscription once for each request
+-- that is under way, at most p_each of one are under way with what is taken, and subscriptions with
+-- few come first. One whose fifth attempt was lost with its worker is dead. `attempt` is the number
 -- of the attempt that begins: the worker gives it back with what came of it.
 -- Locks: deliveries, skipping what others hold. Called by workers.
 create or replace function holdfast.claim_deliveries(
@@ -38,14 +39,21 @@ begin
     return query
     with due as materialized (
         select d.delivery_id, d.attempts
-        from holdfast.subscriptions s
+        from (
+            select s.subscription_id, p_each - coalesce(b.under_way, 0) as room
+            from holdfast.subscriptions s
+            left join (
+                select b.id, count(*) as under_way from unnest(p_busy) as b (id) group by b.id
+            ) as b on b.id = s.subscription_id
+            where s.kind = 'url' and coalesce(b.under_way, 0) < p_each
+            order by coalesce(b.under_way, 0), s.subscription_id
+        ) as s
         cross join lateral (
             select d.delivery_id, d.attempts from holdfast.http_deliveries d
             where d.subscription_id = s.subscription_id and d.dead_at is null
                 and d.visible_at <= v_now
-            order by d.visible_at limit p_each for update skip locked
+            order by d.visible_at limit s.room for update skip locked
         ) as d
-        where s.kind = 'url' and s.subscription_id <> all (p_busy)
         limit holdfast._limit(p_limit)
     ), taken as (
         update holdfast.http_deliveries d
