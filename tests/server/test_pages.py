@@ -14,6 +14,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from holdfast.client import Client
 from holdfast.errors import RunNotFound
 from holdfast.server import Level, Principal, Server
 from holdfast.server.access import KeyAccess
@@ -23,7 +24,7 @@ from holdfast.store.port import Store
 from holdfast.trace_ids import trace_text
 from holdfast.types import FlowShape, StepShape
 from holdfast.worker import Worker, WorkerOptions
-from tests.server.desk import Order, app, checkout, refund, rest
+from tests.server.desk import Order, app, checkout, refund, render, rest
 from tests.server.shop import HOST, KEY
 
 HOSTILE = "<script>alert(1)</script>\"onload='x'\u202e"
@@ -230,6 +231,45 @@ async def test_a_fork_takes_another_input_and_a_form_sent_twice_makes_one(
         answer = await send(browser, f"/runs/{run}/fork", run_id=new[1], index="1", input="8")
         assert answer.headers["location"] == f"/runs/{new[1]}?done=fork"
     assert (await server.site.client.runs.get(new[1])).input == 8
+
+
+async def test_another_input_keeps_the_start_alone_unless_a_place_is_named(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    """Else the fork is stuck: it makes its calls with other arguments than the log has."""
+    handle = await server.site.client.start(rest, "lamp")
+    worker = Worker(app, store, WorkerOptions(queues=("default",)))
+    await worker.start()
+    try:
+        await handle.result(timeout="60s")
+        form = await page(browser, f"/runs/{handle.run_id}/fork")
+        new = re.search(r'name="run_id" value="([^"]+)"', form)
+        assert new is not None
+        await send(browser, f"/runs/{handle.run_id}/fork", run_id=new[1], input='"chair"')
+        fork = server.site.client.handle(UUID(new[1]))
+        assert await fork.result(timeout="60s") == "parcel with chair"
+    finally:
+        await worker.stop()
+
+
+async def test_a_run_that_failed_on_its_input_offers_a_fork_and_no_retry(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    async with Client(store=store) as stranger:  # it knows no app, so it checks no input
+        misfit = await stranger.start("desk/rest", {"not": "a text"})
+    failed = await server.site.client.start(render, "Fraktur")
+    worker = Worker(app, store, WorkerOptions(queues=("default",)))
+    await worker.start()
+    try:
+        for each in (misfit, failed):
+            await server.site.client.runs.wait(each.run_id, timeout="60s")
+    finally:
+        await worker.stop()
+    html = await page(browser, f"/runs/{misfit.run_id}")
+    assert html.count("Fork with another input") == 1
+    assert f"/runs/{misfit.run_id}/do/retry" not in html
+    html = await page(browser, f"/runs/{failed.run_id}")
+    assert html.index("/do/retry") < html.index("Fork with another input")
 
 
 async def test_names_and_payloads_are_text(server: Server, browser: httpx.AsyncClient) -> None:

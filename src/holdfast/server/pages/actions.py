@@ -180,6 +180,8 @@ async def fork(view: View) -> Redirect:
         value = decode(text, "the input")
         if run.input is None or value != msgspec.json.decode(run.input):
             options["input"] = value
+            if run.kind != "flow" and not options.keys() & {"step", "index"}:
+                options["index"] = 1  # calls that were made with the old input would not fit
     results = decode(view.form.get("results", ""), "the results")
     if results is not None:
         if not isinstance(results, dict):

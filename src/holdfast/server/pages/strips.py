@@ -26,7 +26,7 @@ SIGNS: Final = {
     "approval": "☑",
     "update": "⇄",
     "pause": "‖",
-    "fork": "⑂",
+    "fork": "↱",
     "timer": "◷",
     "signal": "✉",
     "sent": "✉",
