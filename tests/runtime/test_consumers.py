@@ -145,6 +145,33 @@ async def test_groups_of_a_fifo_queue_are_consumed_in_their_order() -> None:
         assert [number for of, number in seen if of == group] == [0, 1, 2, 3, 4]
 
 
+async def test_what_waits_for_a_failed_message_of_its_group_is_not_counted() -> None:
+    """B13, edge case 10. It is consumed once the failed one is a dead letter."""
+    app, calls = App("shop"), list[list[str]]()
+
+    @app.consumer("moves", batch=10, retry=SOON)
+    async def move(moves: list[str]) -> list[Exception | None]:
+        calls.append(moves)
+        if "bad" in moves:
+            at = moves.index("bad")
+            return [None if n < at else ValueError(moves[n]) for n in range(len(moves))]
+        return [None] * len(moves)
+
+    async with Environment(app) as env:
+        await env.client.queues.create("moves", fifo=True, max_receives=2)
+        await env.client.queues.send_many(
+            "moves", [Outgoing(each, group="g") for each in ("good", "bad", "later", "last")]
+        )
+        await env.advance("5m")
+        assert calls == [
+            ["good", "bad", "later", "last"],
+            ["bad", "later", "last"],
+            ["later", "last"],
+        ]
+        [dead] = await env.client.queues.messages("moves.dead")
+        assert (dead.payload, dead.error) == ('"bad"', "ValueError: bad")
+
+
 async def test_group_waits_for_a_message_of_a_batch_that_does_not_fit() -> None:
     """What is older of the batch is consumed; what is newer comes after it, and is not counted."""
     app, calls = App("shop"), list[tuple[list[int], int]]()

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from holdfast.codec import check_open, describe, summarize
+from holdfast.codec import check_open
 from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.middleware import Layer
 from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
@@ -26,7 +26,7 @@ from holdfast.types import MessageReturn, Notice, QueueInfo, Receipt, Receive, W
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.backoff import Backoff, first_of
 from holdfast.worker.clock import Clock
-from holdfast.worker.message_calls import HeldDelivery, MessageCall, pause_seconds, warn_of_late
+from holdfast.worker.message_calls import HeldDelivery, MessageCall, give_back, warn_of_late
 from holdfast.worker.message_starts import MessageStarts
 from holdfast.worker.releases import LastCalls
 
@@ -242,7 +242,7 @@ class ConsumerLoop:
         if delivery.delivery_id in self._held:
             failed = dict(call.failed())
             for place, error in failed.items():
-                self._give_back(delivery, place, error)
+                self._give_back(delivery, place, error, waits=call.waits(place))
             done = [place for place in call.places if place not in failed]
             if (runs := call.context.take_runs()) and done:
                 self._starts.add(delivery, done, runs)
@@ -264,19 +264,10 @@ class ConsumerLoop:
         for place in places:
             self._give_back(delivery, place, error)
 
-    def _give_back(self, delivery: HeldDelivery, place: int, error: BaseException) -> None:
-        message = delivery.messages[place]
-        pause, text = pause_seconds(self.consumer, error, message.attempts), summarize(error)
-        logger.warning(
-            "%s: message %d failed (attempt %d): %s; if it may be received once more, in %.1f s%s",
-            self.consumer,
-            message.message_id,
-            message.attempts,
-            text,
-            pause,
-            "" if isinstance(error, HoldfastError) else f"\n{describe(error).traceback.rstrip()}",
-        )
-        self._returns.append(MessageReturn(delivery.receipt(place), pause, text))
+    def _give_back(
+        self, delivery: HeldDelivery, place: int, error: BaseException, *, waits: bool = False
+    ) -> None:
+        self._returns.append(give_back(self.consumer, delivery, place, error, waits))
         delivery.open.discard(place)
         delivery.is_whole = False
         self._woken.set()

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from holdfast.codec import describe, summarize
 from holdfast.definitions.consumers import Consumer, MessageContext
 from holdfast.durations import LONGEST_SECONDS
-from holdfast.types import MessageDelivery, Receipt, StoredMessage
+from holdfast.errors import HoldfastError
+from holdfast.types import MessageDelivery, MessageReturn, Receipt, StoredMessage
 from holdfast.worker.attempts import Execution
 
 logger = logging.getLogger("holdfast.consumers")
@@ -22,7 +24,7 @@ logger = logging.getLogger("holdfast.consumers")
 class MessageCall(Execution[MessageContext]):
     """One call of a consumer. After the report `failures` has an error or None for each message."""
 
-    __slots__ = ("consumer", "delivery", "failures", "places")
+    __slots__ = ("consumer", "delivery", "failures", "is_listed", "places")
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class MessageCall(Execution[MessageContext]):
         super().__init__(consumer, context, started_at, consumer.timeout_seconds, report)
         self.consumer, self.delivery, self.places = consumer, delivery, places
         self.failures: Sequence[BaseException | None] = ()
+        self.is_listed = False  # the function has said which messages failed
 
     def finished(self, future: asyncio.Future[object]) -> None:
         """Report which messages have failed."""
@@ -54,6 +57,7 @@ class MessageCall(Execution[MessageContext]):
         except BaseException as error:  # of any kind: otherwise the messages would stay in flight
             self.fail(error)
         else:
+            self.is_listed = True
             self._end()
 
     def fail(self, error: BaseException) -> None:
@@ -67,6 +71,44 @@ class MessageCall(Execution[MessageContext]):
         for place, error in zip(self.places, self.failures, strict=True):
             if error is not None:
                 yield place, error
+
+    def waits(self, place: int) -> bool:
+        """Return True if a message that failed waits for one of its group that failed before it.
+
+        If the call raised, nobody knows which message it was: then none waits.
+        """
+        first = next((place for place, _ in self.failed()), place)
+        return self.is_listed and self.delivery.group is not None and place > first
+
+
+def give_back(
+    consumer: Consumer, delivery: HeldDelivery, place: int, error: BaseException, waits: bool
+) -> MessageReturn:
+    """Log the failure of a message, and return how it is given back.
+
+    One that `waits` for another of its group is due with that one, and its receive does not count:
+    otherwise it would become a dead letter together with it.
+    """
+    message, text = delivery.messages[place], summarize(error)
+    if waits:
+        logger.warning(
+            "%s: message %d is given back with the one before it in its group: %s",
+            consumer,
+            message.message_id,
+            text,
+        )
+        return MessageReturn(delivery.receipt(place), error=text, counted=False)
+    pause = pause_seconds(consumer, error, message.attempts)
+    logger.warning(
+        "%s: message %d failed (attempt %d): %s; if it may be received once more, in %.1f s%s",
+        consumer,
+        message.message_id,
+        message.attempts,
+        text,
+        pause,
+        "" if isinstance(error, HoldfastError) else f"\n{describe(error).traceback.rstrip()}",
+    )
+    return MessageReturn(delivery.receipt(place), pause, text)
 
 
 def warn_of_late(consumer: Consumer, acked: Sequence[bool]) -> None:
