@@ -155,8 +155,10 @@ def test_an_ended_run_says_how_it_ended(
     assert answer["because"].startswith(because)
     assert answer["details"] in (
         ["output: 42"],
-        ["step break_down failed after 1 attempt: ValueError: broken for good"],
+        ["step break_down failed after 1 attempt"],
     )
+    if workflow == "fail":  # the error is said once
+        assert answer["because"].endswith("ValueError: broken for good")
 
 
 def ended_badly(served: CommandLine, workflow: str) -> str:

@@ -131,7 +131,7 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
     error = error_text(recorded)
     details = (
         *([around.element] if around.element else []),
-        *_failed_calls(spans, set(error_chain(recorded))),
+        *_failed_calls(spans, set(error_chain(recorded)), error),
     )
     action = Action("retry", run.run_id)
     if retried_as is not None:
@@ -143,12 +143,15 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
     return explanation(run, because, details, (action,), traceback_text(recorded))
 
 
-def _failed_calls(spans: Sequence[Span], causes: set[str]) -> tuple[str, ...]:
-    """Name the calls whose failures ended the run, not those that its code has handled."""
+def _failed_calls(spans: Sequence[Span], causes: set[str], told: str) -> tuple[str, ...]:
+    """Name the calls whose failures ended the run, not those that its code has handled.
+
+    An error that `told` ends with is not said again.
+    """
     return tuple(
         f"{span.kind} {span.label} failed"
         + ("" if span.kind == "child" else f" after {several(span.attempts, 'attempt')}")
-        + f": {span.note}"
+        + ("" if told.endswith(span.note) else f": {span.note}")
         for span in spans
         if span.kind in ("step", "activity", "child")
         and span.outcome == "failed"
