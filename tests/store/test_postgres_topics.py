@@ -13,7 +13,17 @@ from msgspec.structs import replace
 from scene import Scene, turn
 from test_postgres_plans import READ
 
-from holdfast.types import Event, Finish, NewEvent, NewSubscription, Suspend, UrlTarget
+from holdfast.errors import InvalidInput
+from holdfast.types import (
+    Event,
+    Finish,
+    NewEvent,
+    NewSubscription,
+    QueueSettings,
+    QueueTarget,
+    Suspend,
+    UrlTarget,
+)
 
 pytestmark = pytest.mark.fresh_database
 
@@ -216,3 +226,11 @@ async def test_what_was_published_while_its_subscription_was_removed_is_deleted(
     assert await scene.store.claim_deliveries(limit=10) == []
     assert await scene.store.sweep_topics() == 1
     assert await scene.store.list_deliveries() == []
+
+
+async def test_what_a_queue_with_filters_cannot_hold_is_refused_with_its_name(scene: Scene) -> None:
+    """B14, edge case 13. As a send to that queue is."""
+    await scene.store.create_queue(QueueSettings(name="alarms", has_filters=True))
+    await scene.store.subscribe(NewSubscription(pattern="#", target=QueueTarget(queue="alarms")))
+    with pytest.raises(InvalidInput, match="queue alarms, which is subscribed to a, has filters"):
+        await scene.store.publish(NewEvent(topic="a", payload="1e200000"))

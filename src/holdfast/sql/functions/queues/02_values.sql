@@ -40,8 +40,8 @@ begin
 end $$;
 
 -- Return true if conditions can be compared with a JSON text: jsonb can hold it. Its numbers have
--- limits that those of json do not have. Called by _check_receive, receive_messages and
--- return_messages.
+-- limits that those of json do not have. Called by _check_receive, _send_event,
+-- receive_messages and return_messages.
 create or replace function holdfast._is_searchable(p_value json) returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp

@@ -2,7 +2,8 @@
 
 -- Send an event to queues: one message each, in one statement a kind of queue. In a FIFO queue its
 -- group is the topic. Queues that do not exist any more are left out. Returns the names of those
--- that got it.
+-- that got it. Refuses a payload that conditions of a queue with filters cannot be compared with
+-- (22023).
 -- Locks nothing that exists. Called by publish.
 create or replace function holdfast._send_event(
     p_now timestamptz, p_queues text[], p_topic text, p_payload json, p_event_id text
@@ -16,7 +17,15 @@ declare
     v_headers json := holdfast._event_headers(null, p_topic, p_event_id);
     v_body json := case when pg_column_size(p_payload) > 1500 then p_payload end;
     v_sent text[];
+    v_filters text;
 begin
+    select min(q.name) into v_filters
+    from holdfast.queues q where q.name = any (p_queues) and q.has_filters;
+    if v_filters is not null and not holdfast._is_searchable(p_payload) then
+        raise invalid_parameter_value using message = format(
+            'queue %s, which is subscribed to %s, has filters: the numbers of a payload have up to '
+            '131,072 digits before the point and 16,383 after it', v_filters, p_topic);
+    end if;
     with targets as materialized (
         select q.queue_id, q.name, q.fifo, q.has_filters,
             nextval('holdfast.message_ids') as message_id
