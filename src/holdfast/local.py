@@ -8,9 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from holdfast.client import Client
-from holdfast.database.connection import connected
 from holdfast.database.keeping import kept_running
-from holdfast.database.migrate import migrate
+from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
 from holdfast.durations import Duration
@@ -53,7 +52,7 @@ async def local(
     )
     try:
         if found.source is Source.EMBEDDED:
-            await _migrate(found.url, schema)
+            await prepare_schema(found.url, schema)
         async with (
             kept_running(found),
             opened_store(found, schema) as store,
@@ -63,11 +62,6 @@ async def local(
             yield client
     finally:
         await asyncio.to_thread(found.close)  # the last one out waits until the server has stopped
-
-
-async def _migrate(url: str, schema: str) -> None:
-    async with connected(url) as connection:
-        await migrate(connection, schema)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from typing import TypeVar
 from holdfast.cli.settings import Settings
 from holdfast.client import Client
 from holdfast.database.connection import connected
-from holdfast.database.migrate import MigrationReport, migrate, plan
+from holdfast.database.migrate import MigrationReport, plan, prepare_schema
 from holdfast.database.resolve import Connecting, Database, resolve_database
 from holdfast.database.schema import check_schema
 from holdfast.definitions.app import App
@@ -73,12 +73,6 @@ async def plan_schema(url: str, schema: str) -> MigrationReport:
     """Return what would bring a schema up to date."""
     async with connected(url) as connection:
         return await plan(connection, schema)
-
-
-async def prepare_schema(url: str, schema: str) -> bool:
-    """Bring a schema up to date; return True if anything was changed."""
-    async with connected(url) as connection:
-        return not (await migrate(connection, schema)).is_empty
 
 
 def with_link(

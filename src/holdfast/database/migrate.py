@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from holdfast._version import __version__
+from holdfast.database.connection import connected
 from holdfast.database.grants import grant
 from holdfast.database.schema import SchemaState, read_state
 from holdfast.database.scripts import (
@@ -135,6 +136,15 @@ async def migrate(
         if missing or stale or grant_to:
             await grant(connection, schema, grant_to)
     return MigrationReport(schema, tuple(map(str, missing)), stale)
+
+
+async def prepare_schema(url: str, schema: str = DEFAULT_SCHEMA) -> bool:
+    """Bring a schema of a database up to date; return True if anything was changed.
+
+    Raises what `connect` and `migrate` raise.
+    """
+    async with connected(url) as connection:
+        return not (await migrate(connection, schema)).is_empty
 
 
 def render(schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None) -> str:

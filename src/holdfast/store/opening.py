@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, resolve_database
+from holdfast.errors import SchemaMissing, SchemaOutdated
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.database import QUERY_SECONDS
@@ -58,10 +60,25 @@ async def resolved_store(
 ) -> AsyncGenerator[Store]:
     """Find the database, hold it, and connect a store to it for the length of the block.
 
-    Raises what `resolve_database` and `opened_store` raise.
+    The schema of an embedded database is brought up to date: no other program does that. Raises
+    what `resolve_database` and `opened_store` raise.
     """
     # Starting the embedded server takes a moment; another program may be starting it already.
     database = await asyncio.to_thread(resolve_database, url, connecting=connecting)
     with database:
-        async with opened_store(database, schema) as store:
+        store = make_store(database, schema)
+        try:
+            await _open(store, database, schema)
             yield store
+        finally:
+            await store.close()
+
+
+async def _open(store: Store, database: Database, schema: str) -> None:
+    try:
+        await store.open()
+    except (SchemaMissing, SchemaOutdated):
+        if database.server is None:
+            raise
+        await prepare_schema(database.url, schema)
+        await store.open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.clusters import Homes
 
 from holdfast.client import Client
 from holdfast.database.embedded import EmbeddedServer
@@ -89,6 +90,18 @@ async def test_the_embedded_server_is_held_while_the_client_is_open(
     with pytest.raises(DatabaseUnavailable):
         await Client().open()
     assert released == [tmp_path]
+
+
+async def test_two_clients_find_an_embedded_database_without_the_schema_and_make_it(
+    tmp_path: Path, homes: Homes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else does: a program may be started before its worker."""
+    monkeypatch.delenv("HOLDFAST_DATABASE_URL", raising=False)
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.setenv("HOLDFAST_HOME", str(homes.make(tmp_path / "home", migrated=False)))
+    async with Client() as one, Client() as other:
+        handle = await one.start(tick)
+        assert (await other.runs.get(handle.run_id)).name == "tick"
 
 
 def test_a_synchronous_client_that_cannot_open_leaves_no_thread(empty_database_url: str) -> None:

@@ -100,7 +100,8 @@ def _prepare(settings: Settings, database: Database, migrate: bool) -> None:
     """Bring the schema of a server up to date after asking: other programs may depend on it."""
     import asyncio
 
-    from holdfast.cli.connecting import plan_schema, prepare_schema
+    from holdfast.cli.connecting import plan_schema
+    from holdfast.database.migrate import prepare_schema
 
     todo = asyncio.run(plan_schema(database.url, settings.schema))
     if todo.is_empty:
