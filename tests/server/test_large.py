@@ -11,6 +11,7 @@ import pytest
 from holdfast.insight.shapes import LARGEST_SHOWN
 from holdfast.server import Server, hub
 from holdfast.server.access import KeyAccess
+from holdfast.server.log_pages import PAGE_BYTES
 from holdfast.types import ClippedEvent
 from tests.server.shop import HOST, KEY, Api, app
 from tests.server.test_attach import attached
@@ -55,6 +56,22 @@ async def test_edge_20_a_log_of_10000_events_with_one_of_16_mb(database_url: str
         whole = await api.http.get(f"/runs/{run_id}/download/150")
         assert len(whole.content) > LARGE
     await connection.close()
+
+
+async def test_a_page_of_a_log_ends_after_4_mib_of_details(api: Api) -> None:
+    """However many entries of whatever size are asked for; the pages together have all."""
+    run_id = await api.start()
+    for _ in range(12):
+        await api.ask("POST", f"/v1/runs/{run_id}/signals/go", "x" * 900_000)
+    path, after = f"/v1/runs/{run_id}/events?limit=200&clip=1048576", -1
+    seen: list[int] = []
+    while after is not None:
+        answer = await api.http.get(f"{path}&after={after}")
+        assert len(answer.content) < PAGE_BYTES + 1024 * 1024
+        page = answer.json()
+        seen += [each["idx"] for each in page["events"]]
+        after = page["next"]
+    assert seen == list(range(13))
 
 
 async def test_edge_20_a_long_log_is_followed_in_parts(

@@ -90,6 +90,7 @@ async def test_the_next_events_of_several_logs_are_bounded_and_shared(
     assert await read(4, 1000, 10_000) == [[0, 1], [], [3], [2]]
     assert await read(99, 1000, 102) == await read(99, 10, 10) == [[0], [], [], []]
     assert await read(99, 1000, 103) == [[0], [], [3], []]
+    assert await read(99, 1, 5) == [[0], [], [], []]  # it ends by what is read, too
     assert await read(0, 10, 10) == await read(9, 10, 0) == [[]] * 4
     [tail] = await store.read_tails([(long, 0)], limit=1, clip=10, most_bytes=1)
     assert (tail[0].event.details, tail[0].size) == ('"' + "é" * 9, 102)

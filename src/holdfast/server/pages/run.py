@@ -98,9 +98,9 @@ async def _tab(view: View, tab: str, log: RunLog, now: int) -> Mapping[str, obje
         after = view.number("after", 0, 10**9)
         shown = await read_log_page(view.site, log.run.run_id, after, _EVENTS, _CLIP)
         return {
-            "events": [(each.idx, each.event, clip(each)) for each in shown],
+            "events": [(each.idx, each.event, clip(each)) for each in shown.entries],
             "after": after,
-            "next": after + _EVENTS if after + _EVENTS < len(log.events) else None,
+            "next": shown.next,
             "before": max(0, after - _EVENTS),
         }
     if tab == "children":
@@ -167,7 +167,7 @@ async def download(view: View) -> Download:
     if what in ("input", "output", "error"):
         text: str | None = getattr(run, what)
     elif what.isascii() and what.isdigit() and len(what) < 10:
-        found = await read_log_page(view.site, run.run_id, int(what), 1, _WHOLE)
+        found = (await read_log_page(view.site, run.run_id, int(what), 1, _WHOLE)).entries
         text = found[0].event.details if found and found[0].idx == int(what) else None
     else:
         text = None

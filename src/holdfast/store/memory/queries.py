@@ -106,13 +106,15 @@ class MemoryQueries(Part):
         async with self._transaction() as (tables, _):
             logs = [tables.logs.get(run_id, [])[max(since, 0) :] for run_id, since in ranges]
             turns = sorted((at, place) for place, log in enumerate(logs) for at in range(len(log)))
+            shown = whole = 0
             for at, place in turns[:limit]:
-                if most_bytes <= 0:
+                if shown >= most_bytes or whole // 8 >= most_bytes:
                     break
                 run_id, since = ranges[place]
                 event = tables.filled(run_id, logs[place][at].event)
                 tails[place].append(ClippedEvent.of(max(since, 0) + at, event, clip))
-                most_bytes -= min(tails[place][-1].size, clip)
+                shown += min(tails[place][-1].size, clip)
+                whole += tails[place][-1].size
         return tails
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:

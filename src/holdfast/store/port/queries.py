@@ -76,8 +76,9 @@ class QueryStore(Protocol):
         """Return the next events of logs, for each range those from an index on, in its order.
 
         There are at most `limit` events in all, and no more after details of `most_bytes`
-        together. The next event of each range comes before the second of any, so a long log holds
-        up no other. Details of more than `clip` bytes may be cut, as by `read_log`.
+        together, or of eight times as many before they are cut. The first event comes whatever its
+        size. The next event of each range comes before the second of any, so a long log holds up
+        no other. Details of more than `clip` bytes may be cut, as by `read_log`.
         """
         ...
 

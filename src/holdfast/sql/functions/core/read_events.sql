@@ -53,9 +53,11 @@ begin
 end $$;
 
 -- Return the next events of logs, for those who follow them: for each place of the arrays, from 1,
--- the events of a run from an index on, in order. A run may be given several times. Details are cut
--- as by read_log. There are p_limit events in all, and no more after details of p_bytes together:
--- the next events of all places come first, then those after them, so a long log holds up no other.
+-- the events of a run from an index on, by index. A run may be given several times. Details are cut
+-- as by read_log. There are p_limit events in all, and no more after details of p_bytes together,
+-- or of 8 * p_bytes before they are cut: the next events of all places come first, then those
+-- after them, so a long log holds up no other. It is a loop, because it must stop before it reads
+-- the next details: PostgreSQL fetches and decompresses them whole to cut them.
 -- Refuses a limit below 0 (22023). Locks nothing. Called by clients.
 create or replace function holdfast.read_tails(
     p_run_ids uuid[], p_since int[], p_limit int, p_clip int, p_bytes bigint
@@ -68,34 +70,37 @@ set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-#variable_conflict use_column
+declare
+    v_event record;
+    v_shown bigint := 0;
+    v_whole bigint := 0;
 begin
-    return query
-    select s.place, s.idx, s.event_type, s.key, left(s.details, greatest(p_clip, 0)), s.size, s.at
-    from (
-        select e.place, e.idx, e.event_type, e.key, d.details, octet_length(d.details) as size,
-            holdfast._micros(e.at) as at, sum(least(coalesce(octet_length(d.details), 0), p_clip))
-                over (order by e.turn, e.place rows between unbounded preceding and 1 preceding)
-                as before
-        from (
-            select u.place::int as place, t.idx - greatest(u.since, 0) as turn, t.*
-            from unnest(p_run_ids, p_since) with ordinality as u (run_id, since, place)
-            cross join lateral (
-                select * from holdfast.events t
-                where t.run_id = u.run_id and t.idx >= u.since
-                order by t.idx
-                limit holdfast._limit(p_limit)
-            ) as t
-            order by turn, u.place
-            limit holdfast._limit(p_limit)
-        ) as e
+    for v_event in
+        select u.place::int as place, t.idx - greatest(u.since, 0) as turn, t.*
+        from unnest(p_run_ids, p_since) with ordinality as u (run_id, since, place)
         cross join lateral (
-            select holdfast._details(e.run_id, e.event_type, e.key, e.details)::text as details
-            offset 0
-        ) as d
-    ) as s
-    where coalesce(s.before, 0) < p_bytes
-    order by s.place, s.idx;
+            select * from holdfast.events t
+            where t.run_id = u.run_id and t.idx >= u.since
+            order by t.idx
+            limit holdfast._limit(p_limit)
+        ) as t
+        order by turn, u.place
+        limit holdfast._limit(p_limit)
+    loop
+        exit when v_shown >= p_bytes or v_whole / 8 >= p_bytes;
+        details := holdfast._details(
+            v_event.run_id, v_event.event_type, v_event.key, v_event.details)::text;
+        place := v_event.place;
+        idx := v_event.idx;
+        event_type := v_event.event_type;
+        key := v_event.key;
+        size := octet_length(details);
+        at := holdfast._micros(v_event.at);
+        v_shown := v_shown + least(coalesce(size, 0), p_clip);
+        v_whole := v_whole + coalesce(size, 0);
+        details := left(details, greatest(p_clip, 0));
+        return next;
+    end loop;
 end $$;
 
 -- Return a log from an index on, and up to another, as a JSON array of [event_type, key, details,
