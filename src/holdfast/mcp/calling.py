@@ -10,13 +10,14 @@ from starlette.requests import Request
 
 from holdfast.mcp.tools import KEY, PAYLOAD, TOOLS, Tool
 from holdfast.server.access import Principal
+from holdfast.server.changes import carry_out
 from holdfast.server.checking import examine_site
 from holdfast.server.operations import Call, Operation, Reply
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import MAX_KEY, read_path
 from holdfast.server.site import Site
 
-LARGEST: Final = 2 * 1024 * 1024
+LARGEST: Final = 256 * 1024
 """Bytes of an answer. A larger one is refused with what to ask for instead."""
 
 
@@ -68,7 +69,7 @@ class Toolbox:
                 413,
                 "too-large",
                 f"the answer has {len(data):,} bytes, {LARGEST:,} at most are given: ask for less, "
-                "with a smaller limit or clip",
+                "with a smaller limit or clip, or have a person read it with `holdfast runs log`",
             )
         return Answer(data.decode(), tool.note(content))
 
@@ -83,11 +84,10 @@ class Toolbox:
         key = _key(given)
         request = Request({"type": "http", "headers": []})
         async with self._site.requests.slot() as slot:
-            return await operation.handler(
-                Call(
-                    self._site, self._principal, request, path, query, body, key, run_id, slot=slot
-                )
+            call = Call(
+                self._site, self._principal, request, path, query, body, key, run_id, slot=slot
             )
+            return await carry_out(operation, call)
 
 
 def _check_names(tool: Tool, arguments: Mapping[str, object]) -> None:

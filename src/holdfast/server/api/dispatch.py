@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from typing import Final
 
@@ -17,13 +15,12 @@ from holdfast.names import split_name
 from holdfast.server.access import Principal
 from holdfast.server.api.paths import Paths, route_path
 from holdfast.server.api.table import operations
+from holdfast.server.changes import carry_out
 from holdfast.server.operations import Call, Operation, Reply
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import read_body, read_key, read_path, read_query
 from holdfast.server.site import Site
 from holdfast.tracing.requests import within_request
-
-logger = logging.getLogger("holdfast.server")
 
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
 _encode: Final = msgspec.json.Encoder().encode
@@ -70,13 +67,8 @@ class Api:
             call = Call(site, principal, request, path, query, body, key, run_id, inputs, slot=slot)
             if "run" in path and "name" in path:
                 await _check_workflow(call)
-            try:
-                with within_request(*map(request.headers.get, _TRACE_HEADERS)):
-                    answer = await operation.handler(call)
-            except Exception as error:
-                _log_change(operation, call, problem_of(error).slug)
-                raise
-            _log_change(operation, call, "done")
+            with within_request(*map(request.headers.get, _TRACE_HEADERS)):
+                answer = await carry_out(operation, call)
         return _response(answer, operation)
 
     def _find(self, request: Request) -> tuple[Operation, dict[str, str]]:
@@ -97,14 +89,6 @@ async def _check_workflow(call: Call[object, object]) -> None:
     run = (await call.site.reader.runs.get(call.run_id)).record
     if split_name(call.path["name"])[1] != run.name:
         raise RunNotFound(call.run_id)
-
-
-def _log_change(operation: Operation, call: Call[object, object], outcome: str) -> None:
-    """Write a change to the log, once the answer is sent: the caller need not wait for that."""
-    if operation.method != "GET":
-        what = f" {call.run_id}" if "run" in call.path else ""
-        line = "%s%s by %s: %s", operation.name, what, call.principal.name, outcome
-        asyncio.get_running_loop().call_soon(logger.info, *line)
 
 
 def _response(answer: object, operation: Operation) -> Response:
