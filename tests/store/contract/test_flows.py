@@ -140,7 +140,7 @@ async def test_a_flow_that_is_not_defined_is_refused(flows: Flows) -> None:
     await flows.define(single("a"))
     for name, version in ((NAME, 2), ("shop/other", 0), ("other", 0)):
         which = f"{name}@{version}" if version else name
-        with pytest.raises(UnknownFlow, match=f"flow {which} does not exist"):
+        with pytest.raises(UnknownFlow, match=f"flow {which} does not exist: start a worker"):
             await flows.store.start_flows([NewRun(run_id=uuid4(), name=name, version=version)])
 
 

@@ -212,7 +212,8 @@ as $$
 begin
     return query
     select u.place::int, case when f.handler is null then 'UnknownFlow' else 'InvalidInput' end,
-        case when f.handler is null then format('flow %s does not exist', u.flow)
+        case when f.handler is null then format('flow %s does not exist: start a worker that has '
+                'it, or run `holdfast flows compile`', u.flow)
             else format('step %s of flow %s maps over the input, which must be an array, not %s',
                 m.step_slug, u.flow, coalesce(json_typeof(u.input), 'null')) end
     from unnest(p_flows, p_shapes, p_inputs) with ordinality as u (flow, shape, input, place)

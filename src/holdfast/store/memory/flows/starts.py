@@ -87,7 +87,10 @@ def _with_shape(tables: Tables, new: NewRun) -> NewRun:
         row = newest_shape(tables, new.name)
     if row is None:
         which = f"{new.name}@{new.version}" if new.version else new.name
-        raise UnknownFlow(f"flow {which} does not exist")
+        raise UnknownFlow(
+            f"flow {which} does not exist: start a worker that has it, or run "
+            "`holdfast flows compile`"
+        )
     check_input(row, new)
     return msgspec.structs.replace(
         new,
