@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import httpx
@@ -12,7 +14,9 @@ from holdfast.insight.shapes import LARGEST_SHOWN
 from holdfast.server import Server, hub
 from holdfast.server.access import KeyAccess
 from holdfast.server.log_pages import PAGE_BYTES
-from holdfast.types import ClippedEvent
+from holdfast.server.run_logs import MOST_BYTES, cut, logs_of
+from holdfast.store.port import Store
+from holdfast.types import ClippedEvent, Event
 from tests.server.shop import HOST, KEY, Api, app
 from tests.server.test_attach import attached
 from tests.server.test_database import on_database
@@ -144,3 +148,40 @@ async def test_edge_20_a_list_has_no_inputs(database_url: str) -> None:
         whole = await api.http.get(f"/v1/runs/{run_ids[0]}/input")
         assert len(whole.content) == LARGE + 2
     await connection.close()
+
+
+async def test_what_is_kept_of_a_run_with_large_values_is_small(
+    api: Api, server: Server, store: Store
+) -> None:
+    """Whichever page or operation reads its log: 40 values of a megabyte, 600 of 60 kB."""
+    run_id = await api.start()
+    for size in [900_000] * 40 + [60_000] * 600:
+        await server.site.client.signal(UUID(run_id), "go", "x" * size)
+    steps, timeline, children, page = [
+        await api.http.get(path)
+        for path in (
+            f"/v1/runs/{run_id}/steps",
+            f"/v1/runs/{run_id}/timeline?folded=false",
+            f"/v1/runs/{run_id}/children",
+            f"/login?key={KEY}&next=/runs/{run_id}",
+        )
+    ]
+    assert [each.status_code for each in (steps, timeline, children)] == [200] * 3
+    assert page.status_code in (200, 303)
+    log = await logs_of(server.site).read(UUID(run_id))
+    assert len(log.events) == 641
+    assert sum(len(each.details or "") for each in log.events) < MOST_BYTES + 2_000_000
+    assert len(timeline.json()["spans"]) == 640
+    assert len(timeline.content) < MOST_BYTES + 4_000_000
+
+
+def test_a_cut_event_keeps_what_is_small_and_the_kind_of_an_error() -> None:
+    error = {"kind": "builtins.ValueError", "message": "no " * 9_000, "traceback": "t" * 9_000}
+    details = json.dumps({"attempt": 3, "result": "x" * 5_000, "error": error})
+    event = Event("StepFailed", "a", details, 1)
+    found = json.loads(cut(event, 1_000).details or "")
+    assert found["attempt"] == 3
+    assert found["result"].startswith('"xxx')
+    assert found["error"]["kind"] == "builtins.ValueError"
+    assert len(json.dumps(found)) < 1_500
+    assert cut(event, 100_000) is event

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from holdfast.errors import RunNotFound, UnknownFlow
 from holdfast.insight.actions import Action
 from holdfast.insight.shapes import RunHead, run_head
-from holdfast.insight.timeline import read_spans
 from holdfast.insight.tree import Children, read_children
 from holdfast.insight.why import Explanation
 from holdfast.server.operations import Call, Nothing, Operation
+from holdfast.server.run_logs import logs_of
 from holdfast.types import StepShape as FlowStep
 
 
@@ -72,10 +72,8 @@ async def explain_run(call: Call[Nothing, None]) -> Why:
 
 async def list_children(call: Call[Nothing, None]) -> ChildList:
     """Return the runs that a run has started, and theirs, down to a depth."""
-    run = (await call.site.reader.runs.get(call.run_id)).record
-    log = await call.site.reader.runs.log(call.run_id)
-    spans = read_spans([entry.event for entry in log], run.completed_at)
-    return _children(await read_children(call.site.store, spans))
+    log = await logs_of(call.site).read(call.run_id)
+    return _children(await read_children(call.site.store, log.spans))
 
 
 async def get_values(call: Call[Nothing, None]) -> Values:

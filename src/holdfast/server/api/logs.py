@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -21,13 +20,13 @@ from holdfast.insight.shapes import (
     shaped,
     timeline_shape,
 )
-from holdfast.insight.spans import Span, error_text
-from holdfast.insight.timeline import read_spans
+from holdfast.insight.spans import Span, Timeline, error_text
 from holdfast.moments import to_datetime
 from holdfast.server.api.fields import Limit
 from holdfast.server.log_pages import read_log_page
 from holdfast.server.operations import Call, Nothing, Operation, Query
-from holdfast.types import LoggedEvent, RunRecord
+from holdfast.server.run_logs import RunLog, logs_of
+from holdfast.types import RunRecord
 
 _NOTHING: Final = msgspec.Raw()
 _CALLS: Final = ("step", "activity", "child", "approval", "timer", "update")
@@ -75,15 +74,16 @@ async def list_steps(call: Call[Nothing, None]) -> StepList:
     run = (await call.site.reader.runs.get(call.run_id)).record
     if run.kind == "flow":
         return StepList(await _flow_steps(call, run))
-    log = await call.site.reader.runs.log(call.run_id)
-    spans = read_spans([entry.event for entry in log], run.completed_at)
+    log = await logs_of(call.site).read(call.run_id)
     results = _results(log)
-    return StepList([_step(span, results) for span in spans if span.kind in _CALLS])
+    return StepList([_step(span, results) for span in log.spans if span.kind in _CALLS])
 
 
 async def get_timeline(call: Call[TimelineQuery, None]) -> TimelineShape:
     """Return what happened in a run as spans of time."""
-    timeline = await call.site.reader.timeline(call.run_id)
+    log = await logs_of(call.site).read(call.run_id)
+    run, now = log.run, await call.site.store.now()
+    timeline = Timeline(run.run_id, run.created_at, run.completed_at, now, tuple(log.spans))
     return timeline_shape(timeline, folded=call.query.folded)
 
 
@@ -127,12 +127,13 @@ class _Result(msgspec.Struct):
     output: msgspec.Raw = _NOTHING
 
 
-def _results(log: Sequence[LoggedEvent]) -> dict[str, msgspec.Raw]:
-    """Return the results of what has completed, by key."""
+def _results(log: RunLog) -> dict[str, msgspec.Raw]:
+    """Return the results of what has completed, by key, without those that are cut."""
     found: dict[str, msgspec.Raw] = {}
-    for entry in log:
-        event = entry.event
+    for idx, event in enumerate(log.events):
         if not event.type.endswith("Completed") or event.key is None or not event.details:
+            continue
+        if idx in log.cut:
             continue
         try:
             ended = msgspec.json.decode(event.details, type=_Result)

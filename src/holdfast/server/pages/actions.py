@@ -13,11 +13,11 @@ from holdfast.ids import uuid7
 from holdfast.insight.approvals import OpenApproval
 from holdfast.server.access import Level
 from holdfast.server.pages.forms import decode, read_value
-from holdfast.server.pages.logs import logs_of
 from holdfast.server.pages.rendering import MOST_SHOWN
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
+from holdfast.server.run_logs import logs_of
 from holdfast.types import RunRecord
 
 Do = Callable[[View], Awaitable[Redirect]]
@@ -135,7 +135,7 @@ DO: Final[dict[str, tuple[Level, Do]]] = {
 
 async def fork_page(view: View) -> Page:
     """Return the form of a fork: where it begins, and what is different in it."""
-    log = await logs_of(view.site).read(view.reader, view.store, view.run_id)
+    log = await logs_of(view.site).read(view.run_id)
     keys = [
         span.key or span.label
         for span in log.spans

@@ -20,11 +20,11 @@ from holdfast.insight.why.surroundings import look_around
 from holdfast.insight.wording import length
 from holdfast.server.log_pages import read_log_page
 from holdfast.server.pages.graph import draw_flow
-from holdfast.server.pages.logs import RunLog, logs_of
 from holdfast.server.pages.runs import DONE
 from holdfast.server.pages.strips import WINDOW, Scale, make_strips
 from holdfast.server.pages.view import Download, Fragment, Page, View
 from holdfast.server.problems import Problem
+from holdfast.server.run_logs import RunLog, logs_of
 from holdfast.types import ClippedEvent
 
 _TABS: Final = ("timeline", "log", "data", "children")
@@ -37,7 +37,7 @@ _SECONDS: Final = 0.5
 async def run_page(view: View) -> Page:
     """Return the page of a run."""
     run_id = view.run_id
-    log = await logs_of(view.site).read(view.reader, view.store, run_id)
+    log = await logs_of(view.site).read(run_id)
     tab = view.param("tab") or "timeline"
     if tab not in _TABS:
         raise Problem(404, "not-found", f"a run has no page {tab!r}")
@@ -147,7 +147,7 @@ def _scale(log: RunLog, now: int) -> Scale:
 
 async def timeline_window(view: View) -> Fragment:
     """Return rows of a long timeline: those from a place on, of a folded row if one is named."""
-    log = await logs_of(view.site).read(view.reader, view.store, view.run_id)
+    log = await logs_of(view.site).read(view.run_id)
     first = view.number("from", 0, 10**9)
     lines = log.lines
     if fold := view.param("fold"):
