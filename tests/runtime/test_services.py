@@ -26,7 +26,9 @@ from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.services import service as service_module
 from holdfast.worker.services.deadlines import Deadlines
+from holdfast.worker.services.limits import UnusedLimits
 from holdfast.worker.services.service import Service, ServiceContext
+from holdfast.worker.services.start_rules import OldKeys
 from holdfast.worker.services.unserved import Unserved
 from tests.runtime.desk import CountedBeats, Nobody, eventually, info
 
@@ -563,6 +565,33 @@ async def test_a_service_stops_in_a_run_whatever_the_database_answers_meanwhile(
         await service.begun.wait()
         await service.stop()
     assert service.said == 1
+
+
+class FullBatches(MemoryStore):
+    """Has more old rows than one batch, of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    async def sweep_limits(self, *, limit: int = 1000) -> int:
+        self.batches += 1
+        return limit if self.batches < 3 else 0
+
+    async def expire_start_keys(self, *, limit: int = 1000) -> int:
+        return await self.sweep_limits(limit=limit)
+
+
+@pytest.mark.parametrize("kind", [UnusedLimits, OldKeys])
+async def test_old_rows_are_looked_for_seldom_and_deleted_at_once(
+    kind: type[UnusedLimits | OldKeys],
+) -> None:
+    """An idle worker asks little; the next look by itself would be minutes away."""
+    store = FullBatches()
+    service = kind(lent(store)._replace(interval_seconds=60.0))
+    await service.start()
+    await eventually(lambda: store.batches == 3)
+    await service.stop()
 
 
 class DeadlineMeanwhile(MemoryStore):

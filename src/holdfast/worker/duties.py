@@ -22,7 +22,7 @@ from holdfast.worker.services.queues import QueueUpkeep
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
-from holdfast.worker.services.start_rules import StartKeys
+from holdfast.worker.services.start_rules import FreedKeys, OldKeys
 from holdfast.worker.services.statistics import OldStatistics, OutsideEnds
 from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.topics import CodeSubscriptions
@@ -68,7 +68,8 @@ class Duties:
             self.scheduler,
             self.deliverer,
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
-            StartKeys(context),
+            FreedKeys(context),
+            OldKeys(context),
             OldStatistics(context),
             *([OutsideEnds(context, app.name, counted)] if counted is not None else ()),
         ]

@@ -37,7 +37,9 @@ class Deliverer(Service):
         self.due_at(self._clock.now())
 
     async def run_once(self) -> None:
-        """Send until nothing is due."""
+        """Send until nothing is due. Where nothing is delivered to URLs, that is one question."""
+        if await self._store.next_delivery_at() is None:
+            return
         sending: dict[asyncio.Task[None], int] = {}
         try:
             while True:

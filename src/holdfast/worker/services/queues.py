@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.worker.services.service import Service
+from holdfast.worker.services.service import Service, ServiceContext
 
 _BATCH: Final = 1_000
+_SELDOM: Final = 2  # intervals: a queue that is read needs none
 
 
 class QueueUpkeep(Service):
@@ -14,6 +15,9 @@ class QueueUpkeep(Service):
 
     Receives do the first for their own queue, at once.
     """
+
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context, interval_seconds=_SELDOM * context.interval_seconds)
 
     async def run_once(self) -> None:
         """Do some of both; the rest is left for the next time."""

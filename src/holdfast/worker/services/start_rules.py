@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from holdfast.worker.services.service import Service
+from holdfast.worker.services.service import Service, ServiceContext
 
 _BATCH: Final = 1_000
+_SELDOM: Final = 8  # intervals: nobody waits for it
 
 
-class StartKeys(Service):
-    """Let runs begin that wait for a singleton which ended while a row was locked.
-
-    And delete keys of debounces and throttles that have no meaning any more, a batch each time.
-    """
+class FreedKeys(Service):
+    """Let runs begin that wait for a singleton which ended while a row was locked."""
 
     async def run_once(self) -> None:
         """Free what can be freed now. What is still locked is left for the next time."""
@@ -21,4 +19,15 @@ class StartKeys(Service):
         while count == _BATCH:
             count, notices = await self._store.free_singletons(limit=_BATCH)
             self._notify(notices)
-        await self._store.expire_start_keys(limit=_BATCH)
+
+
+class OldKeys(Service):
+    """Delete keys of debounces and throttles that have no meaning any more."""
+
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context, interval_seconds=_SELDOM * context.interval_seconds)
+
+    async def run_once(self) -> None:
+        """Delete some; continue soon if there may be more."""
+        if await self._store.expire_start_keys(limit=_BATCH) >= _BATCH:
+            self.due_at(self._clock.now())
