@@ -164,9 +164,10 @@ def write_document(source: Path, target: Path) -> None:
 
 
 def _introduction(about: dict[str, Any]) -> Iterator[str]:
+    runs = "One run of each" if about["repeat"] == 1 else f"Medians of {about['repeat']} runs"
     yield (
-        f"Medians of {about['repeat']} runs by `make bench` on {about['date']}. Every engine runs"
-        " on the same server, on a database of its own that is new for each run, with one worker"
+        f"{runs} by `make bench` on {about['date']}. Every engine runs on the same server, on a"
+        " database of its own that is new for each run, with one worker"
         " process; the driver is another process that sees the engine through its public client."
         " The engines take turns. The ratio says how many times better holdfast is than the"
         " better of its peers; the share says which part of the limit it reaches. What each"
