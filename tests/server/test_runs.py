@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from uuid import uuid4
 
 import httpx
@@ -11,8 +12,10 @@ import pytest
 from holdfast.client import Client
 from holdfast.server import Server
 from holdfast.server.access import KeyAccess
+from holdfast.server.gates import StreamGate
 from holdfast.store.port import Store
 from tests.server.shop import HOST, KEY, Api
+from tests.server.test_operations import until
 
 RUNS = "/v1/workflows/checkout/runs"
 
@@ -147,6 +150,61 @@ async def test_a_run_is_waited_for(api: Api, store: Store) -> None:
     assert (await waiting)["status"] == "terminated"
     answer = await api.ask("POST", f"{RUNS}?wait=0.05", {"input": 1}, status=201)
     assert (answer["status"], answer["input"]) == ("running", 1)
+
+
+async def test_a_start_that_may_not_wait_starts_nothing(api: Api, server: Server) -> None:
+    """Who is told to try again has changed nothing; after that the same call starts the run."""
+    server.site.streams = StreamGate(10, 2)
+    started = [
+        asyncio.create_task(api.http.post(f"{RUNS}?wait=60", json={"input": 1})) for _ in range(5)
+    ]
+    refused = [await each for each in itertools.islice(asyncio.as_completed(started), 3)]
+    assert {each.status_code for each in refused} == {429}
+    assert all(each.headers["retry-after"] for each in refused)
+
+    async def started_runs() -> list[dict[str, str]]:
+        runs: list[dict[str, str]] = (await api.ask("GET", "/v1/runs"))["runs"]
+        return runs if len(runs) >= 2 else []
+
+    runs = await until(started_runs)
+    await api.ask("POST", f"/v1/runs/{runs[0]['run_id']}/updates/rename", "x", status=429)
+    for each in runs:
+        await api.ask("POST", f"/v1/runs/{each['run_id']}/terminate")
+    answers = [await each for each in started]
+    assert len(await started_runs()) == 2
+    assert sorted(each.status_code for each in answers) == [201, 201, 429, 429, 429]
+    assert server.site.streams.count == 0
+    await api.ask("POST", f"{RUNS}?wait=0.01", {"input": 1}, status=201)
+
+
+async def test_a_backend_with_one_token_waits_for_many_runs(api: Api) -> None:
+    started = [
+        asyncio.create_task(api.http.post(f"{RUNS}?wait=60", json={"input": 1})) for _ in range(60)
+    ]
+
+    async def all_open() -> bool:
+        return len((await api.ask("GET", "/v1/runs?limit=200&status=queued"))["runs"]) == 60
+
+    await until(all_open)
+    for each in (await api.ask("GET", "/v1/runs?limit=200"))["runs"]:
+        await api.ask("POST", f"/v1/runs/{each['run_id']}/terminate")
+    answers = [await each for each in started]
+    assert [each.status_code for each in answers] == [201] * 60
+    assert {each.json()["status"] for each in answers} == {"terminated"}
+
+
+async def test_a_key_in_a_header_is_read_as_utf_8(api: Api) -> None:
+    """Header and body name the same run; bytes that are not UTF-8 are refused."""
+    key = "Größe 7, 漢字"
+    once = await api.http.post(RUNS, json={"input": 1}, headers={b"Idempotency-Key": key.encode()})
+    again = await api.ask("POST", RUNS, {"key": key, "input": 1})
+    assert again["run_id"] == once.json()["run_id"]
+    assert (await api.ask("GET", f"/v1/runs/{again['run_id']}"))["key"] == key
+    latin = await api.http.post(
+        RUNS, json={"input": 1}, headers={b"Idempotency-Key": "Größe".encode("latin-1")}
+    )
+    assert (latin.status_code, latin.json()["type"]) == (400, "urn:holdfast:problem:bad-header")
+    assert len((await api.ask("GET", "/v1/runs"))["runs"]) == 1
 
 
 async def test_a_run_is_cancelled_paused_and_terminated(api: Api) -> None:

@@ -299,6 +299,11 @@ async def test_a_proxy_says_who_asks_and_nobody_else(caplog: pytest.LogCaptureFi
         assert answer.status_code == 201
         assert "start_run by ann: done" in caplog.text
         assert (await http.post("/v1/queues/a/pause", headers=ann)).status_code == 403
+        other = [(b"X-Forwarded-User", "Zoë".encode()), (b"X-Level", b"write")]
+        run = f"/v1/runs/{answer.json()['run_id']}"
+        assert (await http.post(f"{run}/pause", headers=other)).status_code == 200
+        events = (await http.get(f"{run}/events", headers=ann)).json()["events"]
+        assert events[-1]["details"]["by"] == "Zoë"
         for headers in (
             {},
             {"X-Forwarded-User": "ann"},

@@ -65,6 +65,14 @@ def bearer(request: Request) -> str:
     return token.strip()
 
 
+def header_texts(request: Request, name: str) -> list[str]:
+    """Return the values of a header. Raises Problem 400 for one that is not UTF-8."""
+    try:  # Starlette has read each byte as one character
+        return [each.encode("latin-1").decode() for each in request.headers.getlist(name)]
+    except UnicodeDecodeError:
+        raise Problem(400, "bad-header", f"the header {name} is not UTF-8") from None
+
+
 def digest(token: str) -> str:
     """Return the digest of a token: files keep it in the place of the token."""
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
@@ -132,7 +140,7 @@ class ProxyAccess:
         """Return whom the proxy names. Raises Problem 401 for a request past the proxy."""
         if not is_within(request, self._networks):
             raise refused("requests must come through the proxy")
-        names = request.headers.getlist(self._name_header)
+        names = header_texts(request, self._name_header)
         if len(names) != 1 or not names[0].strip():
             raise refused("the proxy did not say who asks")
         level: str = "admin"

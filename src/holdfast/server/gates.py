@@ -14,7 +14,7 @@ from holdfast.server.problems import Problem
 MAX_BODY: Final = 1024 * 1024  # bytes, unless the server is told otherwise
 MAX_REQUESTS: Final = 256
 MAX_STREAMS: Final = 500
-MAX_STREAMS_EACH: Final = 20  # of one principal
+MAX_STREAMS_EACH: Final = 250  # of one principal
 PATIENCE_SECONDS: Final = 1.0
 
 
@@ -84,11 +84,12 @@ class StreamGate:
             raise Problem(
                 429,
                 "too-many-streams",
-                f"{self._most_each} streams or waits of yours are open: close one",
+                f"{self._most_each} streams or waits of yours are open: close one, or start the "
+                "server with --max-streams-each",
                 headers={"Retry-After": "1"},
             )
         if self.count >= self._most:
-            raise Problem(503, "busy", "the server has as many streams as it may")
+            raise Problem(503, "busy", "the server has as many streams as it may: --max-streams")
         self._open[principal.name] += 1
         try:
             yield

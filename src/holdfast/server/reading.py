@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_reference
+from holdfast.server.access import header_texts
 from holdfast.server.operations import Operation, Query
 from holdfast.server.problems import Problem
 
@@ -124,8 +125,8 @@ def read_path(path: Mapping[str, str]) -> UUID:
 
 def read_key(request: Request, operation: Operation) -> str | None:
     """Return the Idempotency-Key, None if there is none. Raises Problem 400."""
-    given = request.headers.getlist("idempotency-key")
-    if not given or not operation.keyed:
+    given = header_texts(request, "Idempotency-Key") if operation.keyed else []
+    if not given:
         return None
     if len(given) > 1 or not 1 <= len(given[0]) <= MAX_KEY:
         raise Problem(400, "bad-key", f"an Idempotency-Key has 1 to {MAX_KEY} characters")

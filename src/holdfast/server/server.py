@@ -15,7 +15,7 @@ from holdfast.server.api.dispatch import Api
 from holdfast.server.api.paths import route_path
 from holdfast.server.catalogue import Catalogue
 from holdfast.server.description import PATH
-from holdfast.server.gates import MAX_BODY
+from holdfast.server.gates import MAX_BODY, MAX_STREAMS, MAX_STREAMS_EACH, StreamGate
 from holdfast.server.guard import LOOPBACK, Guard
 from holdfast.server.pages import nowhere
 from holdfast.server.parts import PARTS
@@ -53,9 +53,13 @@ class Server:
         hosts: Sequence[str] = LOOPBACK,
         read_only: bool = False,
         max_body: int = MAX_BODY,
+        max_streams: int = MAX_STREAMS,
+        max_streams_each: int = MAX_STREAMS_EACH,
         stream_seconds: float = MOUNTED_STREAM_SECONDS,
     ) -> None:
         """Say where the runs are, and who may do what. `database` is found as by `Client`.
+
+        At most `max_streams` streams and waits are open at once, `max_streams_each` of one caller.
 
         Forms that start runs are made from the types of `app`, or from a `catalogue`.
         """
@@ -70,6 +74,7 @@ class Server:
             read_only=read_only,
             max_body=max_body,
             stream_seconds=stream_seconds,
+            streams=StreamGate(max_streams, max_streams_each),
         )
         self._api = Api(self.site)
         routes = [route for part in PARTS for route in part(self.site)]

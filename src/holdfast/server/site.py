@@ -50,6 +50,7 @@ class Site:
         read_only: bool = False,
         max_body: int = MAX_BODY,
         stream_seconds: float = 20.0,
+        streams: StreamGate | None = None,
     ) -> None:
         """Say where the runs are, and who may do what.
 
@@ -59,7 +60,7 @@ class Site:
         self.catalogue = catalogue or AppCatalogue(app)
         self.read_only, self.max_body = read_only, max_body
         self.stream_seconds = stream_seconds
-        self.requests, self.streams = RequestGate(), StreamGate()
+        self.requests, self.streams = RequestGate(), streams or StreamGate()
         self.metrics = ServerMetrics()
         self.closing = asyncio.Event()
         self.database: Database | None = None  # known once it is open, unless a store was given

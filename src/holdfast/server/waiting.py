@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -16,24 +17,30 @@ from holdfast.server.problems import Problem
 T = TypeVar("T")
 
 
+def place(call: Call[Any, Any]) -> AbstractContextManager[None]:
+    """Return the place of a wait among the streams, to be taken before anything is changed.
+
+    Raises Problem 429 or 503 if all are taken: a caller who is told so has changed nothing.
+    """
+    return call.site.streams.stream(call.principal)
+
+
 async def within(call: Call[Any, Any], work: Coroutine[Any, Any, T], seconds: float) -> T | None:
     """Return what comes of some work; None if the time is up first, or the server closes.
 
     If the caller leaves, the work is cancelled. While it waits, the request does not count among
-    those under way but among the streams, and it lasts no longer than these. Raises Problem 429 or
-    503 if these are too many.
+    those under way: enter a `place` first. It lasts no longer than a stream.
     """
     task = asyncio.create_task(work)
     gone = asyncio.create_task(left(call.request))
     closing = asyncio.create_task(call.site.closing.wait())
     try:
-        with call.site.streams.stream(call.principal):
-            call.slot.leave()
-            await asyncio.wait(
-                {task, gone, closing},
-                timeout=min(seconds, call.site.stream_seconds),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+        call.slot.leave()
+        await asyncio.wait(
+            {task, gone, closing},
+            timeout=min(seconds, call.site.stream_seconds),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
         if task.done():
             return task.result()
         if gone.done() and not closing.done():

@@ -84,6 +84,22 @@ _HERE: Final = "holdfast.cli.commands.server"
     help="Refuse larger bodies of requests.",
 )
 @click.option(
+    "--max-streams",
+    metavar="N",
+    type=click.IntRange(1),
+    default=500,
+    show_default=True,
+    help="Refuse more than N open streams and waits.",
+)
+@click.option(
+    "--max-streams-each",
+    metavar="N",
+    type=click.IntRange(1),
+    default=250,
+    show_default=True,
+    help="Refuse more than N open streams and waits of one caller.",
+)
+@click.option(
     "--root-path",
     metavar="PATH",
     default="",
@@ -112,6 +128,8 @@ def server(
     hosts: tuple[str, ...],
     read_only: bool,
     max_body: int,
+    max_streams: int,
+    max_streams_each: int,
     root_path: str,
     grace: float,
     app_reference: str | None,
@@ -173,6 +191,8 @@ def server(
                     hosts=(*LOOPBACK, host, *hosts),
                     read_only=read_only,
                     max_body=max_body,
+                    max_streams=max_streams,
+                    max_streams_each=max_streams_each,
                     stream_seconds=STREAM_SECONDS,
                 )
                 return await run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -16,7 +17,7 @@ from holdfast.server.api.fields import Changed, Key, Length, Name, Seconds, Text
 from holdfast.server.api.runs import one_id
 from holdfast.server.operations import Body, Call, Nothing, Operation, Reply
 from holdfast.server.problems import Problem
-from holdfast.server.waiting import within
+from holdfast.server.waiting import place, within
 from holdfast.types import QueueSettings, Receipt
 
 Most = Annotated[int, Meta(ge=1, le=100)]
@@ -181,15 +182,16 @@ async def receive_messages(call: Call[Nothing, ReceiveBody]) -> ReceivedList:
     """Receive messages: they are in flight until they are acknowledged, given back, or late."""
     body, queues = call.body, call.site.client.queues
     wait = max(0.0, min(body.wait, call.site.stream_seconds - 1))
-    work = queues.receive(
-        call.path["name"],
-        body.limit,
-        visibility=body.visibility,
-        wait=wait,
-        contains=body.contains,
-        per_group=body.per_group,
-    )
-    found = await (within(call, work, call.site.stream_seconds) if wait else work)
+    with place(call) if wait else nullcontext():
+        work = queues.receive(
+            call.path["name"],
+            body.limit,
+            visibility=body.visibility,
+            wait=wait,
+            contains=body.contains,
+            per_group=body.per_group,
+        )
+        found = await (within(call, work, call.site.stream_seconds) if wait else work)
     return ReceivedList([_message(each) for each in found or ()])
 
 

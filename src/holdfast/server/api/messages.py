@@ -11,7 +11,7 @@ from holdfast.client.replies import read_reply
 from holdfast.errors import RunEnded, RunNotFound, UpdateFailed, UpdateRejected
 from holdfast.server.api.fields import Changed, Key, Seconds
 from holdfast.server.operations import Call, Nothing, Operation, Query, Reply
-from holdfast.server.waiting import within
+from holdfast.server.waiting import place, within
 
 
 class UpdateQuery(Query, frozen=True):
@@ -63,7 +63,8 @@ async def send_update(call: Call[UpdateQuery, Any]) -> Reply:
         sent = client.update(call.run_id, name, call.body, update_id=update_id)
         return Answer(update_id, await sent)
 
-    answer = await within(call, ask(), call.query.wait)
+    with place(call):
+        answer = await within(call, ask(), call.query.wait)
     return Reply(Unanswered(update_id), 202) if answer is None else Reply(answer)
 
 

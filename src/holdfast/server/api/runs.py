@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Annotated, Any, Final
 from urllib.parse import quote
@@ -38,7 +39,7 @@ from holdfast.server.api.filters import (
 )
 from holdfast.server.operations import Body, Call, Operation, Query, Reply
 from holdfast.server.problems import Problem
-from holdfast.server.waiting import wait_for_end
+from holdfast.server.waiting import place, wait_for_end
 from holdfast.types import Status
 
 
@@ -104,13 +105,15 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     options = start_options(call)
     name = named_workflow(call)
     value = await typed_input(call, name)
-    handle = await call.site.client.start(name, value, **options)
-    run_id, status = handle.run_id, 200 if handle.already_existed else 201
-    root = quote(str(call.request.scope.get("root_path", "")))
-    headers = {"Location": f"{root}/v1/runs/{run_id}"}
-    if call.query.wait is not None:
-        await wait_for_end(call, run_id, call.query.wait)
-        return Reply(await shown(call, run_id), status, headers)
+    wait = call.query.wait
+    with nullcontext() if wait is None else place(call):
+        handle = await call.site.client.start(name, value, **options)
+        run_id, status = handle.run_id, 200 if handle.already_existed else 201
+        root = quote(str(call.request.scope.get("root_path", "")))
+        headers = {"Location": f"{root}/v1/runs/{run_id}"}
+        if wait is not None:
+            await wait_for_end(call, run_id, wait)
+            return Reply(await shown(call, run_id), status, headers)
     started = Started(run_id, not handle.already_existed, handle.status_at_start or "running")
     return Reply(started, status, headers)
 
@@ -130,7 +133,8 @@ async def list_runs_of_workflow(call: Call[WorkflowRunQuery, None]) -> RunList:
 async def get_run(call: Call[WaitQuery, None]) -> RunShape:
     """Return a run as it is now; with `wait` once it has ended, or the time is up."""
     if call.query.wait:
-        await wait_for_end(call, call.run_id, call.query.wait)
+        with place(call):
+            await wait_for_end(call, call.run_id, call.query.wait)
     return await shown(call, call.run_id)
 
 
