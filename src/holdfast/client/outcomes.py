@@ -86,18 +86,25 @@ async def wait_for_result(
     return restore(end, await get_record(session, end.run_id) if restore.needs_run else None)
 
 
-async def wait_for_end(session: Session, run_id: UUID, timeout: float | None) -> End:
+async def wait_for_end(
+    session: Session, run_id: UUID, timeout: float | None, began: float | None = None
+) -> End:
     """Return how a run ended, or the last of those that it continued as.
 
-    Raises RunNotFound, and ResultTimeout after `timeout` seconds.
+    `timeout` counts from the moment `began`, by the event loop's clock, by default from now. Raises
+    RunNotFound and ResultTimeout.
     """
-    began = asyncio.get_running_loop().time()
-    try:
-        end = await session.ends.wait(run_id, timeout)
-    except RunNotFound:
-        record = await get_record(session, run_id)  # of the archive
-        end = End(run_id, record.status, record.output, record.error)
-    return await last_end(session, end, run_id, timeout, began)
+    if began is None:
+        began = asyncio.get_running_loop().time()
+    while True:
+        try:
+            end = await _wait(session, run_id, run_id, timeout, began)
+        except RunNotFound:
+            record = await get_record(session, run_id)  # of the archive
+            if record.status == "running":  # it was started after the wait had looked for it
+                continue
+            end = End(run_id, record.status, record.output, record.error)
+        return await last_end(session, end, run_id, timeout, began)
 
 
 async def last_end(
@@ -111,10 +118,17 @@ async def last_end(
         next_id = await find_successor(session.store, end.run_id)
         if next_id is None:  # it was deleted meanwhile: its retention is over
             raise RunNotFound(continued_as(end) or end.run_id)
-        passed = asyncio.get_running_loop().time() - began
-        try:
-            end = await session.ends.wait(next_id, timeout and max(0.0, timeout - passed))
-        except ResultTimeout:
-            assert timeout is not None
-            raise ResultTimeout(run_id, timeout) from None
+        end = await _wait(session, next_id, run_id, timeout, began)
     return end
+
+
+async def _wait(
+    session: Session, run_id: UUID, asked: UUID, timeout: float | None, began: float
+) -> End:
+    """Wait for the end of a run in the rest of the time that a caller has for the run `asked`."""
+    passed = asyncio.get_running_loop().time() - began
+    try:
+        return await session.ends.wait(run_id, timeout and max(0.0, timeout - passed))
+    except ResultTimeout:
+        assert timeout is not None
+        raise ResultTimeout(asked, timeout) from None

@@ -76,7 +76,7 @@ async def read_log(session: Session, run: RunRef, from_index: int) -> list[Logge
             raise RunNotFound(run_id)
         events = archived.events[from_index:]
         return [LoggedEvent(run_id, idx, event) for idx, event in enumerate(events, from_index)]
-    return entries
+    return entries or await read_entries(session, run_id, from_index)  # it may have just begun
 
 
 async def read_entries(session: Session, run_id: UUID, from_index: int) -> list[LoggedEvent]:

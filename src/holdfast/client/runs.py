@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import AsyncGenerator, Callable
 from typing import Unpack
@@ -120,8 +121,13 @@ class Runs:
         ```
         """
         limit = None if timeout is None else seconds(timeout)
-        ended = await wait_for_end(self._session, await self._session.newest_of(run), limit)
-        return await get_run(self._session, ended.run_id, given_workflow(run))
+        began = asyncio.get_running_loop().time()
+        run_id = await self._session.newest_of(run)
+        while True:
+            ended = await wait_for_end(self._session, run_id, limit, began)
+            found = await get_run(self._session, ended.run_id, given_workflow(run))
+            if found.status != "running":  # else its key was used again since the end was read
+                return found
 
     async def log(self, run: RunRef, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return a run's log from an index on. Raises RunNotFound.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
+from holdfast.archive import ArchivedRun
 from holdfast.client import Client
 from holdfast.errors import (
     ConfigurationError,
@@ -82,6 +84,32 @@ async def test_a_run_whose_key_was_used_again_is_not_restored(
     assert again.run_id == run_id
     with pytest.raises(RunExists, match="its key was used again"):
         await client.archive.restore(run_id)
+
+
+async def test_a_wait_does_not_return_the_next_run_of_an_archived_key(
+    client: Client,
+    store: Store,
+    finisher: Finisher,
+    archive: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The key is used again after the archived run's end was read, before its row is."""
+    run_id = await archived_run(client, finisher)
+    find = client._session.archived
+
+    async def archived(run_id: UUID) -> ArchivedRun | None:
+        found = await find(run_id)
+        if not (await client.start("shop/tick", {"id": 2}, key="order-1")).already_existed:
+            again.set()
+        return found
+
+    again = asyncio.Event()
+    monkeypatch.setattr(client._session, "archived", archived)
+    wait = asyncio.create_task(client.runs.wait(("shop/tick", "order-1")))
+    await again.wait()
+    assert await finisher.complete(8) == [run_id]
+    run = await wait
+    assert (run.status, run.output, run.archive) == ("completed", 8, None)
 
 
 async def test_a_run_that_is_nowhere_is_not_found(

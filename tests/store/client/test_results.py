@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
@@ -234,6 +235,54 @@ async def test_a_missing_run_is_not_found(client: Client) -> None:
     with pytest.raises(RunNotFound) as caught:
         await client.handle(run_id).result()
     assert caught.value.run_id == run_id
+
+
+@pytest.fixture
+def found_running(client: Client, store: Store, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Have the run `k` started right after a look that did not find it; set when one finds it."""
+    look, seen = store.get_runs, asyncio.Event()
+    run_id = client.handle((tick, "k")).run_id
+
+    async def get_runs(run_ids: Sequence[UUID], *, payloads: bool = True) -> dict[UUID, RunRecord]:
+        found = await look(run_ids, payloads=payloads)
+        if run_id in run_ids and run_id not in found:
+            assert not (await client.start(tick, key="k")).already_existed
+        elif run_id in found:
+            seen.set()
+        return found
+
+    monkeypatch.setattr(store, "get_runs", get_runs)
+    return seen
+
+
+async def test_a_run_that_is_started_during_the_look_is_waited_for(
+    client: Client, finisher: Finisher, found_running: asyncio.Event
+) -> None:
+    result = asyncio.create_task(client.handle((tick, "k")).result())
+    await found_running.wait()
+    assert len(await finisher.complete(5)) == 1
+    assert await result == 5
+
+
+async def test_a_run_that_is_started_during_the_look_is_waited_for_as_a_run(
+    client: Client, finisher: Finisher, found_running: asyncio.Event
+) -> None:
+    wait = asyncio.create_task(client.runs.wait((tick, "k")))
+    await found_running.wait()
+    assert len(await finisher.complete(5)) == 1
+    run = await wait
+    assert (run.status, run.output) == ("completed", 5)
+
+
+@pytest.mark.usefixtures("found_running")
+@pytest.mark.parametrize("timeout", [0, 0.01])
+async def test_a_run_that_is_started_during_the_look_has_not_ended(
+    client: Client, timeout: float
+) -> None:
+    for wait in (client.handle((tick, "k")).result, partial(client.runs.wait, (tick, "k"))):
+        with pytest.raises(ResultTimeout) as caught:
+            await wait(timeout=timeout)
+        assert caught.value.seconds == timeout
 
 
 async def test_run_returns_the_result_of_what_it_started(
