@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from holdfast.cli import exits
@@ -182,6 +184,52 @@ def test_a_crashed_process_is_replaced_and_its_run_continues(
         process.send(signal.SIGINT)
         assert process.ended() == exits.INTERRUPTED
     assert cli.json("workers") == []
+
+
+def test_a_crash_takes_no_run_from_a_worker_elsewhere_with_the_same_process_id(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    """In containers with one host name, the same process id is the rule."""
+    with running(tmp_path / "elsewhere", *worker(cli)) as elsewhere:
+        elsewhere.await_text("ready")
+        [other] = cli.json("workers")
+        run = cli.start("held", json.dumps(str(tmp_path)))
+        await_held(tmp_path)
+        with running(tmp_path / "log", *worker(cli, "--processes", "2")) as process:
+            process.await_text("ready", times=2)
+            child = next(
+                found for found in cli.json("workers") if found["worker_id"] != other["worker_id"]
+            )
+            asyncio.run(show_process_id(cli.url, other["worker_id"], child["pid"]))
+            os.kill(child["pid"], signal.SIGKILL)
+            process.await_text("was killed by SIGKILL; another starts")
+            process.await_text("ready", times=3)
+            ids = {found["worker_id"] for found in cli.json("workers")}
+            assert other["worker_id"] in ids
+            assert child["worker_id"] not in ids
+            (tmp_path / "let-go").touch()
+            cli.await_state(run, "completed")
+    shown = cli.json("runs", "show", run)
+    assert shown["output"] == 1
+    assert "WorkerLost" not in [event["type"] for event in shown["log"]]
+
+
+async def show_process_id(url: str, worker_id: str, pid: int) -> None:
+    """Let a worker's row have another process id from now on, whatever the worker says."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(
+            f"""
+            create function public.as_elsewhere() returns trigger language plpgsql as
+            'begin new.pid := {pid}; return new; end';
+            create trigger as_elsewhere before insert or update on holdfast.workers
+            for each row when (new.worker_id = '{worker_id}')
+            execute function public.as_elsewhere();
+            update holdfast.workers set pid = pid;
+            """
+        )
+    finally:
+        await connection.close()
 
 
 def test_children_end_when_their_supervisor_is_killed(cli: CommandLine, tmp_path: Path) -> None:

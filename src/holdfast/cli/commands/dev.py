@@ -137,7 +137,7 @@ async def _develop(
 
     from holdfast.cli.process.catalogue import ChangingCatalogue
     from holdfast.cli.process.reloading import Reloader, python_changes
-    from holdfast.cli.process.supervising import oversee, workers_of
+    from holdfast.cli.process.supervising import is_signed_on, oversee
     from holdfast.errors import DatabaseError
     from holdfast.store.opening import opened_store
 
@@ -153,7 +153,8 @@ async def _develop(
         async with opened_store(database, settings.schema, connections=1) as store:
             while True:
                 with suppress(DatabaseError):  # it may be away for a moment
-                    if made and made[0].pid and await workers_of(store, made[0].pid):
+                    child = made[0].child if made else None
+                    if child is not None and await is_signed_on(store, child):
                         return
                 await asyncio.sleep(_LOOK_SECONDS)
 

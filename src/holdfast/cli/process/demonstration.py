@@ -16,7 +16,7 @@ from rich.text import Text
 
 from holdfast.cli import exits
 from holdfast.cli.connecting import Link
-from holdfast.cli.process.supervising import Child, reap_process, workers_of
+from holdfast.cli.process.supervising import Child, is_signed_on, reap_child
 from holdfast.cli.render.runs import summary
 from holdfast.cli.render.timeline import timeline
 from holdfast.cli.settings import Settings
@@ -73,7 +73,7 @@ class Demonstration:
             first.signal(signal.SIGKILL)
             await first.ended()
             self._tell(f"SIGKILL: the worker dies while it packs {packed}", "bold red")
-        await reap_process(self._link.store, first.pid)
+        await reap_child(self._link.store, first)
         async with self._worker(output) as second:
             self._tell(f"worker process {second.pid} takes the run over")
             await self._until(lambda: self._waits_for_courier(handle), "the run waits for a signal")
@@ -125,7 +125,7 @@ class Demonstration:
     async def _signed_on(self, child: Child) -> bool:
         if not child.alive:
             raise DemoFailed(f"the worker process {child.pid} ended before it was ready")
-        return bool(await workers_of(self._link.store, child.pid))
+        return await is_signed_on(self._link.store, child)
 
     async def _in_the_middle_of_packing(self) -> str:
         """Return what is being packed if one parcel is done and others are not, else nothing."""

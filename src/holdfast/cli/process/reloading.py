@@ -38,9 +38,9 @@ class Reloader:
         self._loaded = False  # a worker has been able to load the app
 
     @property
-    def pid(self) -> int | None:
-        """The process id of the worker, None while there is none."""
-        return None if self._child is None else self._child.pid
+    def child(self) -> Child | None:
+        """The process of the worker, None while there is none."""
+        return self._child
 
     def stop(self) -> None:
         """Let the worker drain; a second call ends it at once."""
@@ -77,7 +77,7 @@ class Reloader:
             return code
         self._loaded = True
         logger.warning("the worker %s; another starts", describe_exit(code))
-        await self._crashed(child.pid)
+        await self._crashed(child)
         await self._first_of(asyncio.sleep(_PAUSE_SECONDS), self._stopping.wait())
         return code
 

@@ -36,9 +36,10 @@ _HEALTHY_SECONDS = 30.0  # a child that ran longer is restarted after the first 
 class Child:
     """One worker process. It drains by itself when its parent is gone."""
 
-    def __init__(self, process: asyncio.subprocess.Process, lifeline: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, lifeline: socket.socket) -> None:
         self.process = process
-        self._lifeline: int | None = lifeline  # the pipe's end that this process holds
+        self._lifeline = lifeline  # the end that this process holds
+        self._written = b""  # what the child has written to the other end
         self._timers: list[asyncio.TimerHandle] = []  # of what follows a SIGTERM
 
     @classmethod
@@ -56,7 +57,7 @@ class Child:
         to `output`, by default to the parent's stdout and stderr. If it `reads`, it shares the
         parent's stdin: a debugger needs that.
         """
-        pipe, lifeline = os.pipe()
+        theirs, lifeline = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -70,16 +71,17 @@ class Child:
                     **os.environ,
                     "PYTHONHASHSEED": "0",
                     **environment,
-                    **Starter(os.getpid(), pipe).variable(),
+                    **Starter(os.getpid(), theirs.fileno()).variable(),
                 },
                 start_new_session=True,
-                pass_fds=(pipe,),
+                pass_fds=(theirs.fileno(),),
             )
         except BaseException:
-            os.close(lifeline)
+            lifeline.close()
             raise
         finally:
-            os.close(pipe)
+            theirs.close()
+        lifeline.setblocking(False)
         return cls(process, lifeline)
 
     @property
@@ -91,6 +93,16 @@ class Child:
     def alive(self) -> bool:
         """True if it has not ended."""
         return self.process.returncode is None
+
+    @property
+    def worker_id(self) -> str | None:
+        """The id that the child's worker drew for itself; None if it has none yet.
+
+        The process id does not tell: in containers, processes of several have the same.
+        """
+        with contextlib.suppress(OSError):  # nothing new, or it is closed
+            self._written += self._lifeline.recv(1024)
+        return self._written.decode() or None
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
@@ -116,9 +128,8 @@ class Child:
     async def ended(self) -> int:
         """Wait for the end of the process; return its exit code, or minus the signal's number."""
         code = await self.process.wait()
-        if self._lifeline is not None:
-            os.close(self._lifeline)
-            self._lifeline = None
+        _ = self.worker_id  # read before it is closed
+        self._lifeline.close()
         for timer in self._timers:
             timer.cancel()
         return code
@@ -129,14 +140,19 @@ PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """The process that started this one: its id, and a pipe that closes when it is gone."""
+    """The process that started this one: its id, and a socket that closes when it is gone."""
 
     pid: int
-    pipe: int
+    lifeline: int
 
     def variable(self) -> dict[str, str]:
         """Return the environment variable by which a child finds its starter."""
-        return {PARENT_VARIABLE: f"{self.pid}:{self.pipe}"}
+        return {PARENT_VARIABLE: f"{self.pid}:{self.lifeline}"}
+
+    def tell(self, worker_id: str) -> None:
+        """Tell it which worker runs in this process, so that it knows whose runs are lost."""
+        with contextlib.suppress(OSError):  # it is gone
+            os.write(self.lifeline, worker_id.encode())
 
 
 def find_starter() -> Starter | None:
@@ -144,8 +160,8 @@ def find_starter() -> Starter | None:
 
     The variable is removed: processes that this one starts are not children of the supervisor.
     """
-    pid, _, pipe = os.environ.pop(PARENT_VARIABLE, "").partition(":")
-    return Starter(int(pid), int(pipe)) if pid.isdecimal() and pipe.isdecimal() else None
+    pid, _, lifeline = os.environ.pop(PARENT_VARIABLE, "").partition(":")
+    return Starter(int(pid), int(lifeline)) if pid.isdecimal() and lifeline.isdecimal() else None
 
 
 def describe_exit(code: int) -> str:
@@ -161,14 +177,13 @@ def describe_exit(code: int) -> str:
 StartWorker: TypeAlias = Callable[[int], Awaitable[Child]]
 """Starts one worker process; is given the number of its place, from 0 on."""
 
-TellOfCrash: TypeAlias = Callable[[int], Awaitable[None]]
+TellOfCrash: TypeAlias = Callable[[Child], Awaitable[None]]
 
 
 class Supervisor:
     """Keeps `count` worker processes running.
 
-    `start` starts one. `crashed` gets the process id of one that died, so that other workers
-    take its runs at once.
+    `start` starts one. `crashed` gets one that died, so that other workers take its runs at once.
     """
 
     def __init__(
@@ -215,7 +230,7 @@ class Supervisor:
             if loop.time() - began > _HEALTHY_SECONDS:
                 pause = _FIRST_PAUSE
             logger.warning("worker process %d %s; another starts", child.pid, describe_exit(code))
-            await self._crashed(child.pid)
+            await self._crashed(child)
             await self._wait(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -308,33 +323,29 @@ async def oversee(
             signals.restore()
 
 
-async def workers_of(store: Store, pid: int) -> list[str]:
-    """Return the ids of the workers that a process of this machine has signed on."""
-    host = socket.gethostname()
-    workers = await store.list_workers()
-    return [each.worker_id for each in workers if each.pid == pid and each.hostname == host]
+async def is_signed_on(store: Store, child: Child) -> bool:
+    """Return True if the child's worker is signed on."""
+    worker_id = child.worker_id
+    return any(each.worker_id == worker_id for each in await store.list_workers())
 
 
-async def reap_process(store: Store, pid: int) -> list[str]:
-    """Sign off the workers of a process of this machine that has died; return their ids."""
-    named = await workers_of(store, pid)
-    if not named:
-        return []
-    reaped, notices = await store.reap_workers(worker_ids=named)
-    await store.notify(notices)
-    return reaped
+async def reap_child(store: Store, child: Child) -> None:
+    """Sign off the worker of a child that has died."""
+    if child.worker_id is not None:
+        _, notices = await store.reap_workers(worker_ids=[child.worker_id])
+        await store.notify(notices)
 
 
 def reaper(store: Store) -> TellOfCrash:
-    """Return a function that reaps the workers of a dead process.
+    """Return a function that signs off the worker of a dead child.
 
-    If the database is unavailable, they are reaped later, because they are silent.
+    If the database is unavailable, this happens later, because the worker is silent.
     """
 
-    async def reap(pid: int) -> None:
+    async def reap(child: Child) -> None:
         try:
-            await reap_process(store, pid)
+            await reap_child(store, child)
         except DatabaseError as error:
-            logger.warning("the runs of process %d are reaped later: %s", pid, error)
+            logger.warning("the runs of process %d are reaped later: %s", child.pid, error)
 
     return reap

@@ -90,6 +90,8 @@ async def _serve(
         tracer=tracer,
         observers=() if shown is None else (shown[0],),
     )
+    if process.supervisor is not None:
+        process.supervisor.tell(worker.worker_id)
     if shown is not None:
         shown[0].watch(worker)
     stop = asyncio.Event()
@@ -181,15 +183,15 @@ async def _parent_watched(supervisor: Starter | None, stop: asyncio.Event) -> As
     if supervisor is None:
         yield
         return
-    loop, pipe = asyncio.get_running_loop(), supervisor.pipe
+    loop, lifeline = asyncio.get_running_loop(), supervisor.lifeline
 
     def ended() -> None:  # nothing is ever written to it
-        loop.remove_reader(pipe)
+        loop.remove_reader(lifeline)
         logger.warning("the process that started this worker is gone")
         stop.set()
 
-    loop.add_reader(pipe, ended)
+    loop.add_reader(lifeline, ended)
     try:
         yield
     finally:
-        loop.remove_reader(pipe)
+        loop.remove_reader(lifeline)
