@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test lint ruff mypy pyright layers words bench clean
+.PHONY: demo test lint ruff mypy pyright layers words bench bench-quick clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
@@ -37,6 +37,11 @@ words: .venv/tools
 
 bench: .venv/tools
 	$(BIN)/python -m benchmarks
+
+# What became slower since a commit, in less than three minutes: make bench-quick BASE=03e1312
+BASE ?= HEAD~1
+bench-quick: .venv/tools
+	$(BIN)/python -m benchmarks.quick --against $(BASE)
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

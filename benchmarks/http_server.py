@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.server import Server, serve
-from benchmarks.worker import TICKS_PER_SECOND
+from benchmarks.worker import cpu_seconds
 
 HOLDFAST = ("-m", "holdfast", "server")
 WIDE = ("-m", "benchmarks.wide_server")
@@ -38,8 +38,7 @@ class HttpServer:
 
     def cpu_seconds(self) -> float:
         """Return the processor time that it has used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND
+        return cpu_seconds(process=self.pid)
 
     def memory_bytes(self) -> int:
         """Return its resident memory."""

@@ -46,6 +46,13 @@ class Server:
             raise SystemExit(f"the server must have {', '.join(off)} on to be measured")
         return {"server": self.kind, **about}
 
+    def process_id(self) -> int:
+        """Return the id of the server's first process, 0 if it runs on another machine."""
+        [pid] = self.ask("select pid from pg_stat_activity where backend_type = 'checkpointer'")
+        about = Path("/proc", str(pid), "stat")
+        name, _, fields = about.read_text().rpartition(")") if about.exists() else ("", "", "")
+        return int(fields.split()[1]) if "postgres" in name else 0
+
     def ask(self, *statements: str) -> list[str]:
         """Run statements and return the first value that each answers."""
 

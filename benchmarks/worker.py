@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-
 
 class WorkerProcess:
     """One worker and whatever processes it starts; they share a process group."""
@@ -64,27 +62,40 @@ class WorkerProcess:
 
     def cpu_seconds(self) -> float:
         """Return the processor time that the group has used so far."""
-        return sum(int(f[11]) + int(f[12]) for f in self._stats()) / TICKS_PER_SECOND
+        assert self._process is not None
+        return cpu_seconds(group=self._process.pid)
 
     def memory_bytes(self) -> int:
         """Return the resident memory of the group."""
+        assert self._process is not None
         page = os.sysconf("SC_PAGE_SIZE")
-        return sum(int(f[21]) for f in self._stats()) * page
+        return sum(int(f[21]) for _, f in _stats() if int(f[2]) == self._process.pid) * page
 
     def _send(self, number: signal.Signals) -> None:
         assert self._process is not None
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
-    def _stats(self) -> list[list[str]]:
-        """Return the fields of /proc/PID/stat after the name, for each process of the group."""
-        assert self._process is not None
-        found = []
-        for entry in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = entry.read_text().rpartition(")")[2].split()
-            except OSError:  # ended in between
-                continue
-            if int(fields[2]) == self._process.pid:
-                found.append(fields)
-        return found
+
+def cpu_seconds(*, group: int = -1, process: int = -1) -> float:
+    """Return the processor time of the processes of a group, or of a process and its children.
+
+    The kernel counts it in nanoseconds for each thread. Children that have ended do not count.
+    """
+    used = 0
+    for folder, fields in _stats():
+        if int(fields[2]) == group or process in (int(folder.name), int(fields[1])):
+            for thread in folder.glob("task/*/schedstat"):
+                with suppress(OSError):  # ended in between
+                    used += int(thread.read_text().split()[0])
+    return used / 1e9
+
+
+def _stats() -> list[tuple[Path, list[str]]]:
+    """Return of each process its folder and the fields of its `stat` after the name."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # ended in between
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            found.append((entry, fields))
+    return found

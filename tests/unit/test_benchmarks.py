@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from benchmarks.quick import BEFORE, NOW, checkout, table
 from benchmarks.server import alone
+from benchmarks.worker import cpu_seconds
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys
 from pathlib import Path
+from benchmarks.quick import BEFORE, NOW, checkout, table
 from benchmarks.server import alone
+from benchmarks.worker import cpu_seconds
 
 with alone(Path(sys.argv[1])):
     print("held", flush=True)
@@ -41,3 +47,36 @@ def test_the_process_that_drives_a_peer_needs_no_holdfast() -> None:
     without = "import sys; sys.modules['holdfast'] = None; import benchmarks.drive"
     done = subprocess.run([sys.executable, "-c", without], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_figure_is_called_slower_only_if_all_rounds_agree() -> None:
+    rounds = [
+        {BEFORE: {"E": 100.0, "L": 10.0, "S": 10.0}, NOW: {"E": 110.0, "L": 20.0, "S": 9.0}},
+        {BEFORE: {"E": 200.0, "L": 20.0, "S": 10.0}, NOW: {"E": 230.0, "L": 10.0, "S": 8.0}},
+        {BEFORE: {"E": 100.0, "L": 10.0, "old": 1.0}, NOW: {"E": 105.0, "L": 20.0}},
+    ]
+    _, starts, latency, signals = table(rounds).splitlines()
+    assert starts.split() == ["E", "100.0", "110.0", "1.100x", "slower"]
+    assert latency.split() == ["L", "10.0", "20.0", "2.000x"]
+    assert signals.split() == ["S", "10.0", "8.5", "0.850x", "faster"]
+
+
+def test_a_commit_is_checked_out_beside_and_removed() -> None:
+    with checkout("HEAD") as folder:
+        assert (folder / "benchmarks" / "micro_turn.py").exists()
+    assert not folder.exists()
+    listed = subprocess.run(["git", "worktree", "list"], cwd=ROOT, capture_output=True, text=True)
+    assert str(folder) not in listed.stdout
+
+
+def test_an_unknown_commit_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no commit no-such-commit"), checkout("no-such-commit"):
+        pass
+
+
+def test_the_processor_time_of_a_process_counts_its_threads() -> None:
+    before = cpu_seconds(process=os.getpid())
+    thread = threading.Thread(target=lambda: sum(range(3_000_000)))
+    thread.start()
+    thread.join(timeout=60)
+    assert cpu_seconds(process=os.getpid()) > before
