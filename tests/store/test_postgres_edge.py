@@ -568,7 +568,13 @@ create function public.to_timestamp(float8) returns timestamptz
 
 # What was written before it was refused
 
-BAD = {"surrogate": '"\\ud800"', "deep": "[" * 2000 + "]" * 2000, "null": None}
+# What is 400 deep every interpreter could read, and what is 2,000 deep only some.
+BAD = {
+    "surrogate": '"\\ud800"',
+    "deep": "[" * 400 + "]" * 400,
+    "deeper": "[" * 2000 + "]" * 2000,
+    "null": None,
+}
 
 
 async def write_signal(scene: Scene, run_id: UUID, payload: str | None, name: str = "go") -> None:

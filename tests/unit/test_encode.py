@@ -174,7 +174,9 @@ def test_a_fingerprint_tells_texts_apart() -> None:
         (Annotated[int, msgspec.Meta(ge=0)], "-1", ">= 0"),
         (list[Customer], '[{"Name": "Ada"}]', r"born_on(.|\n)*at `\$\[0\]`"),
         (Any, '{"a": ', "truncated"),
-        (Any, "[" * 100_000, "recursion|Stack overflow"),
+        (Any, "[" * 100_000, "truncated|recursion|Stack overflow"),
+        (Any, "[" * 301 + "]" * 301, "nested too deeply to be read: a value has 256 levels"),
+        (list[Any], "[" * 60_000 + "]" * 60_000, "nested too deeply"),
         (Any, "1e400", "out of range"),
     ],
 )

@@ -23,7 +23,11 @@ from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, Payl
 Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
 
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
-MAX_DEPTH: Final = 256  # levels of nesting that every reader gets through
+MAX_DEPTH: Final = 256  # levels of nesting of a value that is stored
+# What is read may have more: a value, and what the store and callers put around it. Interpreters
+# differ in how deep they get, and all get through this.
+_READ_DEPTH: Final = 300
+_SHALLOW: Final = 2 * _READ_DEPTH  # bytes that have no room for more levels
 
 _encode = msgspec.json.Encoder(enc_hook=dump).encode
 _encode_sorted = msgspec.json.Encoder(enc_hook=dump, order="deterministic").encode
@@ -73,8 +77,9 @@ def fingerprint(encoded: str) -> int:
 def depth(data: bytes) -> int:
     """Return how deeply JSON text is nested: 0 for a scalar; at most too much up to MAX_DEPTH.
 
-    Matching brackets inside texts count as well: leaving them out would be much slower. Only
-    texts with many brackets that do not match can hide a level.
+    It stops to count where nobody reads any more. Matching brackets inside texts count as well:
+    leaving them out would be much slower. Only texts with many brackets that do not match can
+    hide a level.
     """
     openers = data.count(b"[") + data.count(b"{")
     if openers <= MAX_DEPTH:
@@ -83,10 +88,21 @@ def depth(data: bytes) -> int:
     return levels if levels is not None else _levels(_string.sub(b"", data)) or 0
 
 
+def check_depth(text: str | bytes | msgspec.Raw) -> None:
+    """Raise InvalidInput for JSON text that is nested too deeply to be read."""
+    if len(text) <= _SHALLOW:
+        return
+    data = text.encode() if isinstance(text, str) else bytes(text)
+    if depth(data) > _READ_DEPTH:
+        raise InvalidInput(
+            f"the JSON is nested too deeply to be read: a value has {MAX_DEPTH} levels at most"
+        )
+
+
 def _levels(data: bytes) -> int | None:
     """Count how often the innermost brackets can be removed; None if some do not match."""
     brackets, levels = data.translate(None, _NO_BRACKETS), 0
-    while brackets:
+    while brackets and levels <= _READ_DEPTH:
         outer = brackets.replace(b"[]", b"").replace(b"{}", b"")
         if len(outer) == len(brackets):
             return None
@@ -214,6 +230,8 @@ def _build(annotation: object) -> Decode:
     def decode(text: str | bytes | msgspec.Raw) -> object:
         check_open((text,))
         try:
+            if len(text) > _SHALLOW:
+                check_depth(text)
             return decode_json(text)
         except (ValueError, RecursionError) as error:  # those of msgspec and pydantic are, too
             raise InvalidInput(str(error)) from None

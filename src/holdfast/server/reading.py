@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from holdfast.codec import check_depth
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_reference
 from holdfast.server.access import header_texts
@@ -134,7 +135,10 @@ def read_key(request: Request, operation: Operation) -> str | None:
 
 
 async def read_body(request: Request, operation: Operation, largest: int) -> Any:
-    """Return the body as the operation's type, None for one that it does not have."""
+    """Return the body as the operation's type, None for one that it does not have.
+
+    Raises Problem, and InvalidInput for one that is nested too deeply.
+    """
     headers = request.headers
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "content-encoding", "send the body as it is, not compressed")
@@ -148,6 +152,7 @@ async def read_body(request: Request, operation: Operation, largest: int) -> Any
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, "content-type", "send the body as Content-Type: application/json")
+    check_depth(data)
     try:
         return _decoder(operation.body)(data)
     except msgspec.ValidationError as error:

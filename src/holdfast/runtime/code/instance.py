@@ -12,6 +12,7 @@ import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from holdfast.codec import check_depth
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.startable import Startable
 from holdfast.definitions.steps import Step
@@ -145,11 +146,13 @@ class Instance:
                 self.steps.learn_keys(event)
         for event in events:
             try:
+                if event.details is not None:
+                    check_depth(event.details)
                 if (ledger := FACTS.get(event.type)) is not None:
                     self.ledger(ledger).learn(event)
                 elif event.type == FORKED:
                     self._learn_fork(event)
-            except UNREADABLE as error:
+            except (InvalidInput, *UNREADABLE) as error:
                 raise unreadable(event, error) from None
 
     def _learn_fork(self, event: Event) -> None:

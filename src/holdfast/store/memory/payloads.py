@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.codec import MAX_DEPTH, MAX_PAYLOAD, depth, has_nul
+from holdfast.codec import MAX_DEPTH, MAX_PAYLOAD, check_depth, depth, has_nul
 from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.events import APPROVAL_RESOLVED, SIGNAL_RECEIVED
@@ -134,6 +134,7 @@ def is_unreadable(event: Event) -> bool:
         return event.type in (SIGNAL_RECEIVED, APPROVAL_RESOLVED)
     try:
         _decode(event.details)
+        check_depth(event.details)
     except PayloadError:
         return True
     return False
