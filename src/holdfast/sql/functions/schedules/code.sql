@@ -102,6 +102,7 @@ begin
         select * from json_populate_recordset(null::holdfast.schedules, p_schedules) as n
         order by n.name
     loop
+        v_new.input := coalesce(v_new.input, 'null');  -- a null of JSON is read as one of SQL
         perform holdfast._check_schedule(v_new);
         v_new := holdfast._begun(v_new, p_now);
         v_new.from_code := true;
