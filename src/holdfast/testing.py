@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from itertools import count
@@ -33,12 +34,14 @@ from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.starts import StartOptions
 from holdfast.durations import Duration, seconds
+from holdfast.errors import DeterminismError
 from holdfast.moments import to_datetime
 from holdfast.patterns import pattern_of
 from holdfast.store.memory import MemoryStore
 from holdfast.types import ANY_END, Published, RunFilter, RunRecord
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.clock import Cancellable
+from holdfast.worker.watchdog import ThreadClock, find_hold, held_too_long
 
 __all__ = ["Environment"]
 
@@ -49,6 +52,7 @@ _QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more wil
 _LOOK_SECONDS = 0.001  # between checks while a step does real work
 _PATIENCE_SECONDS = 5.0  # of real time, in which another task of the test may send a message
 _FOR_EVER = 1e9  # seconds
+_BLOCKED_SECONDS = 0.1  # between looks for workflow code that holds the thread
 _MOST_TICKS = 100  # of schedules, in which nothing else comes due: a run may wait for what they do
 _MOST_SUCCESSORS = 1_000  # of a run that continues as new; one with more may never end
 
@@ -101,6 +105,36 @@ class _StoreClock:
             loop.call_soon(alarm.go_off)
 
 
+class _Watchdog:
+    """Makes a run stuck whose code holds the thread too long, as a worker's own watchdog does."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Watch the thread that calls this."""
+        watched = threading.get_ident()
+        self._thread = threading.Thread(target=self._main, args=(watched,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _main(self, watched: int) -> None:
+        clock, seen, held = ThreadClock(watched), None, 0.0
+        while not self._ended.wait(_BLOCKED_SECONDS):
+            hold, spent = find_hold(watched), clock.spent()
+            loop = None if hold.debugged else hold.loop
+            now = None if loop is None else (id(loop), loop.progress)
+            held = held + spent if now == seen else 0.0
+            seen = now
+            if loop is not None and held >= loop.limit_seconds and loop.broken is None:
+                loop.broken = DeterminismError(held_too_long(loop, hold.place))
+
+
 class _Client(Client):
     @property
     def busy(self) -> bool:
@@ -125,8 +159,9 @@ class Environment:
 
         `others` get workers of their own: they are the services whose activities and workflows
         are called by name. With `replay`, each run is replayed whenever it wakes and before it
-        ends, and workflow code that calls `datetime.now()`, `time.time()`, `uuid4()` or `random`
-        itself is refused: code that is not deterministic gets stuck here, not after a deploy.
+        ends. Workflow code is refused then if it calls `datetime.now()`, `time.time()`, `uuid4()`
+        or `random` itself, blocks with `time.sleep()`, uses an `asyncio.Lock` or similar that the
+        run has not made, or does not await a step: it gets stuck here, not after a deploy.
         """
         self.store = MemoryStore()
         self._clock = _StoreClock(self.store)
@@ -142,9 +177,11 @@ class Environment:
         self.worker = self.workers[0]
         self._client = _Client(store=self.store, app=app)
         self.client: Client = self._client
+        self._watchdog = _Watchdog()
         self._moving = asyncio.Lock()  # one task at a time moves time, although several may wait
 
     async def __aenter__(self) -> Self:
+        self._watchdog.start()
         for worker in self.workers:
             await worker.start()
         await self.client.open()
@@ -159,6 +196,7 @@ class Environment:
         await self.client.close()
         for worker in reversed(self.workers):
             await worker.stop(grace=0)
+        self._watchdog.stop()
 
     @property
     def now(self) -> datetime:

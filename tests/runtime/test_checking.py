@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime as dt
+import logging
 import random
 import secrets
+import socket
+import subprocess
+import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import date, datetime
 from random import choice
 from typing import Any
@@ -229,6 +234,251 @@ async def test_calls_that_were_never_awaited_are_dropped_without_a_warning() -> 
 
     async with Environment(app) as env:
         assert await env.run(checkout) == [1, 2]
+
+
+LOCK, EVENT, QUEUE = asyncio.Lock(), asyncio.Event(), asyncio.Queue[int]()
+SEMAPHORE, CONDITION = asyncio.Semaphore(2), asyncio.Condition()
+
+
+@contextlib.contextmanager
+def held_port() -> Any:
+    """A port that nobody answers at: a connection to it is refused."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()
+
+
+def connect() -> None:
+    with held_port() as address, socket.socket() as caller, contextlib.suppress(OSError):
+        caller.connect(address)
+
+
+BLOCKING: dict[str, Callable[[], object]] = {
+    "time.sleep()": lambda: time.sleep(0.001),
+    "a look-up of a host": lambda: socket.getaddrinfo("127.0.0.1", 1),
+    "a socket": connect,
+    "a subprocess": lambda: subprocess.run(["true"], check=True),
+}
+SHARED: dict[str, Callable[[], Awaitable[object]]] = {
+    "asyncio.Lock": LOCK.acquire,
+    "asyncio.Event": EVENT.wait,
+    "asyncio.Queue": QUEUE.get,
+    "asyncio.Semaphore": SEMAPHORE.acquire,
+    "asyncio.Condition": CONDITION.wait,
+}
+
+
+async def stuck(code: Callable[[Any], Awaitable[object]], **options: Any) -> str:
+    """Run code as a workflow whose only step is given to it; return why it is stuck."""
+    app, checkout = workflow_of(code, **options)
+    async with Environment(app) as env:
+        with pytest.raises(AssertionError, match="is stuck") as found:
+            await env.run(checkout)
+    return str(found.value)
+
+
+def workflow_of(code: Callable[[Any], Awaitable[object]], **options: Any) -> tuple[App, Any]:
+    app = App("shop", **options)
+
+    @app.step
+    async def charge(amount: int) -> int:
+        return amount
+
+    @app.workflow
+    async def checkout(ctx: Context) -> object:
+        return await code(charge)
+
+    return app, checkout
+
+
+@pytest.mark.parametrize("what", BLOCKING)
+async def test_a_call_that_blocks_is_found_with_its_line(what: str) -> None:
+    async def code(charge: Any) -> object:
+        BLOCKING[what]()
+        return await charge(1)
+
+    found = await stuck(code)
+    assert f"blocks on {what} in a workflow" in found
+    assert "test_checking.py:" in found
+    assert "do it in a step" in found or "use asyncio.sleep()" in found
+
+
+async def test_code_that_blocks_in_another_way_is_stuck_as_on_a_worker() -> None:
+    async def code(charge: Any) -> object:
+        running: Any = asyncio.get_running_loop()
+        began = time.monotonic()
+        while running.broken is None and time.monotonic() < began + 30:
+            threading.Event().wait(0.01)
+        return await charge(1)
+
+    found = await stuck(code, blocking_limit="100ms")
+    assert "its code has held the worker for 0.1 s without an await that waits" in found
+    assert "test_checking.py" in found
+
+
+async def test_what_logging_does_is_not_said_to_block() -> None:
+    class Slow(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            time.sleep(0)
+
+    logger, handler = logging.getLogger("shop.slow"), Slow()
+    logger.addHandler(handler)
+
+    async def code(charge: Any) -> object:
+        logger.warning("slow")
+        return await charge(1)
+
+    app, checkout = workflow_of(code)
+    async with Environment(app) as env:
+        assert await env.run(checkout) == 1
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize("what", SHARED)
+async def test_an_asyncio_object_of_a_module_is_found_with_its_line(what: str) -> None:
+    async def code(charge: Any) -> object:
+        await SHARED[what]()
+        return await charge(1)
+
+    found = await stuck(code)
+    assert f"in code uses an {what} in a workflow that this run has not made" in found
+    assert "test_checking.py:" in found
+    assert "make it inside the workflow" in found
+
+
+async def test_an_asyncio_object_that_an_earlier_execution_made_is_found() -> None:
+    kept: list[asyncio.Lock] = []
+
+    async def code(charge: Any) -> object:
+        if not kept:
+            kept.append(asyncio.Lock())
+        await asyncio.sleep(60)
+        async with kept[0]:
+            return await charge(1)
+
+    assert "asyncio.Lock in a workflow that this run has not made" in await stuck(code)
+
+
+async def test_asyncio_objects_of_the_run_itself_are_left_alone() -> None:
+    async def code(charge: Any) -> object:
+        lock, event, queue = asyncio.Lock(), asyncio.Event(), asyncio.PriorityQueue[int]()
+        semaphore, condition = asyncio.BoundedSemaphore(1), asyncio.Condition()
+
+        async def one(number: int) -> None:
+            async with lock, semaphore:
+                await queue.put(await charge(number))
+            async with condition:
+                condition.notify_all()
+            event.set()
+
+        async with asyncio.TaskGroup() as group:
+            for number in (3, 1, 2):
+                group.create_task(one(number))
+            await event.wait()
+            async with condition:
+                await condition.wait_for(lambda: queue.qsize() == 3)
+        return [queue.get_nowait() for _ in range(3)]
+
+    app, checkout = workflow_of(code)
+    async with Environment(app) as env:
+        assert await env.run(checkout) == [1, 2, 3]
+
+
+async def test_a_step_may_use_a_lock_of_its_module() -> None:
+    app = App("shop")
+    lock = asyncio.Lock()
+
+    @app.step
+    async def charge(amount: int) -> int:
+        async with lock:
+            await asyncio.sleep(0)
+            return amount
+
+    @app.workflow
+    async def checkout(ctx: Context) -> list[int]:
+        return await asyncio.gather(charge(1), charge(2))
+
+    async with Environment(app) as env:
+        assert await env.run(checkout) == [1, 2]
+
+
+async def _dropped(charge: Any) -> object:
+    charge(1)
+    return 1
+
+
+async def _dropped_before_a_wait(charge: Any) -> object:
+    charge(1)
+    await asyncio.sleep(60)
+    return 1
+
+
+async def _returned(charge: Any) -> object:
+    return charge(1)
+
+
+async def _kept(charge: Any) -> object:
+    kept_calls.append(charge(1))
+    return 1
+
+
+async def _compared(charge: Any) -> object:
+    if charge(1):
+        return await charge(2)
+    return None
+
+
+kept_calls: list[Any] = []
+
+
+@pytest.mark.parametrize("code", [_dropped, _dropped_before_a_wait, _returned, _kept, _compared])
+async def test_a_step_that_is_not_awaited_is_found_with_its_line(code: Any) -> None:
+    found = await stuck(code)
+    assert f"in {code.__name__} calls step charge and does not await it" in found
+    assert "test_checking.py:" in found
+    while kept_calls:
+        kept_calls.pop().close()
+
+
+async def test_an_error_of_code_that_forgot_an_await_comes_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def code(charge: Any) -> object:
+        found = charge(1)
+        return found + 1
+
+    app, checkout = workflow_of(code)
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed, match="coroutine"):
+            await env.run(checkout)
+    assert "in code calls step charge and does not await it" in caplog.text
+
+
+async def test_a_step_that_is_cancelled_before_it_begins_is_not_said_to_be_forgotten() -> None:
+    async def code(charge: Any) -> object:
+        task = asyncio.create_task(charge(1))
+        task.cancel()
+        await asyncio.wait([task])
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(charge(2), 0)
+        unused = charge(3)
+        unused.close()
+        return await charge(4)
+
+    app, checkout = workflow_of(code)
+    async with Environment(app) as env:
+        assert await env.run(checkout) == 4
+
+
+@pytest.mark.parametrize("code", [_dropped, _dropped_before_a_wait])
+async def test_a_worker_that_checks_warns_of_a_step_that_is_not_awaited(
+    code: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, checkout = workflow_of(code)
+    store = MemoryStore()
+    async with working(app, store, check="warn"), Client(store=store) as client:
+        await client.start(checkout)
+        await eventually(lambda: "calls step charge and does not await it" in caplog.text)
 
 
 async def test_a_worker_that_checks_only_warns(caplog: pytest.LogCaptureFixture) -> None:

@@ -127,6 +127,14 @@ def find_hold(thread: int) -> Hold:
     return Hold(loop, run_id, name, place or "code that cannot be seen", debugged)
 
 
+def held_too_long(loop: WorkflowLoop, place: str) -> str:
+    """Return why a run is stuck whose code has held its thread longer than its app allows."""
+    return (
+        f"its code has held the worker for {loop.limit_seconds:g} s without an await that "
+        f"waits, at {place}: move the work into a step"
+    )
+
+
 def _is_library(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     return file.startswith((_STANDARD, "<frozen")) or "site-packages" in file
@@ -279,10 +287,7 @@ class Watchdog:
         """Give back the run as stuck, and the other runs that have no step under way."""
         loop = hold.loop
         assert loop is not None, "a drain has a loop"
-        reason = (
-            f"its code has held the worker for {loop.limit_seconds:g} s without an await that "
-            f"waits, at {hold.place}: move the work into a step"
-        )
+        reason = held_too_long(loop, hold.place)
         logger.error(
             "%s is given up as stuck: %s. The worker gives its other runs back; steps that run now "
             "have %g s to end",

@@ -30,6 +30,7 @@ from holdfast.runtime.loop.tasks import (
     WorkflowTimer,
     inner_coroutine,
 )
+from holdfast.runtime.loop.user_code import running_line
 from holdfast.runtime.loop.watch import Watch
 
 _T = TypeVar("_T")
@@ -263,12 +264,14 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Return at once: the loop has no executor."""
 
-    def refuse(self, what: str) -> BaseException:
+    def refuse(self, what: str, way_out: str = "do it in a step") -> BaseException:
         if self.closing:
             return Evicted()
         if self.broken is None:
+            line = running_line()
             self.broken = DeterminismError(
-                f"{what} inside a workflow: a replay could not repeat it; do it in a step"
+                f"{'' if line is None else f'{line}: '}{what} inside a workflow: a replay could "
+                f"not repeat it; {way_out}"
             )
         return self.broken
 

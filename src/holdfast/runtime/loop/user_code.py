@@ -54,7 +54,7 @@ def line_of_call(
     The call is being made now, or one of `tasks` waits for it. None if no line can be found.
     """
     if asyncio.events._get_running_loop() is loop:
-        return _running_line()
+        return running_line()
     fallback: str | None = None
     for task in tasks:
         if task.done():
@@ -68,7 +68,8 @@ def line_of_call(
     return fallback
 
 
-def _running_line() -> str | None:
+def running_line() -> str | None:
+    """Return the line of the user's code that executes, as `describe` does; None if none does."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_name != "drain":
         if is_user_code(_file(frame)):

@@ -1,21 +1,26 @@
-"""Find calls of clocks and random numbers in workflow code: a replay would get other values.
+"""Find calls that workflow code must not make: clocks, chance, blocking ones, foreign locks.
 
-Python's profiling hook sees the calls. It is set only while workflow code runs, and only calls that
-are written in the user's own code count: not those of steps, libraries, asyncio or logging. The
-hook is slow, so only tests and `holdfast dev` use it.
+A replay would get other values from clocks and random numbers: such a call counts if it is written
+in the user's own code. A blocking call counts if the user's code makes it through a library, too;
+one of logging or of a debugger does not count. Python's profiling hook sees the calls. It is set
+only while workflow code runs; it is slow, so only tests and `holdfast dev` use it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import random
 import secrets
+import socket
+import ssl
 import sys
 import time
 import uuid
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, FunctionType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from holdfast.runtime.loop.user_code import describe, is_user_code
 
@@ -45,12 +50,47 @@ def _codes() -> dict[CodeType, str]:
 
 _CODES: Final = _codes()
 
+_SECURE: Final = cast("type", vars(vars(ssl)["_ssl"])["_SSLSocket"])
+
+# Calls that hold the thread, by the name of the function in C that waits.
+_BLOCKING: Final[Mapping[str, tuple[type | None, str]]] = {
+    "sleep": (None, "time.sleep()"),
+    "getaddrinfo": (None, "a look-up of a host"),
+    "fork_exec": (None, "a subprocess"),
+    "posix_spawn": (None, "a subprocess"),
+    "system": (None, "os.system()"),
+    "do_handshake": (_SECURE, "a socket"),
+    "read": (_SECURE, "a socket"),
+} | dict.fromkeys(
+    ("connect", "accept", "recv", "recv_into", "recvfrom", "send", "sendall", "sendto"),
+    (socket.socket.__base__, "a socket"),
+)
+_MODULES: Final = frozenset({"time", "_socket", "posix", "nt", "_posixsubprocess", "_winapi"})
+_LEFT_ALONE: Final = frozenset({"logging", "bdb", "pdb", "pydevd", "debugpy"})
+
+_SHARED: Final[tuple[type[Any], ...]] = (
+    asyncio.Lock,
+    asyncio.Event,
+    asyncio.Condition,
+    asyncio.Semaphore,
+    asyncio.Queue,
+    asyncio.Barrier,
+)
+_MADE: Final = frozenset(vars(each)["__init__"].__code__ for each in _SHARED)
+_USED: Final = frozenset(
+    method.__code__
+    for each in _SHARED
+    for name, method in vars(each).items()
+    if isinstance(method, FunctionType) and name[:1] != "_"
+)
+
 
 class Watch:
-    """Reports calls of clocks and random numbers in workflow code, with their line."""
+    """Reports calls in workflow code that it must not make, with their line."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
+        self._made: weakref.WeakSet[object] = weakref.WeakSet()  # locks and such of this code
 
     def begin(self) -> bool:
         """Watch from now on, and return True; False if another profiler is active."""
@@ -66,7 +106,15 @@ class Watch:
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "c_call":
+            if arg.__name__ in _BLOCKING and (what := _blocking(arg)) is not None:
+                self._see_blocking(what, frame)
             name, caller = _builtin(arg), frame
+        elif event == "call" and frame.f_code in _MADE:
+            self._made.add(frame.f_locals["self"])
+            return
+        elif event == "call" and frame.f_code in _USED:
+            self._see_shared(frame)
+            return
         elif event == "call" and frame.f_code in _CODES:
             name, caller = _function(frame), frame.f_back or frame
         else:
@@ -81,6 +129,45 @@ class Watch:
                 f"{describe(caller)} calls {name} in a workflow: a replay gets another value; "
                 f"use {instead}, or do it in a step"
             )
+
+    def _see_blocking(self, what: str, frame: FrameType) -> None:
+        caller = _user_frame(frame)
+        if caller is not None:
+            instead = "use asyncio.sleep()" if what == "time.sleep()" else "do it in a step"
+            self._tell(
+                f"{describe(caller)} blocks on {what} in a workflow: it holds the worker and all "
+                f"its other runs meanwhile; {instead}"
+            )
+
+    def _see_shared(self, frame: FrameType) -> None:
+        used = frame.f_locals["self"]
+        caller = None if used in self._made else _user_frame(frame)
+        if caller is not None:
+            self._tell(
+                f"{describe(caller)} uses an asyncio.{type(used).__name__} in a workflow that "
+                "this run has not made: a replay and other runs, each with a loop of its own, "
+                "find it in another state; make it inside the workflow, or share it in steps only"
+            )
+
+
+def _user_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the user's frame that makes a call; None for calls of logging and debuggers."""
+    found: FrameType | None = None
+    while frame is not None and frame.f_code.co_name != "drain":
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in _LEFT_ALONE:
+            return None
+        if found is None and is_user_code(frame.f_code.co_filename):
+            found = frame
+        frame = frame.f_back
+    return found
+
+
+def _blocking(called: Any) -> str | None:
+    kind, what = _BLOCKING[called.__name__]
+    owner = getattr(called, "__self__", None)
+    if kind is not None:
+        return what if isinstance(owner, kind) else None
+    return what if getattr(owner, "__name__", None) in _MODULES else None
 
 
 def _builtin(called: Any) -> str | None:

@@ -2,36 +2,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import functools
+import inspect
+import warnings
+import weakref
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.events import CALL_COMMANDS, VALUE_RECORDED, VALUE_SET
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.run import RunInfo
-from holdfast.runtime.loop.loop import WorkflowLoop
+from holdfast.runtime.code.run import Run, RunInfo
+from holdfast.runtime.code.steps import Call, Steps
+from holdfast.runtime.loop.user_code import running_line
 from holdfast.runtime.loop.watch import Watch
 from holdfast.types import Event
 
 Check: TypeAlias = Literal["no", "warn", "refuse"]
 
 _WRITTEN: Final = CALL_COMMANDS | {VALUE_RECORDED, VALUE_SET}
+_PERFORM: Final = Steps._perform.__code__  # pyright: ignore[reportPrivateUsage]
 
 
-def watch(loop: WorkflowLoop, *, refuse: bool) -> None:
-    """Look for calls of clocks and random numbers in a run's code.
+def watch(instance: Instance, *, refuse: bool) -> None:
+    """Look for calls that a run's code must not make, and for steps that it does not await.
 
     With `refuse` such a call makes the run stuck, otherwise it is a warning.
     """
+    loop = instance.loop
 
-    def tell(problem: str) -> None:
-        if refuse:
-            loop.broken = loop.broken or DeterminismError(problem)
-        elif problem not in loop.problems:
+    def warn(problem: str) -> None:
+        if problem not in loop.problems:
             loop.problems.append(problem)
 
+    def stop(problem: str) -> None:
+        loop.broken = loop.broken or DeterminismError(problem)
+
+    tell = stop if refuse else warn
     loop.watch = Watch(tell)
+    _watch_steps(instance, tell, warn)
+
+
+def _watch_steps(
+    instance: Instance, tell: Callable[[str], None], warn: Callable[[str], None]
+) -> None:
+    _watch_coroutines()
+    instance.steps = instance.ledgers[Steps] = WatchedSteps(instance, tell, warn)
+
+
+class WatchedSteps(Steps):
+    """The steps of a run that is checked: they report calls that the code does not await.
+
+    Python tells of a call that was dropped. `check_end` finds those that the code still has.
+    """
+
+    __slots__ = ("_loop", "_made", "_tell", "_warn")
+
+    def __init__(self, run: Run, tell: Callable[[str], None], warn: Callable[[str], None]) -> None:
+        super().__init__(run)
+        self._loop, self._tell, self._warn = run.loop, tell, warn
+        self._made: list[tuple[Call, weakref.ref[Coroutine[object, None, Any]], str]] = []
+
+    def call(
+        self,
+        step: Step[..., object],
+        leaf: str,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+    ) -> Coroutine[object, None, Any]:
+        """Call a step under a name, and remember the line."""
+        coro = super().call(step, leaf, args, kwargs)
+        line = running_line() or "code that cannot be seen"
+        self._made.append((_call_of(coro), weakref.ref(coro), f"{line} calls step {step.name}"))
+        return coro
+
+    def dropped(self, coro: object) -> None:
+        """Report a call that nobody can await any more. A closed run drops all that it has."""
+        call = _call_of(coro)
+        for made, _, what in () if self._loop.closing else self._made:
+            if made is call:
+                self._tell(_unawaited(what))
+
+    def check_end(self, *, raised: bool) -> None:
+        """Report the calls that code that has ended never awaited.
+
+        If it has raised, they are a warning: the error may have kept it from awaiting them.
+        """
+        for _, ref, what in self._made:
+            if (coro := ref()) is not None and inspect.getcoroutinestate(coro) == "CORO_CREATED":
+                (self._warn if raised else self._tell)(_unawaited(what))
+
+
+def check_end(instance: Instance) -> None:
+    """Report the steps that the watched code of a run, which has ended, has never awaited.
+
+    Raises DeterminismError if the run is to be stuck for one of them.
+    """
+    loop, steps = instance.loop, instance.steps
+    if isinstance(steps, WatchedSteps) and (root := loop.root) is not None:
+        steps.check_end(raised=root.cancelled() or root.exception() is not None)
+    if loop.broken is not None:
+        raise loop.broken
+
+
+def _ignore(problem: str) -> None: ...
+
+
+def _call_of(coro: Any) -> Call:
+    call: Call = coro.cr_frame.f_locals["call"]
+    return call
+
+
+def _unawaited(what: str) -> str:
+    return f"{what} and does not await it: the step never runs; write `await` before the call"
+
+
+@functools.cache
+def _watch_coroutines() -> None:
+    """Take over Python's warning of coroutines that are dropped before they began."""
+    original = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]
+
+    def warn(coro: Any) -> None:
+        steps = coro.cr_frame.f_locals.get("self") if coro.cr_code is _PERFORM else None
+        if isinstance(steps, WatchedSteps):
+            steps.dropped(coro)
+        else:
+            original(coro)
+
+    warnings._warn_unawaited_coroutine = warn  # type: ignore[attr-defined]
 
 
 def replay_to_end(
@@ -49,6 +149,7 @@ def replay_to_end(
             written.append(key)
 
     again = Instance(workflow, info, note)
+    _watch_steps(again, _ignore, _ignore)  # what it does not await was reported before
     again.history.live_from = again.history.length = len(log)  # so that its logger is silent
     try:
         if len(log) > 1:

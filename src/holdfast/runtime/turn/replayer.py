@@ -31,7 +31,7 @@ from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, step_unstorable
 from holdfast.runtime.log.virtual_log import VirtualLog, can_wait, in_delivery_order
 from holdfast.runtime.loop.tasks import WorkflowTimer
-from holdfast.runtime.turn.checking import Check, replay_to_end, watch
+from holdfast.runtime.turn.checking import Check, check_end, replay_to_end, watch
 from holdfast.runtime.turn.divergence import CHANGED, Unexplained, differences, renamed_signal
 from holdfast.types import Event, Finish, Suspend, TurnCommit
 
@@ -329,9 +329,12 @@ class Replayer:
     def verify(self) -> None:
         """Replay the log of code that has ended.
 
-        Raises DeterminismError if it does not end again and make the same calls.
+        Raises DeterminismError if it does not end again and make the same calls, and in a check
+        that refuses if it has not awaited a step.
         """
         log = self.log
+        if self._check != "no":
+            check_end(self.instance)
         if self._check != "no" and log.durable is not None:
             whole = in_delivery_order([*log.durable, *log.fresh])
             unused = self.instance.history.unused()
@@ -382,7 +385,7 @@ class Replayer:
         instance.timers.kept = deadlines
         instance.history.length = len(log)
         if self._check != "no":
-            watch(instance.loop, refuse=self._check == "refuse")
+            watch(instance, refuse=self._check == "refuse")
         feed = instance.feed
         try:
             if not is_new:
