@@ -317,7 +317,13 @@ def test_statistics_are_drawn_and_said_in_words(desk: Desk, reader: Reader) -> N
     expect(page.get_by_role("heading", name="The last hour")).to_be_visible()
     expect(page.get_by_text("desk/weigh: 10 of 40 runs")).to_be_visible()
     page = reader.go("/workflow?name=desk/weigh")
-    expect(page.locator(".facts")).to_contain_text(["25.0 % failed"])
+    expect(page.locator("#charts .facts")).to_contain_text(["25.0 % failed"])
+    bars = page.locator("#charts rect.c-ended, #charts rect.c-failed")
+    assert bars.evaluate_all("all => all.map(a => a.getBBox().height)") == [120, 30]
+    page.get_by_role("link", name="24h").click()
+    expect(page.locator("#charts [aria-current]")).to_have_text("24h")
+    page.get_by_text("Numbers", exact=True).click()
+    expect(page.get_by_role("region", name="Numbers of the charts")).to_contain_text("40")
 
 
 def test_a_run_is_started_failed_forked_and_ended_by_clicks(desk: Desk, reader: Reader) -> None:

@@ -169,6 +169,10 @@ async def test_statistics_say_how_runs_ended_and_how_long_they_took(store: Store
     assert 3 <= checkout["p99"] <= 10
     assert len(checkout["series"]) == 10
     assert [point["ended"] for point in checkout["series"] if point["ended"]] == [100, 100]
+    assert [point["begun"] for point in checkout["series"] if point["begun"]] == [100, 100]
+    assert {point["p50"] is None for point in checkout["series"] if not point["ended"]} == {True}
+    total = (await api.ask("GET", "/v1/stats?since=10m"))["total"]
+    assert (total["name"], total["begun"], total["ended"]["completed"]) == ("", 300, 270)
     assert {each["name"] for each in (await api.ask("GET", "/v1/stats"))["workflows"]} == {
         "shop/checkout",
         "shop/other",

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from functools import partial
+from operator import add
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -18,7 +20,6 @@ from holdfast.insight.findings import Finding
 from holdfast.insight.wording import length, several
 from holdfast.moments import to_datetime
 from holdfast.store.port import Store
-from holdfast.types import MinuteCounts
 from holdfast.types.stats import BEGUN, BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS, RETRIES
 
 POINTS: Final = 60  # of a series
@@ -32,13 +33,21 @@ _SURGE_LEAST: Final = 10  # so many failures at least
 _SURGE_SHARE: Final = 0.2
 _NAMED: Final = 5
 
+_Series: TypeAlias = list[list[int]]  # what was counted in each part of the time
+
 
 class StatsPoint(msgspec.Struct, frozen=True):
-    """How many runs ended in one part of the time, and how many of these failed or timed out."""
+    """One part of the time: how many runs began and ended in it, and how many of these failed.
+
+    Those that timed out have failed, too. `p50` and `p95` are as in WorkflowStats.
+    """
 
     at: datetime
+    begun: int
     ended: int
     failed: int
+    p50: float | None
+    p95: float | None
 
 
 class WorkflowStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +72,12 @@ class WorkflowStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Statistics from `since` on, by workflow: approximate."""
+    """Statistics from `since` on, by workflow: approximate. `total`, without a name, is of all."""
 
     since: datetime
     seconds: float
     workflows: list[WorkflowStats]
+    total: WorkflowStats
 
 
 async def read_workflow_stats(
@@ -75,23 +85,30 @@ async def read_workflow_stats(
 ) -> Stats:
     """Return the statistics of the last so many seconds, by name of workflow.
 
-    The time is cut into parts of whole minutes, at most `POINTS`.
+    The time is cut into parts of whole minutes or whole hours, at most `POINTS`.
     """
     now = await store.now()
-    part = max(-(-round(since_seconds) // (60 * POINTS)), 1) * 60 * _SECOND
-    parts = min(max(round(since_seconds * _SECOND / part), 1), POINTS)
+    part = max(-(-round(since_seconds) // (60 * POINTS)), 1) * 60
+    if part > 3600:  # old minutes are kept as hours
+        part += -part % 3600
+    parts = min(max(round(since_seconds / part), 1), POINTS)
+    part *= _SECOND
     first = now - now % part - (parts - 1) * part
     rows = await store.read_stats(since=first, names=names, limit=_MOST_ROWS)
     if len(rows) == _MOST_ROWS:  # the oldest are missing
         first = rows[-1].minute - rows[-1].minute % part + part
         rows = [row for row in rows if row.minute >= first]
         parts = (now - first) // part + 1
-    by_name: defaultdict[str, list[MinuteCounts]] = defaultdict(list)
+    by_name: defaultdict[str, _Series] = defaultdict(partial(_empty, parts))
     for row in rows:
-        by_name[row.name].append(row)
-    minutes = (now - first) / (60 * _SECOND)
-    found = [_of(name, of, first, part, parts, minutes) for name, of in sorted(by_name.items())]
-    return Stats(to_datetime(first), (now - first) / _SECOND, found)
+        series, place = by_name[row.name], min((row.minute - first) // part, parts - 1)
+        series[place] = list(map(add, series[place], row.counts))
+    everything = [_sum(points) for points in zip(_empty(parts), *by_name.values(), strict=True)]
+    moments = [to_datetime(first + place * part) for place in range(parts)]
+    minutes = max((now - first) / (60 * _SECOND), 1)
+    found = [_of(name, of, moments, minutes) for name, of in sorted(by_name.items())]
+    total = _of("", everything, moments, minutes)
+    return Stats(moments[0], (now - first) / _SECOND, found, total)
 
 
 async def check_failures(store: Store) -> Finding:
@@ -134,36 +151,47 @@ def percentile(buckets: Sequence[int], part: float) -> float | None:
     return BOUNDS[-1]
 
 
-def _of(
-    name: str, rows: Sequence[MinuteCounts], first: int, part: int, parts: int, minutes: float
-) -> WorkflowStats:
-    total, series = [0] * COUNTS, [[0, 0] for _ in range(parts)]
-    for row in rows:
-        for place, count in enumerate(row.counts):
-            total[place] += count
-        point = series[min((row.minute - first) // part, parts - 1)]
-        ended = {status: row.counts[place] for status, place in ENDED.items()}
-        point[0] += sum(ended.values())
-        point[1] += _failed(ended)
-    ended = {status: total[place] for status, place in ENDED.items() if total[place]}
-    count, buckets = sum(ended.values()), total[BUCKETS:]
-    timed = sum(buckets)
+def _of(name: str, series: _Series, moments: Sequence[datetime], minutes: float) -> WorkflowStats:
+    total = _sum(series)
+    ended, buckets = _ended(total), total[BUCKETS:]
+    count, timed = sum(ended.values()), sum(buckets)
     return WorkflowStats(
         name=name,
         begun=total[BEGUN],
         ended=ended,
         failed_percent=round(100 * _failed(ended) / count, 1) if count else 0.0,
-        per_minute=round(count / max(minutes, 1), 2),
+        per_minute=round(count / minutes, 2),
         retries=total[RETRIES],
         mean=round(total[MILLIS] / 1000 / timed, 3) if timed else None,
         p50=percentile(buckets, 0.5),
         p95=percentile(buckets, 0.95),
         p99=percentile(buckets, 0.99),
-        series=[
-            StatsPoint(to_datetime(first + place * part), *point)
-            for place, point in enumerate(series)
-        ],
+        series=[_point(at, counts) for at, counts in zip(moments, series, strict=True)],
     )
+
+
+def _point(at: datetime, counts: Sequence[int]) -> StatsPoint:
+    ended, buckets = _ended(counts), counts[BUCKETS:]
+    return StatsPoint(
+        at,
+        counts[BEGUN],
+        sum(ended.values()),
+        _failed(ended),
+        percentile(buckets, 0.5),
+        percentile(buckets, 0.95),
+    )
+
+
+def _empty(parts: int) -> _Series:
+    return [[0] * COUNTS for _ in range(parts)]
+
+
+def _sum(points: Iterable[Sequence[int]]) -> list[int]:
+    return [sum(counts) for counts in zip(*points, strict=True)]
+
+
+def _ended(counts: Sequence[int]) -> dict[str, int]:
+    return {status: counts[place] for status, place in ENDED.items() if counts[place]}
 
 
 def _failed(ended: Mapping[str, int]) -> int:

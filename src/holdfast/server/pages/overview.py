@@ -12,8 +12,9 @@ from holdfast.insight.schedules import check_schedules
 from holdfast.insight.serving import live_workers
 from holdfast.insight.stats import check_failures
 from holdfast.insight.topics import check_deliveries
+from holdfast.server.pages.charts import SPANS, read_charts, read_stats
 from holdfast.server.pages.runs import line
-from holdfast.server.pages.sparks import Spark, read_sparks
+from holdfast.server.pages.sparks import Spark, make_sparks
 from holdfast.server.pages.view import Page, View
 
 _FEW: Final = 6
@@ -49,7 +50,10 @@ async def overview(view: View) -> Page:
             "lines": [line(each.record, now) for each in newest.runs],
             "approvals": approvals,
             "live_workers": live_workers(workers, now),
-            "busiest": _busiest(await read_sparks(view.store)),
+            "charts": await read_charts(view),
+            "charts_of": None,
+            "spans": SPANS,
+            "busiest": _busiest(make_sparks(await read_stats(view))),
             "findings": [each for each in findings if each.level != "ok"],
             "searched": None,
             "kept": {"q": "", "state": "", "workflow": "", "queue": "", "since": ""},

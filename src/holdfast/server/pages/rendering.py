@@ -17,7 +17,7 @@ import msgspec
 from markupsafe import Markup
 
 from holdfast.insight.schedules import target_text
-from holdfast.insight.wording import several, shorten
+from holdfast.insight.wording import length, several, shorten
 from holdfast.moments import to_datetime, to_micros
 
 if TYPE_CHECKING:
@@ -144,6 +144,11 @@ def segment(text: object) -> str:
     return quote(str(text), safe="")
 
 
+def seconds(number: float | None) -> str:
+    """Return an approximate length of time, "" for None."""
+    return "" if number is None else "≈ " + length(round(number * 1_000_000))
+
+
 _FILTERS: Final[dict[str, Any]] = {
     "time": time_tag,
     "clock": clock_tag,
@@ -158,6 +163,7 @@ _FILTERS: Final[dict[str, Any]] = {
     "micros": to_micros,
     "json_text": json_text,
     "clip": clip,
+    "seconds": seconds,
 }
 _GLOBALS: Final[dict[str, Any]] = {"signs": SIGNS}
 

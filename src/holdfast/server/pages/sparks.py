@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
-
 import msgspec
 
-from holdfast.insight.stats import Stats, StatsPoint, WorkflowStats, read_workflow_stats
-from holdfast.insight.wording import length
-from holdfast.store.port import Store
+from holdfast.insight.stats import Stats, StatsPoint, WorkflowStats
 
 WIDTH, HEIGHT = 120, 20  # of a drawing, in its own units
-WINDOW_SECONDS: Final = 3600.0
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -30,15 +24,11 @@ class Spark(msgspec.Struct, frozen=True, kw_only=True):
     stats: WorkflowStats
     columns: list[Column]
     text: str
-    p50: str
-    p95: str
-    p99: str
 
 
-async def read_sparks(store: Store, names: Sequence[str] | None = None) -> dict[str, Spark]:
-    """Return what became of the runs of workflows in the last hour, by name."""
-    found: Stats = await read_workflow_stats(store, since_seconds=WINDOW_SECONDS, names=names)
-    return {each.name: spark(each) for each in found.workflows}
+def make_sparks(stats: Stats) -> dict[str, Spark]:
+    """Return the drawings of statistics of the last hour, by workflow."""
+    return {each.name: spark(each) for each in stats.workflows}
 
 
 def spark(stats: WorkflowStats) -> Spark:
@@ -56,9 +46,6 @@ def spark(stats: WorkflowStats) -> Spark:
         stats=stats,
         columns=columns,
         text=text if ended else "none ended in the last hour",
-        p50=_length(stats.p50),
-        p95=_length(stats.p95),
-        p99=_length(stats.p99),
     )
 
 
@@ -66,7 +53,3 @@ def _column(point: StatsPoint, x: float, width: float, most: int) -> Column:
     height = max(HEIGHT * point.ended / most, 1.0)
     failed = height * point.failed / point.ended
     return Column(round(x, 2), round(width * 0.8, 2), round(height, 2), round(failed, 2))
-
-
-def _length(seconds: float | None) -> str:
-    return "" if seconds is None else "≈ " + length(round(seconds * 1_000_000))

@@ -7,6 +7,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import uuid7
 from holdfast.insight.serving import Served, read_served
 from holdfast.server.catalogue import Entry, find_entries
+from holdfast.server.pages.charts import SPANS, read_charts, read_stats
 from holdfast.server.pages.forms import (
     decode,
     example,
@@ -16,7 +17,7 @@ from holdfast.server.pages.forms import (
 )
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.runs import line
-from holdfast.server.pages.sparks import read_sparks
+from holdfast.server.pages.sparks import make_sparks
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem, problem_of
 
@@ -35,7 +36,7 @@ async def workflows_page(view: View) -> Page:
         parts={"all": "parts/workflows.html"},
         values={
             "served": [(name, served.get(name)) for name in names],
-            "sparks": await read_sparks(view.store),
+            "sparks": make_sparks(await read_stats(view)),
         },
     )
 
@@ -56,11 +57,15 @@ async def _form(view: View, name: str, problem: Problem | None = None) -> Page:
         template="workflow.html",
         title=name,
         place="/workflows",
+        parts={"charts": "parts/charts.html"},
+        seconds=10.0,
         status=200 if problem is None else problem.status,
         values={
             "name": name,
             "served": served,
-            "spark": (await read_sparks(view.store, [name])).get(name),
+            "charts": await read_charts(view, name),
+            "charts_of": name,
+            "spans": SPANS,
             "about": "" if entry is None else entry.about,
             "fields": refill(read_fields(schema), view.form),
             "input": view.form.get("input", example(schema)),
