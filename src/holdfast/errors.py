@@ -16,7 +16,8 @@ HoldfastError
 │   ├── MigrationFailed
 │   ├── EmbeddedServerError
 │   ├── QueryTooSlow              a list that took too long: narrow it
-│   └── TransientDatabaseError    safe to try again: deadlock, serialization, lock timeout
+│   └── TransientDatabaseError    safe to try again: deadlock, serialization
+│       └── LockTimeout           another transaction holds what the call needs
 ├── ObjectsUnavailable            the folder or the object store of the archive
 ├── RunError                      one run, as a caller sees it
 │   ├── RunNotFound
@@ -144,6 +145,10 @@ class QueryTooSlow(DatabaseError):
 
 class TransientDatabaseError(DatabaseError):
     """The database gave up on this transaction; the same call may be made again."""
+
+
+class LockTimeout(TransientDatabaseError):
+    """Another transaction held for too long what the call needs; the call may be made again."""
 
 
 class ObjectsUnavailable(HoldfastError):

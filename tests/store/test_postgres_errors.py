@@ -19,6 +19,7 @@ from holdfast.errors import (
     InsufficientRights,
     InvalidDatabaseURL,
     InvalidSchemaName,
+    LockTimeout,
     PayloadError,
     SchemaMissing,
     TransientDatabaseError,
@@ -38,7 +39,7 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
     [
         (asyncpg.DeadlockDetectedError("x"), TransientDatabaseError),
         (asyncpg.SerializationError("x"), TransientDatabaseError),
-        (asyncpg.LockNotAvailableError("x"), TransientDatabaseError),
+        (asyncpg.LockNotAvailableError("x"), LockTimeout),
         (asyncpg.AdminShutdownError("x"), DatabaseUnavailable),
         (asyncpg.CannotConnectNowError("x"), DatabaseUnavailable),
         (asyncpg.ConnectionDoesNotExistError("x"), DatabaseUnavailable),

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.client import session
-from holdfast.client.session import Coalescer
+from holdfast.client import coalescing
+from holdfast.client.coalescing import Coalescer
 from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
 from holdfast.store.notifier import Notifier
 from holdfast.types import Notice
@@ -56,7 +56,7 @@ async def test_items_added_during_a_call_share_the_next_call() -> None:
 
 
 async def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MAX_BATCH", 2)
+    monkeypatch.setattr(coalescing, "MAX_BATCH", 2)
     sender = Sender()
     coalescer = Coalescer(sender)
     answers = await asyncio.gather(*(coalescer.submit(n) for n in range(5)))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.client.session import Session, persist
+from holdfast.client.coalescing import persist
+from holdfast.client.session import Session
 from holdfast.codec import describe, encode, encode_error
 from holdfast.errors import TokenUnknown
 from holdfast.texts import check_text

@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.client.chains import find_successor
+from holdfast.client.coalescing import persist
 from holdfast.client.naming import RunRef
-from holdfast.client.session import Session, persist
+from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.errors import (
     ApprovalClosed,

@@ -9,9 +9,10 @@ from typing import TypedDict
 from uuid import UUID
 
 from holdfast.client.chains import newest
+from holdfast.client.coalescing import persist
 from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record, read_entries
-from holdfast.client.session import Session, persist
+from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from holdfast.client.coalescing import persist
 from holdfast.client.messages import Messages, receipts_of
-from holdfast.client.session import Session, persist
+from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within
 from holdfast.codec import storable
 from holdfast.durations import Duration, seconds

@@ -11,10 +11,11 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.client.chains import find_successor
+from holdfast.client.coalescing import MAX_BATCH
 from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record
 from holdfast.client.run import decode_plain
-from holdfast.client.session import MAX_BATCH, Session
+from holdfast.client.session import Session
 from holdfast.codec import decoder, encode
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ResultTimeout, RunEnded, RunNotFound

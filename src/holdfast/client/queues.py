@@ -8,6 +8,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from holdfast.client.coalescing import persist
 from holdfast.client.control import list_pauses, set_pause
 from holdfast.client.message import Message, received
 from holdfast.client.message_ends import ack_messages, extend_messages, nack_messages
@@ -19,7 +20,7 @@ from holdfast.client.messages import (
     other_settings,
 )
 from holdfast.client.sending import send_messages
-from holdfast.client.session import Session, persist
+from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.durations import Duration, seconds
 from holdfast.errors import QueueExists, UnknownQueue

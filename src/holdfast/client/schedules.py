@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, Unpack, cast, overload
 from uuid import UUID, uuid4
 
+from holdfast.client.coalescing import persist
 from holdfast.client.schedule import ScheduleInfo, Tick, read_bucket
 from holdfast.client.scheduling import (
     RUN_OPTIONS,
@@ -23,7 +24,7 @@ from holdfast.client.scheduling import (
     read_tick,
     refuse_group,
 )
-from holdfast.client.session import Session, persist
+from holdfast.client.session import Session
 from holdfast.client.submitting import prepare_start
 from holdfast.definitions.schedules import (
     MessageScheduleOptions,

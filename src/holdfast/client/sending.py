@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.client.session import MAX_BATCH, Session
+from holdfast.client.coalescing import MAX_BATCH
+from holdfast.client.session import Session
 from holdfast.client.transactions import send_within
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_queue_name

@@ -1,9 +1,4 @@
-"""An open client: its store, and what its callers share.
-
-Calls that callers make at the same moment become one call of the store. With no call in flight, a
-call is sent at once; while one is in flight, the next one is collected. So an idle client adds no
-latency, and a busy one pays one transaction for many callers.
-"""
+"""An open client: its store, and what its callers share."""
 
 from __future__ import annotations
 
@@ -11,17 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from holdfast.archive import Archive, ArchivedRun, open_archive
 from holdfast.client.chains import newest_of_key
+from holdfast.client.coalescing import LOCKED_CALLS, Coalescer, persist
 from holdfast.client.naming import Names, RunRef
 from holdfast.client.replies import Replies
 from holdfast.client.waiting import EndWatcher
 from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import App
-from holdfast.errors import ConfigurationError, DatabaseUnavailable, TransientDatabaseError
+from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, PayloadStore, with_payloads
 from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
@@ -43,84 +39,8 @@ from holdfast.types import (
 if TYPE_CHECKING:
     from holdfast.tracing.client import ClientTracer
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-
 Start: TypeAlias = Callable[[Sequence[NewRun]], Awaitable[tuple[list[StartedRun], list[Notice]]]]
 """Starts runs of one kind in the store."""
-
-MAX_BATCH = 1_000
-MAX_TRIES = 5
-
-
-async def persist(call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Make a call that may be repeated; repeat it while the database fails temporarily."""
-    for attempt in range(1, MAX_TRIES):
-        try:
-            return await call()
-        except TransientDatabaseError:
-            await asyncio.sleep(0.01 * 2**attempt)
-    return await call()
-
-
-class Coalescer(Generic[Item, Answer]):
-    """Collect the items of many callers for `send`, which answers a list of them in order.
-
-    An item that `send` refuses fails alone: its batch is halved until the item is found.
-    """
-
-    def __init__(self, send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]]) -> None:
-        self._send = send
-        self._queued: list[tuple[Item, asyncio.Future[Answer]]] = []
-        self._task: asyncio.Task[None] | None = None
-
-    async def submit(self, item: Item) -> Answer:
-        """Send an item together with the others that are queued, and return its answer."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._queued.append((item, future))
-        if self._task is None:
-            self._task = asyncio.create_task(self._drain())
-        return await future
-
-    async def send(self, items: Sequence[Item]) -> Sequence[Answer]:
-        """Send items at once, in a call of their own. MAX_BATCH of them at most."""
-        return await persist(partial(self._send, items))
-
-    async def close(self) -> None:
-        """Wait until everything submitted is answered."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
-
-    async def _drain(self) -> None:
-        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
-        try:
-            while self._queued:
-                batch, self._queued = self._queued[:MAX_BATCH], self._queued[MAX_BATCH:]
-                await self._answer([entry for entry in batch if not entry[1].done()])
-        finally:
-            self._task = None
-            for _, future in (*batch, *self._queued):
-                future.cancel()  # does nothing to those that have an answer
-
-    async def _answer(self, batch: list[tuple[Item, asyncio.Future[Answer]]]) -> None:
-        if not batch:
-            return
-        try:
-            answers = await self.send([item for item, _ in batch])
-        except Exception as error:
-            alone = len(batch) == 1
-            if alone or isinstance(error, DatabaseUnavailable | TransientDatabaseError):
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                return
-            middle = len(batch) // 2
-            await self._answer(batch[:middle])
-            await self._answer(batch[middle:])
-            return
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if not future.done():
-                future.set_result(answer)
 
 
 class Session:
@@ -319,18 +239,19 @@ class _Parts:
         self.replies = Replies(store, self.ends)
         self.notifier = Notifier(store.notify)
         self.archive: Archive | None = None  # until it is asked for
+        self._room = asyncio.Semaphore(LOCKED_CALLS)
         self.starts: Mapping[RunKind, Coalescer[NewRun, StartedRun]] = {
-            "workflow": Coalescer(partial(self._start, store.start_runs)),
-            "flow": Coalescer(partial(self._start, store.start_flows)),
+            "workflow": Coalescer(partial(self._start, store.start_runs), self._room),
+            "flow": Coalescer(partial(self._start, store.start_flows), self._room),
         }
-        self.signals = Coalescer(self._signal)
+        self.signals = Coalescer(self._signal, self._room)
         self._receives: dict[str, Receiver] = {}
         self._sends: dict[str, Coalescer[NewMessage, int]] = {}
 
     def sends_to(self, queue: str) -> Coalescer[NewMessage, int]:
         """Return the sender of a message queue."""
         if queue not in self._sends:
-            self._sends[queue] = Coalescer(partial(self._send, queue))
+            self._sends[queue] = Coalescer(partial(self._send, queue), self._room)
         return self._sends[queue]
 
     async def close(self) -> None:

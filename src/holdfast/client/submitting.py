@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Sequence, Set
 from functools import partial
 
+from holdfast.client.coalescing import MAX_BATCH
 from holdfast.client.naming import find_full_name
 from holdfast.client.outcomes import last_end
-from holdfast.client.session import MAX_BATCH, Session
+from holdfast.client.session import Session
 from holdfast.client.transactions import apps_within, start_within
 from holdfast.client.waiting import end_within
 from holdfast.definitions.startable import AnyStartable

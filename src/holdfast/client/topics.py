@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Unpack, cast
 from uuid import uuid4
 
+from holdfast.client.coalescing import persist
 from holdfast.client.publishing import Subscription, publish_within
 from holdfast.client.scheduling import RUN_OPTIONS, RunsOfSchedule, new_target
-from holdfast.client.session import Session, persist
+from holdfast.client.session import Session
 from holdfast.client.submitting import prepare_start
 from holdfast.codec import encode
 from holdfast.definitions.startable import AnyStartable

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from contextvars import Context
 
 from holdfast.errors import DatabaseError
 from holdfast.store.port import WORK_TOPIC
@@ -40,7 +41,9 @@ class Notifier:
         """Send notices soon; returns at once."""
         self._waiting.update(dict.fromkeys(notices))
         if self._call is None and self._waiting:
-            self._call = asyncio.get_running_loop().create_task(self._send())
+            # In a context of its own: the limits of the caller's calls are not those of this one.
+            loop = asyncio.get_running_loop()
+            self._call = loop.create_task(self._send(), context=Context())
 
     async def _send(self) -> None:
         try:

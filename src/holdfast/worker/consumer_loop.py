@@ -37,6 +37,9 @@ _ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exis
 _LOSS: Final = "ends of messages were not recorded: they are due again when their visibility ends"
 _KNOWN_MICROS: Final = 10_000_000  # then the settings of the queue are read again
 _SIBLINGS_SECONDS: Final = 0.02  # a message that has ended waits so long for the others
+_LOCKED_SECONDS: Final = (
+    0.25  # between two tries of starts that meet the lock of another transaction
+)
 
 
 class ConsumerLoop:
@@ -292,6 +295,8 @@ class ConsumerLoop:
 
     def _siblings_pause(self, pause: float) -> float:
         """Return when to look again for messages whose delivery still runs."""
+        if self._starts.waiting:  # they met the lock of another transaction
+            pause = min(pause, _LOCKED_SECONDS)
         since = min((each.done_since for each in self._held.values()), default=math.inf)
         return min(pause, max(0.001, since + _SIBLINGS_SECONDS - time.monotonic()))
 

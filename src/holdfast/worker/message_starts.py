@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast.definitions.consumers import Consumer
-from holdfast.errors import DatabaseError, HoldfastError
+from holdfast.errors import DatabaseError, HoldfastError, LockTimeout
 from holdfast.store.port import Store
+from holdfast.store.port.locks import BriefLocks
 from holdfast.types import NewRun, Notice
 from holdfast.worker.message_calls import HeldDelivery, warn_of_late
 
@@ -41,11 +42,17 @@ class MessageStarts:
         """Remember a call that has ended well: its messages stay open until `record`."""
         self._open.append(_Start(delivery, places, runs))
 
+    @property
+    def waiting(self) -> bool:
+        """True if there is something to record."""
+        return bool(self._open)
+
     async def record(self) -> None:
         """Acknowledge and start what there is, each call in a transaction of its own.
 
         What the database could not be asked for is tried again by the next call of this, and its
-        error is raised. A second time after an answer that was lost changes nothing.
+        error is raised. So is what met the lock of another transaction, without an error. A second
+        time after an answer that was lost changes nothing.
         """
         if not self._open:
             return
@@ -57,7 +64,10 @@ class MessageStarts:
     async def _record(self, start: _Start) -> None:
         delivery, receipts = start.delivery, [*map(start.delivery.receipt, start.places)]
         try:
-            acked, notices = await self._store.ack_and_start(receipts, start.runs)
+            with BriefLocks():
+                acked, notices = await self._store.ack_and_start(receipts, start.runs)
+        except LockTimeout:  # it keeps no other waiting
+            return
         except DatabaseError:
             raise
         except HoldfastError as error:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
-from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
+from holdfast.errors import DatabaseUnavailable, LockTimeout, TransientDatabaseError
 from holdfast.store.port import Store
 from holdfast.types import (
     Ahead,
@@ -57,13 +57,16 @@ Timed = TypeVar("Timed", bound=_Timed)
 async def repeated(call: Callable[[], Awaitable[Timed]], clock: Clock, what: str) -> Timed:
     """Make a call; repeat it until there is an answer. `what` names it in the log.
 
-    The clock learns the engine's time from the answer.
+    The clock learns the engine's time from the answer. Raises LockTimeout for a call that is not to
+    wait for the locks of other transactions.
     """
     backoff: Backoff | None = None
     while True:
         sent = clock.local()
         try:
             answer = await call()
+        except LockTimeout:
+            raise
         except (TransientDatabaseError, DatabaseUnavailable) as error:
             logger.warning("%s is repeated: %s", what, error)
             backoff = backoff or Backoff()
@@ -98,12 +101,13 @@ class Batcher(Generic[T]):
         self._waiting: list[T] = []
         self._later: list[T] = []
         self._calls: set[asyncio.Task[None]] = set()
+        self._apart: set[asyncio.Task[None]] = set()  # calls that do not count for `most_calls`
         self._scheduled = False  # True if `_send_waiting` is about to be called
 
     @property
     def idle(self) -> bool:
         """True if nothing waits and no call is in flight."""
-        return not self._waiting and not self._calls and not self._later
+        return not (self._waiting or self._calls or self._later or self._apart)
 
     def add(self, entry: T) -> None:
         """Send an entry as soon as one more call may be made."""
@@ -123,11 +127,21 @@ class Batcher(Generic[T]):
         for entry in entries:
             self.add(entry)
 
+    def send_apart(self, entries: list[T]) -> None:
+        """Send entries again after a moment, in a call of their own beside the others."""
+        call = asyncio.get_running_loop().create_task(self._send_later(entries))
+        self._apart.add(call)
+        call.add_done_callback(self._apart.discard)
+
+    async def _send_later(self, entries: list[T]) -> None:
+        await asyncio.sleep(_BUSY_SECONDS)
+        await self._send(entries)
+
     async def flush(self) -> None:
         """Wait until nothing waits and no call is in flight."""
         while not self.idle:
-            if self._calls:
-                await asyncio.wait(self._calls)
+            if under_way := self._calls | self._apart:
+                await asyncio.wait(under_way)
             # The next batch is sent, and answers lead to new entries.
             await asyncio.sleep(_BUSY_SECONDS if self._later else 0)
 
@@ -135,9 +149,10 @@ class Batcher(Generic[T]):
         """Cancel the calls in flight, and drop what waits."""
         self._waiting.clear()
         self._later.clear()
-        for call in self._calls:
-            call.cancel()
-        await asyncio.gather(*self._calls, return_exceptions=True)
+        while under_way := self._calls | self._apart:  # one that ends may start another
+            for call in under_way:
+                call.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     def _send_waiting(self) -> None:
         self._scheduled = False

@@ -14,8 +14,9 @@ from typing import ClassVar, Generic, TypeVar
 from msgspec.structs import replace
 
 from holdfast.codec import describe, encode
-from holdfast.errors import PayloadError
+from holdfast.errors import LockTimeout, PayloadError
 from holdfast.store.port import Store
+from holdfast.store.port.locks import BriefLocks
 from holdfast.types import ActivityEnd, ActivityOutcome, Notice, StepTaskEnd, StepTaskOutcome
 from holdfast.worker.clock import Clock
 from holdfast.worker.recording import Batcher, Lending, repeated
@@ -88,6 +89,11 @@ class EndReporter(ABC, Generic[E, Outcome]):
         except PayloadError as error:
             await self._report_apart(entries, error)
             return
+        except LockTimeout:
+            middle = len(entries) // 2
+            for part in filter(None, (entries[:middle], entries[middle:])):
+                self._batcher_of(part[0][0]).send_apart(part)
+            return
         except Exception:
             # It is not known what is recorded now: forget these attempts; their leases expire.
             logger.exception("reporting %d %s failed; they run again", len(entries), self.what)
@@ -123,7 +129,7 @@ class Reporter(EndReporter[ActivityEnd, ActivityOutcome]):
     what = "activities"
 
     async def _send(self, ends: list[ActivityEnd]) -> Sequence[ActivityOutcome]:
-        with self._lending(len(ends)):
+        with self._lending(len(ends)), BriefLocks():
             ended = await repeated(
                 lambda: self._store.end_activities(self._worker_id, ends),
                 self._clock,

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from msgspec.structs import replace
 
 from holdfast.store.port import Store
+from holdfast.store.port.locks import BriefLocks
 from holdfast.types import (
     ClaimedTask,
     Notice,
@@ -27,6 +28,7 @@ from holdfast.worker.recording import Batcher, Lending, repeated
 from holdfast.worker.reporting import EndReporter, weigh
 
 _MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
+_LOCK_MILLIS: Final = 500  # workers that end steps of one run wait for each other at its rows
 _FEW: Final = 10  # a place is kept for each so many ends, to notice if they bring work
 
 _End: TypeAlias = tuple[StepTaskEnd, Callable[[StepTaskOutcome], None]]
@@ -81,7 +83,8 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
         def call() -> Awaitable[StepTasksEnded]:
             return self._store.end_step_tasks(self._worker_id, ends, taker, patience=next(patience))
 
-        with self._lending(len(ends) - (0 if taker is None else kept)):
+        lent = len(ends) - (0 if taker is None else kept)
+        with self._lending(lent), BriefLocks(_LOCK_MILLIS):
             ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
         self._notify(ended.notices)
         self._brings_work = bool(ended.tasks)

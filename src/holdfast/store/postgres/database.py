@@ -26,6 +26,7 @@ from holdfast.errors import (
     InsufficientRights,
     InvalidDatabaseURL,
     InvalidInput,
+    LockTimeout,
     PayloadError,
     QueueExists,
     QueueInUse,
@@ -38,6 +39,7 @@ from holdfast.errors import (
     UnknownQueue,
 )
 from holdfast.moments import to_datetime
+from holdfast.store.port.locks import lock_millis
 from holdfast.types import Event, Notice
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ _SLOWEST: Final = 256 * 1024  # bytes a second; a call over a slower connection 
 _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "40001": TransientDatabaseError,  # serialization failure
     "40P01": TransientDatabaseError,  # deadlock
-    "55P03": TransientDatabaseError,  # lock timeout
+    "55P03": LockTimeout,
     "57014": TransientDatabaseError,  # statement timeout
     "08": DatabaseUnavailable,  # connection lost
     "53": DatabaseUnavailable,  # out of connections, memory, disk
@@ -90,6 +92,10 @@ _OURS: Final = (InvalidInput, UnknownFlow, UnknownQueue, QueueExists, QueueInUse
 # What happened to the call; put before the message of the server.
 _MEANINGS: Final[dict[type[HoldfastError], str]] = {
     TransientDatabaseError: "the database stopped the call, which may be made again: ",
+    LockTimeout: (
+        "another transaction holds what the call needs (`holdfast doctor` names open "
+        "transactions); the call may be made again: "
+    ),
     InsufficientRights: "the role lacks a right that the call needs: ",
     SchemaMissing: "the schema lacks what the call needs (run `holdfast migrate`): ",
     PayloadError: "the database cannot store a value of the call: ",
@@ -188,7 +194,7 @@ class Database:
         self, function: str, *arguments: object, patience: int = 1
     ) -> list[asyncpg.Record]:
         """Call a function and return its rows; `patience` multiplies the time that it may take."""
-        text = call_text(self.schema, function, len(arguments))
+        text = call_text(self.schema, function, len(arguments), lock_millis.get())
         seconds = patience * self._query_seconds
         try:  # not translated(), which is slower: every start comes through here
             return await self._call(
@@ -209,7 +215,7 @@ class Database:
 
         `weight` is the size of the arguments: a large call gets the time of a slow connection.
         """
-        text = call_text(self.schema, function, len(arguments))
+        text = call_text(self.schema, function, len(arguments), lock_millis.get())
         seconds = call_seconds(weight)
         row = await self._call(
             lambda connection: connection.fetchrow(text, *arguments, timeout=seconds)
@@ -268,14 +274,22 @@ def call_seconds(weight: int) -> float:
 
 
 @cache
-def call_text(schema: str, function: str, count: int) -> str:
-    """Return the text of a call with numbered parameters.
+def call_text(schema: str, function: str, count: int, millis: int | None = None) -> str:
+    """Return the text of a call with numbered parameters, which waits so long for each lock.
+
+    The limit is set within the statement, for its transaction: no round trip is added, and a pooler
+    may be in between. What is lateral is carried out after what it refers to.
 
     >>> call_text("holdfast", "waits", 2)
     'select * from "holdfast".waits($1, $2)'
     """
     parameters = ", ".join(f"${number}" for number in range(1, count + 1))
-    return f'select * from "{schema}".{function}({parameters})'
+    call = f'"{schema}".{function}({parameters})'
+    if millis is None:
+        return f"select * from {call}"
+    limit = f"pg_catalog.set_config('lock_timeout', '{millis}ms', true) as c (millis)"
+    limited = f"(select * from {call} as {function} where c.millis is not null offset 0)"
+    return f"select {function}.* from {limit} cross join lateral {limited} as {function}"
 
 
 def read_notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:

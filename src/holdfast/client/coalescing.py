@@ -1,0 +1,167 @@
+"""Calls that callers make at the same moment become one call of the store.
+
+With no call in flight, a call is sent at once; while one is in flight, the next one is collected.
+So an idle client adds no latency, and a busy one pays one transaction for many callers. What waits
+for the lock of another transaction leaves its batch, and is tried again apart: it keeps nobody
+waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from holdfast.errors import DatabaseUnavailable, LockTimeout, TransientDatabaseError
+from holdfast.store.port.locks import BriefLocks
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+MAX_BATCH = 1_000
+MAX_TRIES = 5
+LOCKED_SECONDS = 20.0  # that long an item is tried again while another transaction is in the way
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.32  # between two of these tries
+LOCKED_CALLS = 2  # of a session at a time, so that other calls find a connection
+
+
+async def persist(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Make a call that may be repeated; repeat it while the database fails temporarily."""
+    for attempt in range(1, MAX_TRIES):
+        try:
+            return await call()
+        except TransientDatabaseError:
+            await asyncio.sleep(0.01 * 2**attempt)
+    return await call()
+
+
+class _Locked(NamedTuple):
+    """Until when items that have met a lock are tried again, by the loop's time, and how soon."""
+
+    until: float
+    pause: float = 0.0
+
+    def is_over(self) -> bool:
+        """Return True if the items are not tried again."""
+        return asyncio.get_running_loop().time() > self.until
+
+    def once_more(self) -> _Locked:
+        """Return what holds after one more try."""
+        return _Locked(self.until, min(max(2 * self.pause, _FIRST_PAUSE), _LONGEST_PAUSE))
+
+
+class Coalescer(Generic[Item, Answer]):
+    """Collect the items of many callers for `send`, which answers a list of them in order.
+
+    An item that `send` refuses fails alone: its batch is halved until the item is found. So is a
+    batch that meets the lock of another transaction, but after it: the next batches do not wait.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
+        room: asyncio.Semaphore | None = None,
+    ) -> None:
+        """`room` limits how many calls that have met a lock are made at a time."""
+        self._send, self._room = send, room or asyncio.Semaphore(LOCKED_CALLS)
+        self._locked: set[asyncio.Task[None]] = set()  # parts of batches that have met a lock
+        self._queued: list[tuple[Item, asyncio.Future[Answer]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def submit(self, item: Item) -> Answer:
+        """Send an item together with the others that are queued, and return its answer."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._queued.append((item, future))
+        if self._task is None:
+            self._task = asyncio.create_task(self._drain())
+        return await future
+
+    async def send(self, items: Sequence[Item]) -> Sequence[Answer]:
+        """Send items at once, in a call of their own. MAX_BATCH of them at most."""
+        return await persist(partial(self._send, items))
+
+    async def close(self) -> None:
+        """Wait until everything submitted is answered."""
+        while under_way := {*self._locked, *([] if self._task is None else [self._task])}:
+            await asyncio.wait(under_way)
+
+    async def _drain(self) -> None:
+        batch: list[tuple[Item, asyncio.Future[Answer]]] = []
+        try:
+            while self._queued:
+                batch, self._queued = self._queued[:MAX_BATCH], self._queued[MAX_BATCH:]
+                await self._answer([entry for entry in batch if not entry[1].done()])
+        except BaseException:
+            _cancel((*batch, *self._queued))
+            raise
+        finally:
+            self._task = None
+
+    async def _send_briefly(self, items: Sequence[Item]) -> Sequence[Answer] | LockTimeout:
+        """Send items; return the error if the lock of another transaction is in the way."""
+        with BriefLocks():
+            try:
+                return await self._send(items)
+            except LockTimeout as error:
+                return error
+
+    async def _answer(
+        self, batch: list[tuple[Item, asyncio.Future[Answer]]], locked: _Locked | None = None
+    ) -> None:
+        if not batch:
+            return
+        try:
+            answers = await persist(partial(self._send_briefly, [item for item, _ in batch]))
+        except Exception as error:
+            alone = len(batch) == 1
+            if alone or isinstance(error, DatabaseUnavailable | TransientDatabaseError):
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                return
+            middle = len(batch) // 2
+            await self._answer(batch[:middle], locked)
+            await self._answer(batch[middle:], locked)
+            return
+        if isinstance(answers, LockTimeout):
+            self._try_later(batch, locked, answers)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
+
+    def _try_later(
+        self,
+        batch: list[tuple[Item, asyncio.Future[Answer]]],
+        locked: _Locked | None,
+        error: LockTimeout,
+    ) -> None:
+        """Try a batch that has met a lock again in two parts, beside the batches after it."""
+        locked = locked or _Locked(asyncio.get_running_loop().time() + LOCKED_SECONDS)
+        if locked.is_over():
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        middle = len(batch) // 2
+        for part in filter(None, (batch[:middle], batch[middle:])):
+            task = asyncio.create_task(self._try_apart(part, locked.once_more()))
+            self._locked.add(task)
+            task.add_done_callback(self._locked.discard)
+
+    async def _try_apart(
+        self, batch: list[tuple[Item, asyncio.Future[Answer]]], locked: _Locked
+    ) -> None:
+        try:
+            await asyncio.sleep(locked.pause)
+            async with self._room:
+                await self._answer([entry for entry in batch if not entry[1].done()], locked)
+        except BaseException:
+            _cancel(batch)
+            raise
+
+
+def _cancel(batch: Iterable[tuple[object, asyncio.Future[Any]]]) -> None:
+    for _, future in batch:
+        future.cancel()  # does nothing to those that have an answer
