@@ -59,7 +59,7 @@ async def test_a_trace_that_is_not_valid_is_ignored(api: Api, store: Store, text
 async def test_a_signal_and_an_update_link_to_their_requests(api: Api, store: Store) -> None:
     run = await start(api, {"input": 1})
     await api.ask("POST", f"/v1/runs/{run}/signals/go", headers={"traceparent": CALLER})
-    path = f"/v1/runs/{run}/updates/rename?wait=0.1"
+    path = f"/v1/runs/{run}/updates/rename?wait=0"
     await api.ask("POST", path, "Ann", status=202, headers={"traceparent": OTHER})
     log = (await store.read_events([(UUID(run), 0)]))[UUID(run)]
     traces = [text_of(read_details(event.details), "trace") for event in log[1:]]

@@ -102,16 +102,20 @@ async def send_update(
 async def _ask(
     session: Session, new: NewSignal, update_id: str, timeout: float | None, *, by_key: bool
 ) -> str:
-    """Send an update, and return its answer as JSON text."""
+    """Send an update, and return its answer as JSON text.
+
+    The time limit is one of the wait for the answer: who is told that there is none yet may rely
+    on it that the update was sent.
+    """
     replies = session.replies
     await replies.listen()
     new = msgspec.structs.replace(new, update=True, reply_to=replies.topic)
     with replies.expect(update_id) as woken:
+        outcome, run_id = await _submit(session, new, by_key=by_key)
+        at_once = outcome != "delivered"
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                outcome, run_id = await _submit(session, new, by_key=by_key)
-                at_once = outcome != "delivered"
                 return await replies.find(run_id, update_id, woken, at_once=at_once)
         except TimeoutError:
             if timeout is None or not limit.expired():

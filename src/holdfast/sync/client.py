@@ -319,11 +319,12 @@ class SyncClient(SyncBase):
 
         The run may refuse the update, and then nothing of it happens. The answer comes back as a
         `type`, else as plain JSON values. With an `update_id` it is carried out once, however
-        often it is sent, and each caller gets the answer; after a ResultTimeout, call again with
-        the same id to wait again. If the run continued as new, the newest run gets it.
+        often it is sent, and each caller gets the answer. After a ResultTimeout the run has the
+        update; call again with the same id to wait again. If the run continued as new, the newest
+        run gets it.
 
-        Raises UpdateRejected, UpdateFailed, ResultTimeout when `timeout` is up first, RunEnded,
-        RunNotFound and PayloadError.
+        Raises UpdateRejected, UpdateFailed, ResultTimeout if there is no answer `timeout` after it
+        was sent, RunEnded, RunNotFound and PayloadError.
 
         ```python
         try:

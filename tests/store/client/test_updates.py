@@ -130,6 +130,17 @@ async def test_an_update_that_is_not_answered_in_time_may_be_awaited_again(
     assert await asking == "late"
 
 
+async def test_a_run_has_the_update_that_is_not_answered_in_time(
+    client: Client, finisher: Finisher
+) -> None:
+    """The limit is one of the wait for the answer, not of the sending before it."""
+    task = await begun(client, finisher)
+    with pytest.raises(ResultTimeout):
+        await client.update(task.run_id, "add", update_id="u-1", timeout=0)
+    log = [entry.event for entry in await client.runs.log(task.run_id)]
+    assert [event.key for event in log if event.type == "SignalReceived"] == ["u-1"]
+
+
 async def test_a_run_that_ends_without_an_answer_says_so(
     client: Client, finisher: Finisher
 ) -> None:

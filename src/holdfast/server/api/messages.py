@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.client.replies import read_reply
-from holdfast.errors import RunEnded, RunNotFound, UpdateFailed, UpdateRejected
+from holdfast.errors import ResultTimeout, RunEnded, RunNotFound, UpdateFailed, UpdateRejected
 from holdfast.server.api.fields import Changed, Key, Seconds
 from holdfast.server.operations import Call, Nothing, Operation, Query, Reply
 from holdfast.server.waiting import place, within
@@ -53,18 +53,23 @@ async def send_signal(call: Call[Nothing, Any]) -> Changed:
 async def send_update(call: Call[UpdateQuery, Any]) -> Reply:
     """Ask a run to change something, and return its answer; the body is the payload.
 
-    202 means that there is no answer yet: send it again with its `update_id` as the
-    Idempotency-Key, or ask for the answer.
+    202 means that the run has it and has not answered yet: send it again with its `update_id` as
+    the Idempotency-Key, or ask for the answer.
     """
     update_id = call.idempotency_key or str(uuid4())
 
-    async def ask() -> Answer:
+    async def ask(timeout: float | None) -> Answer | None:
         name, client = call.path["update"], call.site.client
-        sent = client.update(call.run_id, name, call.body, update_id=update_id)
-        return Answer(update_id, await sent)
+        sent = client.update(call.run_id, name, call.body, update_id=update_id, timeout=timeout)
+        try:
+            return Answer(update_id, await sent)
+        except ResultTimeout:
+            return None
 
     with place(call):
-        answer = await within(call, ask(), call.query.wait)
+        answer = await within(call, ask(None), call.query.wait)
+        if answer is None:  # the time may have been up before it was sent
+            answer = await ask(0)
     return Reply(Unanswered(update_id), 202) if answer is None else Reply(answer)
 
 
