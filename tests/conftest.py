@@ -127,6 +127,14 @@ def database_server(embedded_server: EmbeddedServer, worker_id: str) -> Iterator
     server.close()
 
 
+@pytest.fixture(scope="session")
+def elsewhere(embedded_server: EmbeddedServer, worker_id: str) -> Iterator[DatabaseServer]:
+    """The same server, with databases whose schema is not `holdfast`."""
+    server = DatabaseServer(embedded_server.url, worker_id, schema="elsewhere")
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def database_url(request: pytest.FixtureRequest, database_server: DatabaseServer) -> Iterator[str]:
     """A migrated database of the test's own."""

@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, LiteralString
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.rows import TupleRow
 
 from holdfast.database.migrate import render
+from holdfast.database.scripts import DEFAULT_SCHEMA
 
 MOST_BYTES = 1 << 20  # of the tables of a database that is used again: dead rows slow searches
 
@@ -77,11 +78,11 @@ OF_OBJECT = """
 """
 TABLES = """
 select c.oid::regclass::text from pg_class c
-where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r' order by c.relname
+where c.relnamespace = '{schema}'::regnamespace and c.relkind = 'r' order by c.relname
 """
 BYTES = """
 select sum(pg_relation_size(c.oid))::bigint from pg_class c
-where c.relnamespace = 'holdfast'::regnamespace and c.relkind = 'r'
+where c.relnamespace = '{schema}'::regnamespace and c.relkind = 'r'
 """
 
 
@@ -100,6 +101,7 @@ class DatabaseServer:
 
     url: str
     worker: str
+    schema: str = DEFAULT_SCHEMA
     numbers: Iterator[int] = field(default_factory=itertools.count)
     spare: list[str] = field(default_factory=list[str])  # as new
     template: Template | None = None
@@ -139,10 +141,10 @@ class DatabaseServer:
     def _template(self) -> Template:
         if self.template is None:
             name = self._create("template1")
-            execute(self.url_of(name), render())
+            execute(self.url_of(name), render(self.schema))
             with psycopg.connect(self.url_of(name), autocommit=True) as connection:
-                tables = [table for (table,) in connection.execute(TABLES)]
-                rows = {table: _digest(connection, table) for table in tables}
+                tables = connection.execute(TABLES.format(schema=self.schema).encode()).fetchall()
+                rows = {table: _digest(connection, table) for (table,) in tables}
                 self.template = Template(name, _state(connection), rows)
         return self.template
 
@@ -158,12 +160,12 @@ class DatabaseServer:
             if _state(connection) != template.state:
                 return False
             connection.execute("; ".join(f"delete from {table}" for table in emptied).encode())
-            return _first(connection, BYTES) < MOST_BYTES and all(
+            return _first(connection, BYTES.format(schema=self.schema)) < MOST_BYTES and all(
                 _digest(connection, table) == template.rows[table] for table in filled
             )
 
     def _create(self, template: str) -> str:
-        name = f"holdfast_test_{self.worker}_{os.getpid()}_{next(self.numbers)}"
+        name = f"{self.schema}_test_{self.worker}_{os.getpid()}_{next(self.numbers)}"
         execute(self.url, f"create database {name} template {template}")
         return name
 
@@ -176,8 +178,8 @@ def execute(url: str, statements: str) -> None:
         connection.execute(statements.encode())
 
 
-def _first(connection: psycopg.Connection[TupleRow], query: LiteralString) -> Any:
-    row = connection.execute(query).fetchone()
+def _first(connection: psycopg.Connection[TupleRow], query: str) -> Any:
+    row = connection.execute(query.encode()).fetchone()
     assert row is not None
     return row[0]
 

@@ -13,6 +13,7 @@ from typing import Protocol, Self, cast
 
 import asyncpg
 
+from holdfast.database.scripts import DEFAULT_SCHEMA, in_schema
 from holdfast.store.memory import MemoryStore, VirtualClock
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Claims
@@ -96,18 +97,18 @@ class MemoryClock:
 class PostgresClock:
     """The clock in a database's table; empties the engine's tables, too."""
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: asyncpg.Connection, schema: str) -> None:
+        self._connection, self._schema = connection, schema
         self._now = START_AT
 
     @classmethod
     @asynccontextmanager
-    async def install(cls, url: str) -> AsyncGenerator[Self, None]:
+    async def install(cls, url: str, *, schema: str = DEFAULT_SCHEMA) -> AsyncGenerator[Self, None]:
         """Empty the database, and let its time stand still."""
         connection = await asyncpg.connect(url)
         try:
-            await connection.execute(INSTALL)
-            clock = cls(connection)
+            await connection.execute(in_schema(INSTALL, schema))
+            clock = cls(connection, schema)
             await clock.reset()
             yield clock
         finally:
@@ -116,7 +117,7 @@ class PostgresClock:
     async def reset(self, now: int = START_AT) -> None:
         """Empty the database, and go to a moment."""
         self._now = now
-        await self._connection.execute(EMPTY.format(now=now))
+        await self._connection.execute(in_schema(EMPTY, self._schema).format(now=now))
 
     async def advance(self, seconds: float) -> None:
         """Move on."""
@@ -125,7 +126,8 @@ class PostgresClock:
     async def advance_to(self, at: int) -> None:
         """Move on to a moment."""
         self._now = at
-        await self._connection.execute("update test.clock set at = holdfast._moment($1)", at)
+        move = in_schema("update test.clock set at = holdfast._moment($1)", self._schema)
+        await self._connection.execute(move, at)
 
 
 class ThoroughStore(PostgresStore):

@@ -19,6 +19,7 @@ REFERENCE = (Path(__file__).parents[2] / "docs/reference/sql.md").read_text(enco
 CONDITIONS = {"null_value_not_allowed": "22004", "invalid_parameter_value": "22023"}
 CODES = set(re.findall(r"^\| (\w{5}) \|", PAGE, re.MULTILINE))
 CAUGHT = {"HF002", "HF004"}  # by the function that calls the one that raises it
+MAY_BE_QUOTED = r"hashtext\('|current_setting\('|['\"]holdfast\.(errors\.|PoisonedRun$)"
 FILES = {file.name: file.text for file in load_scripts().functions}
 
 
@@ -118,3 +119,15 @@ def test_comments_name_functions_that_exist() -> None:
         for comment in comments(text):
             named = set(re.findall(r"(?<![\w…])_[a-z_]*[a-z](?![\w…]|_…)", comment))
             assert named <= known, name
+
+
+def test_no_name_of_the_schema_is_quoted() -> None:
+    """A7. What is quoted is not rewritten for another schema: it would name this one there.
+
+    Locks, settings and kinds of errors have names of their own, which are the same everywhere.
+    """
+    files = dict(FILES) | {str(each): each.text for each in load_scripts().migrations}
+    for name, text in files.items():
+        found = re.findall(r"""[\w.]*\(?['"]holdfast\b(?:['"]|\.[\w.]*)""", statements(text))
+        wrong = [each for each in found if not re.match(MAY_BE_QUOTED, each)]
+        assert wrong == [], f"{name}: write them between dollars, $n$holdfast.…$n$"

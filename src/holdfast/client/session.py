@@ -66,8 +66,8 @@ class Session:
         if payloads is None and app is not None:
             payloads = app.payloads
         self.payloads = payloads
-        self.app, self.schema = app, schema
-        self._database, self._connecting = database, connecting
+        self.app = app
+        self._database, self._schema, self._connecting = database, schema, connecting
         self._given_store = store
         self._tracer: ClientTracer | None = None
         self._parts: _Parts | None = None
@@ -81,7 +81,7 @@ class Session:
                 store = self._given_store
                 if store is None:
                     store = await stack.enter_async_context(
-                        resolved_store(self._database, self.schema, self._connecting)
+                        resolved_store(self._database, self._schema, self._connecting)
                     )
                 store = with_payloads(store, self.payloads)
                 self._parts = _Parts(store, None if self.app is None else self.app.name)
@@ -113,6 +113,20 @@ class Session:
     def store(self) -> Store:
         """The store. Raises ConfigurationError if the client is not open."""
         return self._live.store
+
+    @property
+    def schema(self) -> str:
+        """The schema that calls within a caller's transaction are about: that of the store.
+
+        Raises ConfigurationError if the store is not in a database.
+        """
+        schema = self.store.schema
+        if schema is None:
+            raise ConfigurationError(
+                "this client's store is in memory, and a connection is one to a database: what is "
+                "written there would not be found here. Leave connection= out"
+            )
+        return schema
 
     @property
     def names(self) -> Names:

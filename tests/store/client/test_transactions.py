@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeAlias
 
@@ -15,11 +15,15 @@ from psycopg.rows import dict_row
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, SessionTransaction
+from tests.databases import DatabaseServer
 
 from holdfast import App
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.flows import shape_hash
+from holdfast.local import local
+from holdfast.runtime.code.context import Context
+from holdfast.store.memory import MemoryStore
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import PostgresStore
 from holdfast.sync import SyncClient
@@ -233,3 +237,52 @@ async def test_a_synchronous_client_refuses_an_asynchronous_connection(database_
     async with with_psycopg(database_url) as connection:
         with pytest.raises(ConfigurationError, match="asynchronous"):
             client.start(tick, connection=connection)
+
+
+async def test_a_connection_is_used_for_the_schema_of_the_clients_store(
+    elsewhere: DatabaseServer,
+) -> None:
+    """A7. Of `local`, and of a store that the client was given; the database has no other."""
+    app = App("shop")
+
+    @app.workflow
+    async def echo(ctx: Context, value: object) -> object:
+        return value
+
+    with elsewhere.database() as url:
+        connection = await asyncpg.connect(url)
+        async with local(app, url, schema=elsewhere.schema) as client:
+            await client.queues.create("parcels")
+            await client.topics.subscribe("a.b", workflow=echo)
+            async with connection.transaction():
+                handle = await client.start("echo", 1, connection=connection, notify=True)
+                await client.queues.send("parcels", 7, connection=connection, notify=True)
+                event = await client.topics.publish("a.b", connection=connection, notify=True)
+            assert (await handle.result("60s"), event.workflows) == (1, 1)
+            [message] = await client.queues.receive("parcels")
+            async with connection.transaction():
+                assert await client.queues.ack(message, connection=connection) == [True]
+            assert await client.queues.messages("parcels") == []
+        store = PostgresStore(url, schema=elsewhere.schema)
+        await store.open()
+        async with Client(store=store, app=app) as client:
+            handle = await client.start("echo", 1, connection=connection)
+            assert (await handle.get()).input == 1
+        await store.close()
+        await connection.close()
+
+
+async def test_a_client_of_a_store_in_memory_takes_no_connection(
+    database_url: str,
+) -> None:
+    async with with_asyncpg(database_url) as connection, Client(store=MemoryStore()) as client:
+        calls: list[Awaitable[object]] = [
+            client.start(tick, connection=connection),
+            client.start("shop/tick", connection=connection),
+            client.start_many(tick, [None], connection=connection),
+            client.queues.send("parcels", 7, connection=connection),
+            client.topics.publish("a.b", connection=connection),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigurationError, match="in memory"):
+                await call

@@ -1,4 +1,8 @@
-"""`store` is each store in turn; `clock` moves its time."""
+"""`store` is each store in turn; `clock` moves its time.
+
+The databases have no schema `holdfast`, so that each test of the suite shows as well that the
+engine works in a schema of another name. The other tests of the store use that of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import cast
 import pytest
 import pytest_asyncio
 from clocks import Clock, MemoryClock, PostgresClock, ThoroughStore
+from tests.databases import DatabaseServer
 
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
@@ -31,8 +36,8 @@ class Kept:
     A new connection is costly: it has to plan every function first.
     """
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, url: str, schema: str) -> None:
+        self._url, self._schema = url, schema
         self._stack = AsyncExitStack()
         self._clock: PostgresClock | None = None
         self._store: ThoroughStore | None = None
@@ -40,11 +45,12 @@ class Kept:
     async def empty(self) -> tuple[ThoroughStore, PostgresClock]:
         """Return a store without anything in it, at the first moment of its clock."""
         if self._clock is None:
-            self._clock = await self._stack.enter_async_context(PostgresClock.install(self._url))
+            clock = PostgresClock.install(self._url, schema=self._schema)
+            self._clock = await self._stack.enter_async_context(clock)
         else:
             await self._clock.reset()
         if self._store is None:
-            self._store = ThoroughStore(self._url)
+            self._store = ThoroughStore(self._url, schema=self._schema)
             await self._store.open()
         return self._store, self._clock
 
@@ -61,10 +67,11 @@ class Kept:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kept(module_database_url: str) -> AsyncIterator[Kept]:
-    kept = Kept(module_database_url)
-    yield kept
-    await kept.close()
+async def kept(elsewhere: DatabaseServer) -> AsyncIterator[Kept]:
+    with elsewhere.database() as url:
+        kept = Kept(url, elsewhere.schema)
+        yield kept
+        await kept.close()
 
 
 @pytest_asyncio.fixture(params=["memory", "postgres"], loop_scope="module")

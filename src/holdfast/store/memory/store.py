@@ -72,6 +72,8 @@ class MemoryStore(
     Any thread may call it.
     """
 
+    schema = None  # it is not in a database
+
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(VirtualClock() if clock is None else clock, FlowNesting())
 

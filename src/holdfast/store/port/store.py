@@ -61,6 +61,11 @@ class Store(
 ):
     """All that the engine asks of a database."""
 
+    @property
+    def schema(self) -> str | None:
+        """The schema of a database that it is; None if it is not in a database."""
+        ...
+
     async def open(self) -> None:
         """Connect. Idempotent."""
         ...

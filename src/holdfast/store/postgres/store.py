@@ -94,6 +94,11 @@ class PostgresStore(
         )
         super().__init__(database)
 
+    @property
+    def schema(self) -> str:
+        """The schema of the database."""
+        return self._database.schema
+
     async def open(self) -> None:
         """Connect; see `Store.open`.
 

@@ -148,3 +148,9 @@ return case
     when holdfast._is_told_by_run(p_event_type) then holdfast._told_by_run(p_run_id, p_event_type)
     when p_event_type = 'FlowStepCompleted' then holdfast._told_by_step(p_run_id, p_key)
     else p_details end;
+
+-- Return the id of a message that is sent, or of a token of a group: the next number of the one
+-- sequence that both have.
+create or replace function holdfast._next_message_id() returns bigint
+language sql volatile
+return nextval($n$holdfast.message_ids$n$);

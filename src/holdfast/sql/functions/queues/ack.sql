@@ -37,7 +37,7 @@ begin
         acked := array[found];
         if freed and v_group is not null then
             insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
-            values (p_queue_id, holdfast.now(), nextval('holdfast.message_ids'), v_group);
+            values (p_queue_id, holdfast.now(), holdfast._next_message_id(), v_group);
         end if;
     else
         -- Locked in a statement of its own: one that waited would not see a row's new place.
@@ -57,7 +57,7 @@ begin
                 d.has_bodies or d.keeps as is_special, d as whole
         ), tokens as (
             insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
-            select p_queue_id, holdfast.now(), nextval('holdfast.message_ids'), g.group_key
+            select p_queue_id, holdfast.now(), holdfast._next_message_id(), g.group_key
             from gone g where g.more
         )
         select array_agg(g.delivery_id), array_agg(g.whole) filter (where g.is_special),
@@ -199,7 +199,7 @@ begin
         where d.ctid = s.tid and not s.is_over and s.now_done <> s.done
     ), tokens as (
         insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
-        select g.queue_id, holdfast.now(), nextval('holdfast.message_ids'), g.group_key
+        select g.queue_id, holdfast.now(), holdfast._next_message_id(), g.group_key
         from gone g where g.more and g.group_key is not null
         returning queue_id
     ), bodies as (

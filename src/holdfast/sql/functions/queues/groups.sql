@@ -132,7 +132,7 @@ begin
                 returning *
             ), later as (
                 insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
-                select p_queue_id, w.visible_at, nextval('holdfast.message_ids'), w.group_key
+                select p_queue_id, w.visible_at, holdfast._next_message_id(), w.group_key
                 from waiting w where w.nth = 1 and not w.is_due
             ), dropped as (
                 -- Of a group whose messages were purged meanwhile the tokens stay.

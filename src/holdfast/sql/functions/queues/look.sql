@@ -176,7 +176,7 @@ begin
             from gone g
         ), tokens as (
             insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
-            select v_queue.queue_id, v_now, nextval('holdfast.message_ids'), g.group_key
+            select v_queue.queue_id, v_now, holdfast._next_message_id(), g.group_key
             from (select distinct g.group_key from gone g) as g
         ), bodies as (
             update holdfast.bodies b set queue_id = v_queue.queue_id from gone g

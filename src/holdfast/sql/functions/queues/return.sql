@@ -118,7 +118,7 @@ begin
         where d.ctid = s.tid and not s.is_over
     ), tokens as (
         insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
-        select t.queue_id, v_now, nextval('holdfast.message_ids'), t.group_key
+        select t.queue_id, v_now, holdfast._next_message_id(), t.group_key
         from (
             select g.queue_id, g.group_key from gone g where g.group_key is not null
             union

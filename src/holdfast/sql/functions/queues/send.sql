@@ -77,7 +77,7 @@ begin
     end if;
     if v_filters then
         v_ids := coalesce(v_ids, array(
-            select nextval('holdfast.message_ids')
+            select holdfast._next_message_id()
             from generate_series(1, cardinality(p_payloads))));
         begin
             insert into holdfast.filtered_messages (queue_id, priority, visible_at, message_id,
@@ -99,7 +99,7 @@ begin
         with sent as (
             insert into holdfast.messages (queue_id, priority, visible_at, message_id, sent_at,
                 payload)
-            select v_id, 2, v_now, nextval('holdfast.message_ids'), v_now, u.payload
+            select v_id, 2, v_now, holdfast._next_message_id(), v_now, u.payload
             from (select unnest(p_payloads) as payload) as u
             returning message_id
         )
@@ -112,7 +112,7 @@ begin
                 payload, headers)
             select v_id, coalesce(u.priority, 2),
                 case when u.delay > 0 then v_now + u.delay * interval '1 second' else v_now end,
-                nextval('holdfast.message_ids'), v_now,
+                holdfast._next_message_id(), v_now,
                 case when pg_column_size(u.payload) <= 1500 then u.payload end, u.headers
             from unnest(p_payloads, p_delays, p_priorities, p_headers)
                 as u (payload, delay, priority, headers)
@@ -171,7 +171,7 @@ begin
     with sent as (
         insert into holdfast.grouped_messages (queue_id, group_key, message_id, visible_at,
             sent_at, payload, headers)
-        select p_queue_id, u.group_key, coalesce(u.message_id, nextval('holdfast.message_ids')),
+        select p_queue_id, u.group_key, coalesce(u.message_id, holdfast._next_message_id()),
             case when u.delay > 0 then p_now + u.delay * interval '1 second' else p_now end, p_now,
             case when pg_column_size(u.payload) <= 1500 then u.payload end, u.headers
         from unnest(p_payloads, p_delays, p_groups, p_headers, p_ids, p_new)
@@ -224,7 +224,7 @@ begin
             case when p_headers is not null then array[p_headers] end))[1];
     end if;
     insert into holdfast.messages (queue_id, priority, visible_at, message_id, sent_at, payload)
-    values (v_id, 2, v_now, nextval('holdfast.message_ids'), v_now, p_payload)
+    values (v_id, 2, v_now, holdfast._next_message_id(), v_now, p_payload)
     returning message_id into v_message;
     return v_message;
 end $$;
@@ -243,7 +243,7 @@ set enable_seqscan = off
 as $$
 declare
     v_drawn bigint[] := array(
-        select nextval('holdfast.message_ids') from generate_series(1, p_count));
+        select holdfast._next_message_id() from generate_series(1, p_count));
     v_won text[];
     v_is_gone boolean;
 begin

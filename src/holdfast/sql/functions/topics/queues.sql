@@ -28,7 +28,7 @@ begin
     end if;
     with targets as materialized (
         select q.queue_id, q.name, q.fifo, q.has_filters,
-            nextval('holdfast.message_ids') as message_id
+            holdfast._next_message_id() as message_id
         from (select distinct u.name from unnest(p_queues) as u (name)) as u
         cross join lateral (
             select q.* from holdfast.queues q where q.name = u.name limit 1

@@ -57,7 +57,7 @@ begin
             'a subscription has no %L: it has %s', v_unknown, array_to_string(v_known, ', '));
     end if;
     v_new.subscription_id := nextval(
-        pg_get_serial_sequence('holdfast.subscriptions', 'subscription_id'));
+        pg_get_serial_sequence($n$holdfast.subscriptions$n$, 'subscription_id'));
     v_new.match := nullif(v_new.match, 'null');
     v_new.match_digest := coalesce(md5(v_new.match::text), '');
     v_new.match_key := holdfast._match_key(v_new.match);
