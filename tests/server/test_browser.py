@@ -173,8 +173,53 @@ async def _furnish(client: Client) -> None:
         await client.queues.nack(message, error="no such mailbox")
 
 
+# Returns what reaches out of the window: neither in a box that scrolls nor cut with dots.
+OUTSIDE = """() => {
+  const scrolls = (each) => ["auto", "scroll"].includes(getComputedStyle(each).overflowX);
+  const right = (each) => each.getBoundingClientRect().right;
+  const inside = (each) => {
+    for (let up = each; up && up.id !== "main"; up = up.parentElement) {
+      if (scrolls(up) && right(up) <= innerWidth + 1) return true;
+      if (up !== each && getComputedStyle(up).textOverflow === "ellipsis") return true;
+      if (up.matches(".unseen, [hidden]") || up.parentElement.closest("svg")) return true;
+    }
+    return false;
+  };
+  const isOut = (box) => box.width && box.height && (box.right > innerWidth + 1 || box.left < -1);
+  return [...document.querySelectorAll("#main *")]
+    .filter((each) => each.checkVisibility())
+    .filter((each) => isOut(each.getBoundingClientRect()) && !inside(each))
+    .map((each) => `${each.outerHTML.slice(0, 90)}: ${right(each)}`)
+    .slice(0, 5);
+}"""
+
+
+def open_all(page: Page) -> list[str]:
+    """Open each fold of a page, one menu after the other; return what reaches out of the window."""
+    page.evaluate("document.querySelectorAll('details:not(.menu)').forEach(a => { a.open = true })")
+    window = page.locator("[data-window]").first
+    if page.locator("[data-window]").count():
+        window.evaluate("each => each.scrollIntoView()")
+        expect(window.locator(".strip").first).to_be_visible()
+        page.evaluate(
+            "document.querySelectorAll('.window details').forEach(a => { a.open = true })"
+        )
+    found: list[str] = page.evaluate(OUTSIDE)
+    for number in range(page.locator("details.menu").count()):
+        page.evaluate(
+            """number => document.querySelectorAll("details.menu").forEach(
+                (each, place) => { each.open = place === number })""",
+            number,
+        )
+        found += page.evaluate(OUTSIDE)
+    page.evaluate("document.querySelectorAll('details.menu').forEach(a => { a.open = false })")
+    return found
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("light", 800)]
+)
 def test_each_page_is_readable_for_all(
     desk: Desk, chromium: Browser, scheme: Any, width: int
 ) -> None:
@@ -188,6 +233,8 @@ def test_each_page_is_readable_for_all(
     desk.await_state(waiting, "waiting")
     desk.await_state(asking, "waiting")
     desk(_furnish, desk.client)
+    many = desk.start(count, 150, key=f"count-{scheme}-{width}")
+    desk(desk.client.runs.wait, many)
     paths = ["/", "/runs", "/runs?state=failed", "/approvals", "/workflows", "/schedules"]
     paths += [
         "/workflow?name=desk/ship",
@@ -199,7 +246,7 @@ def test_each_page_is_readable_for_all(
     ]
     paths += ["/doctor", f"/runs/{waiting}", f"/runs/{asking}", f"/runs/{failed}", f"/runs/{flow}"]
     paths += [f"/runs/{failed}?tab={tab}" for tab in ("log", "data")]
-    paths += [f"/runs/{waiting}/fork", "/bulk?do=cancel&state=waiting", "/runs/x"]
+    paths += [f"/runs/{many}", f"/runs/{waiting}/fork", "/bulk?do=cancel&state=waiting", "/runs/x"]
     context = chromium.new_context(
         color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce"
     )
@@ -207,6 +254,7 @@ def test_each_page_is_readable_for_all(
     for path in paths:
         page = person.go(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert open_all(page) == [], path
         if width < 1280:
             continue  # what axe looks at is the same at each width
         rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
@@ -216,6 +264,33 @@ def test_each_page_is_readable_for_all(
     context.close()
     told = [each for each in person.complaints if "/runs/x" not in each]
     assert told == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_button_can_be_read_in_each_of_its_states(
+    desk: Desk, chromium: Browser, scheme: Any
+) -> None:
+    run = desk.start(ship, Order(1), key=f"button-{scheme}")
+    desk.await_state(run, "waiting")
+    context = chromium.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 800})
+    page = Reader(desk, context).go(f"/runs/{run}")
+    button = page.locator("#why summary.main")
+    only = {"runOnly": ["color-contrast"]}
+
+    def unreadable() -> list[Any]:
+        found = Axe().run(page, context="#why summary.main", options=only).response
+        assert found["passes"], found["incomplete"]
+        violations: list[Any] = found["violations"]
+        return violations
+
+    assert unreadable() == []
+    button.hover()
+    assert unreadable() == []
+    button.click()
+    assert unreadable() == []
+    page.mouse.move(0, 0)
+    assert unreadable() == []
+    context.close()
 
 
 def test_a_page_shows_what_happens_without_being_loaded_again(desk: Desk, reader: Reader) -> None:
@@ -410,6 +485,8 @@ def test_a_long_timeline_is_loaded_in_windows(desk: Desk, reader: Reader) -> Non
     windows = page.locator("details[open] .window")
     expect(windows).to_have_count(8)
     expect(windows.first.locator(".strip")).to_have_count(100)
+    ids = page.locator("[id]").evaluate_all("all => all.map(each => each.id)")
+    assert len(ids) == len(set(ids))  # else a live part would replace the row that is open
     windows.last.scroll_into_view_if_needed()
     expect(windows.last.locator(".strip")).to_have_count(100)
     expect(windows.first.locator(".strip")).to_have_count(0)

@@ -341,6 +341,17 @@ async def test_a_cookie_opens_pages_and_nothing_else(
     assert (await browser.get("/runs")).status_code == 303
 
 
+async def test_a_stream_sends_nothing_after_its_token_was_revoked(
+    browser: httpx.AsyncClient, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the parts of the page that were ready, nor a part that changes later."""
+    run = await start(server, key="order-7")
+    monkeypatch.setattr(server.site.access, "still", lambda _: False)
+    answer = await browser.get(f"/runs/{run}?live=1")
+    assert "event: bye" in answer.text
+    assert "hx-partial" not in answer.text
+
+
 async def test_a_stream_sends_the_parts_that_changed(
     server: Server, browser: httpx.AsyncClient
 ) -> None:

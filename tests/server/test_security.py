@@ -251,6 +251,16 @@ async def test_a_token_is_traded_for_a_cookie(monkeypatch: pytest.MonkeyPatch) -
         set_cookie = answer.headers["set-cookie"]
         assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(set_cookie.split("; "))
         assert KEY not in set_cookie
+        assert "Secure" not in set_cookie
+        for behind in (
+            {"X-Forwarded-Proto": "https"},
+            {"X-Forwarded-Proto": "HTTPS, http"},
+            {"Forwarded": 'for=192.0.2.4;proto="https";by=10.0.0.1, for=10.0.0.2'},
+        ):
+            secure = await http.get(f"/login?key={KEY}", headers=behind)
+            assert "Secure" in secure.headers["set-cookie"].split("; "), behind
+        plain = await http.get(f"/login?key={KEY}", headers={"X-Forwarded-Proto": "http, https"})
+        assert "Secure" not in plain.headers["set-cookie"]
         value = http.cookies[COOKIE]
         assert (await http.get("/runs")).status_code == 200
         http.cookies.clear()

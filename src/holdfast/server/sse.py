@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, closing
 from typing import Any, Final
 
 import msgspec
@@ -44,6 +44,9 @@ class Bye(msgspec.Struct, frozen=True):
     reason: str
 
 
+BYE: Final = frame("bye", Bye("the server ends the stream: ask again for the rest"))
+
+
 class Stream:
     """What one stream is sent, and when it must end. Made by an operation for its call."""
 
@@ -59,7 +62,7 @@ class Stream:
     def is_over(self) -> bool:
         """True if the stream must end now."""
         late = asyncio.get_running_loop().time() >= self._ends_at
-        return late or self._site.closing.is_set() or not self._allowed()
+        return late or self._site.closing.is_set() or not self.is_allowed
 
     async def wait(self, *awaited: asyncio.Future[Any]) -> bool:
         """Wait until one of these is done; False if the stream needs a comment, or must end."""
@@ -77,27 +80,29 @@ class Stream:
 
     def response(self, frames: AsyncGenerator[bytes]) -> EventStream:
         """Return the response that sends these events."""
-        return EventStream(frames, self._held)
+        return EventStream(frames, self)
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Do not count the stream any more: it is not sent."""
         self._held.close()
 
-    def _allowed(self) -> bool:
+    @property
+    def is_allowed(self) -> bool:
+        """True while the caller may read."""
         return self._site.access.still(self._principal)
 
 
 class EventStream(Response):
     """Sends events until there are none, or the caller leaves."""
 
-    def __init__(self, frames: AsyncGenerator[bytes], held: ExitStack) -> None:
+    def __init__(self, frames: AsyncGenerator[bytes], stream: Stream) -> None:
         super().__init__(headers=dict(HEADERS))
         del self.headers["content-length"]
-        self._frames, self._held = frames, held
+        self._frames, self._stream = frames, stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer."""
-        with self._held:
+        with closing(self._stream):
             start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
             await send(start)
             writing = asyncio.create_task(self._write(send))
@@ -113,6 +118,9 @@ class EventStream(Response):
         async with aclosing(self._frames) as frames:
             await send({"type": "http.response.body", "body": RETRY, "more_body": True})
             async for part in frames:
+                if not self._stream.is_allowed:  # asked before each event: a token may be revoked
+                    await send({"type": "http.response.body", "body": BYE, "more_body": True})
+                    break
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

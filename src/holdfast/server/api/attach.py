@@ -18,7 +18,7 @@ from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, RunShape, clipped
 from holdfast.server.log_pages import read_log_part
 from holdfast.server.operations import Call, Operation, Query
 from holdfast.server.problems import Problem
-from holdfast.server.sse import COMMENT, Bye, Stream, cancelled, frame
+from holdfast.server.sse import BYE, COMMENT, Bye, Stream, cancelled, frame
 from holdfast.types import ClippedEvent
 
 ENDED: Final = "end"  # the id of the last event: what comes after it is nothing
@@ -85,7 +85,7 @@ async def _frames(
     try:
         while not end.done():
             if stream.is_over:
-                yield _bye("the server ends the stream: ask again for the rest")
+                yield BYE
                 return
             if not await stream.wait(more, end):
                 yield COMMENT  # the hub is not asked again: it would look at once
@@ -98,21 +98,17 @@ async def _frames(
             while part := await read_log_part(site, run_id, position):
                 for entry in part:
                     if stream.is_over:
-                        yield _bye("the server ends the stream: ask again for the rest")
+                        yield BYE
                         return
                     position += 1
                     yield _entry(entry)
             run = (await site.reader.runs.get(run_id)).record
         except RunNotFound:
-            yield _bye("the run was deleted")
+            yield frame("bye", Bye("the run was deleted"))
             return
         yield frame("end", run_shape(run, LARGEST_SHOWN), ENDED)
     finally:
         await cancelled(end, more)
-
-
-def _bye(reason: str) -> bytes:
-    return frame("bye", Bye(reason))
 
 
 def _entry(entry: ClippedEvent) -> bytes:

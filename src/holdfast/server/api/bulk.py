@@ -65,7 +65,7 @@ async def change_runs(call: Call[Nothing, BulkBody]) -> Response:
     try:
         return stream.response(_frames(call, stream))
     except BaseException:
-        stream.drop()
+        stream.close()
         raise
 
 

@@ -92,10 +92,12 @@ class Streams:
                 while not closing.done() and not shared.failed:
                     new = {k: v for k, (change, v) in shared.parts.items() if change > seen}
                     seen = shared.change
+                    left = until - asyncio.get_running_loop().time()
+                    if not self._site.access.still(principal):
+                        break
                     if new:
                         yield message(new)
-                    left = until - asyncio.get_running_loop().time()
-                    if left <= 0 or not self._site.access.still(principal):
+                    if left <= 0:
                         break
                     if displaced.is_set():
                         yield _LATER

@@ -132,6 +132,7 @@ async def _timeline(view: View, log: RunLog, now: int) -> Mapping[str, object]:
         graph = await draw_flow(view.store, log.run)
     return {
         "strips": make_strips(log.lines, scale),
+        "of": "",
         "windows": list(range(WINDOW, len(log.lines), WINDOW)),
         "scale": scale,
         "window": WINDOW,
@@ -157,7 +158,9 @@ async def timeline_window(view: View) -> Fragment:
             raise Problem(404, "not-found", f"the timeline has no folded row {fold}")
         lines = list(found.spans)
     strips = make_strips(lines, _scale(log, await view.store.now()), first)
-    return Fragment("parts/strips.html", {"strips": strips, "run": log.run, "window": WINDOW})
+    of = f"{fold}-" if fold else ""  # a row of a fold has another id than one of the timeline
+    shown = {"strips": strips, "of": of, "run": log.run, "window": WINDOW}
+    return Fragment("parts/strips.html", shown)
 
 
 async def download(view: View) -> Download:

@@ -78,10 +78,22 @@ def set_cookie(request: Request, response: Response, tokens: Tokens, name: str) 
         f"{encoded}.{expiry}.{number}.{_proof(holder[1], encoded, expiry, number)}",
         max_age=LASTS_SECONDS,
         path=cookie_path(request),
-        secure=request.url.scheme == "https",
+        secure=is_https(request),
         httponly=True,
         samesite="strict",
     )
+
+
+def is_https(request: Request) -> bool:
+    """Return True if the browser speaks TLS, to this server or to a proxy before it.
+
+    The headers of a proxy are believed without asking who sent them: one that is made up makes the
+    cookie of its sender narrower, and nothing else.
+    """
+    proto = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    forwarded = request.headers.get("forwarded", "").partition(",")[0].lower()
+    parts = [each.strip().replace('"', "") for each in forwarded.split(";")]
+    return "https" in (request.url.scheme, proto) or "proto=https" in parts
 
 
 def cookie_path(request: Request) -> str:
