@@ -137,9 +137,9 @@ def test_why_names_a_silent_worker(cli: CommandLine, tmp_path: Path) -> None:
         worker.popen.kill()
         worker.ended()
     with psycopg.connect(cli.url) as connection:
-        connection.execute("update holdfast.workers set heard_at = now() - interval '1 minute'")
+        connection.execute("update holdfast.workers set heard_at = now() - interval '25 hours'")
     answer = why(cli, run)
-    assert "holds it and was heard 1 m ago" in answer["because"]
+    assert "holds it and was heard 1 d 1 h ago" in answer["because"]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from tests.crash.worker import DEFAULT, PATIENT
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 RUNS = 6
-OUTAGE_SECONDS = 7.0  # longer than the silence and the leases of patient workers
+OUTAGE_SECONDS = 10.0  # longer than the silence and the leases of patient workers
 KINDS = ("chain", "fan_out", "signalled", "everything")
 BLOWS = 8
 

@@ -32,7 +32,7 @@ class Pace:
 
 
 QUICK = Pace(1.2, 0.3, 1.0)
-PATIENT = Pace(4.5, 0.5, 3.0)  # a busy machine does not make it look dead
+PATIENT = Pace(8.0, 0.5, 6.0)  # a busy machine does not make it look dead
 WORK = {
     "commit",
     "end_activities",

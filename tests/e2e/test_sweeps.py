@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from holdfast import App, Client, Context, current_message, sweep, sweep_sync
+from holdfast import App, Client, Context, Retry, current_message, sweep, sweep_sync
 from holdfast.client import Outgoing
 from holdfast.errors import ConfigurationError, InvalidDatabaseURL
 
@@ -80,7 +80,7 @@ async def late(ctx: Context) -> None:
     await ctx.wait_for_signal("never")
 
 
-@app.consumer("words", concurrency=2)
+@app.consumer("words", concurrency=2, retry=Retry(base="1h", max="1h"))
 async def hear(word: str) -> None:
     if word == "late":
         raise ValueError("not yet")

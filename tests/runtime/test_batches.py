@@ -236,12 +236,16 @@ async def test_time_limit_counts_from_the_call_and_ends_single_elements() -> Non
 
     limited = slow.with_options(start_to_close="50ms")
 
+    @app.step
+    async def let_go() -> None:
+        go.set()
+
     @app.workflow
     async def call(ctx: Context, number: int) -> str:
         try:
             return f"good {await (limited if number == 1 else slow)(number)}"
         except ActivityFailed as error:
-            go.set()
+            await let_go()
             return type(error).__name__
 
     assert await outcomes(app, call, [1, 2]) == ["ActivityTimedOut", "good 2"]
