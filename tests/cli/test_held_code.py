@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from holdfast.cli import exits
@@ -60,6 +61,28 @@ def test_other_runs_of_a_blocked_worker_continue(cli: CommandLine, tmp_path: Pat
         process.await_text("ready", times=3)
 
 
+def test_a_run_that_spins_does_not_take_all_workers(cli: CommandLine, tmp_path: Path) -> None:
+    """Its process ends at once, as no step runs; each try comes later than the last one."""
+    with running(tmp_path / "log", *worker(cli, "--processes", "2", "--grace", "1h")) as process:
+        process.await_text("ready", times=2)
+        run = cli.start("spins")
+        for tries in (1, 2, 3):
+            process.await_text("ended with code 1; another starts", times=tries)
+            assert cli.start("neighbour", "1", "--wait")
+        assert stuck_tries(cli.url, run) >= 3
+    log = [event["type"] for event in cli.json("runs", "show", run)["log"]]
+    assert log == ["WorkflowStarted"]
+
+
+def stuck_tries(url: str, run: str) -> int:
+    """Return how often in a row a run was stuck."""
+    with psycopg.connect(url) as connection:
+        query = "select stuck_tries from holdfast.tasks where run_id = %s"
+        row = connection.execute(query, [run]).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def test_a_step_of_another_run_gets_the_grace_period(cli: CommandLine, tmp_path: Path) -> None:
     """Its lease is kept: a step that still runs must not run elsewhere at the same time."""
     path = tmp_path / "go"
@@ -90,6 +113,9 @@ def test_a_signal_is_handled_although_code_blocks_the_worker(
 ) -> None:
     """After the grace period, and at once where it is asked again."""
     with running(tmp_path / "log", *worker(cli, "--grace", "1h")) as process:
+        process.await_text("ready")
+        cli.start("busy_neighbour", json.dumps(str(tmp_path / "go")))
+        until(lambda: list(tmp_path.glob("go-*")) or None, "the step to run")
         held(process, cli, workflow)
         process.send(number)
         process.await_text("a second signal ends it at once")

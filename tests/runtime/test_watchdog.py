@@ -226,7 +226,13 @@ def test_a_busy_machine_does_not_lengthen_the_grace_period_of_a_stop() -> None:
 
     loop = asyncio.new_event_loop()  # nobody runs it: it is held
     dog = Watchdog(
-        "held", MemoryStore, HoldsNothing(), Ends(), end_heartbeat=lambda: None, grace_seconds=60
+        "held",
+        MemoryStore,
+        HoldsNothing(),
+        Ends(),
+        end_heartbeat=lambda: None,
+        executing=lambda: False,
+        grace_seconds=60,
     )
     dog._loop, dog._watched = loop, threading.get_ident()
     dog.expect_end(30)
@@ -255,7 +261,13 @@ def test_no_heartbeat_signs_a_worker_on_again_that_was_signed_off() -> None:
 
     loop = asyncio.new_event_loop()
     dog = Watchdog(
-        "held", Recording, HoldsNothing(), Ends(), end_heartbeat=end_heartbeat, grace_seconds=60
+        "held",
+        Recording,
+        HoldsNothing(),
+        Ends(),
+        end_heartbeat=end_heartbeat,
+        executing=lambda: False,
+        grace_seconds=60,
     )
     dog._loop, dog._watched = loop, threading.get_ident()
     dog.expect_end(0)

@@ -175,7 +175,11 @@ class Committed(Value, frozen=True):
 
 
 class Release(Value, frozen=True):
-    """Give a task back unfinished. With `stuck`, say why, and try again at `visible_at`."""
+    """Give a task back unfinished. Try it again at `visible_at`.
+
+    With `stuck`, say why: it is tried again after a pause that grows with each try, and not before
+    `visible_at`.
+    """
 
     run_id: UUID
     key: str

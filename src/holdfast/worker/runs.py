@@ -37,8 +37,6 @@ from holdfast.worker.tracer import Tracer
 
 logger = logging.getLogger("holdfast.worker")
 
-_STUCK_FIRST: Final = 2.0  # seconds before a stuck run is tried again, at first
-_STUCK_LIMIT: Final = 300.0  # and at most
 _MARK_SECONDS: Final = 1.0  # for the commits that say which runs a drain has interrupted
 _ALL_READ: Final = 2**31 - 1  # a log that is being read has no unread events
 
@@ -108,15 +106,14 @@ class Runs:
         self._grace_ended = False
         self._opening: set[tuple[UUID, int]] = set()  # leases whose runs have no driver yet
         room.count(self._drivers, self._opening)
-        self._stuck: dict[UUID, int] = {}  # how often in a row each run was stuck
         self.marks_interrupted, self.interrupted = False, 0  # whether and how often a drain does
 
     # Claimed tasks
 
     @property
     def executing(self) -> bool:
-        """True if a step runs, or waits until a cancelled one has ended."""
-        return any(driver.executing for driver in self._drivers.values())
+        """True if a step runs, or waits until a cancelled one has ended. Safe from any thread."""
+        return any(driver.executing for driver in list(self._drivers.values()))
 
     @property
     def busy(self) -> bool:
@@ -281,7 +278,6 @@ class Runs:
         if visible_at is not None:
             self._due_at(visible_at)
         driver.close(keep_turn=True)
-        self._stuck.pop(driver.run_id, None)
         self._cache.put(driver.run_id, driver.turn)
         self._leave(driver)
 
@@ -293,7 +289,6 @@ class Runs:
     def ended(self, driver: RunDriver) -> None:
         """Forget a run that has ended or belongs to another worker."""
         driver.close()
-        self._stuck.pop(driver.run_id, None)
         self._leave(driver)
 
     def given_up(self, driver: RunDriver) -> None:
@@ -314,16 +309,7 @@ class Runs:
         self._reader.read(driver.run_id, 0, driver.rebuild)
 
     def _release_stuck(self, run_id: UUID, lease_no: int, reason: str) -> None:
-        self._release(self._stuck_until(run_id, lease_no, reason))
-
-    def _stuck_until(
-        self, run_id: UUID, lease_no: int, reason: str, least_seconds: float = _STUCK_FIRST
-    ) -> Release:
-        """Count that a run is stuck once more; return its release until the next try."""
-        times = self._stuck[run_id] = self._stuck.get(run_id, 0) + 1
-        seconds = max(min(_STUCK_FIRST * 2 ** min(times - 1, 16), _STUCK_LIMIT), least_seconds)
-        at = self.clock.now() + int(seconds * 1e6)
-        return Release(run_id, "", lease_no, visible_at=at, stuck=reason)
+        self._release(Release(run_id, "", lease_no, stuck=reason))
 
     def _leave(self, driver: RunDriver) -> None:
         if self._drivers.get(driver.run_id) is driver:
@@ -372,12 +358,13 @@ class Runs:
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
         """Give up one run as stuck, as `give_up` does; None if it is not held."""
         driver, replaying = self._drivers.get(run_id), self._replaying
+        at = self.clock.now() + int(pause_seconds * 1e6)
         if replaying is not None and replaying.run_id == run_id:
             self._replaying = None
-            return GivenUp(self._stuck_until(run_id, replaying.lease_no, reason, pause_seconds))
+            return GivenUp(Release(run_id, "", replaying.lease_no, visible_at=at, stuck=reason))
         if driver is None or not driver.give_up(only_idle=False):
             return None
-        release = self._stuck_until(run_id, driver.lease_no, reason, pause_seconds)
+        release = Release(run_id, "", driver.lease_no, visible_at=at, stuck=reason)
         return GivenUp(release, driver.results)
 
     def forget_given_up(self) -> None:

@@ -6,7 +6,8 @@ other run continues, and no signal arrives. In this order the watchdog does the 
 1. After half of the app's `blocking_limit` it warns.
 2. After the limit it gives the run back as stuck, with the line that its code executes. It also
    gives back the runs that have no step under way, so that other workers drive them.
-3. After the grace period it gives back everything else, and ends the process if it may.
+3. It gives back everything else, and ends the process if it may: at once if no step runs, else
+   after the grace period. A process that it may not end gets the grace period in any case.
 
 It also ends a process that was asked to stop and whose thread does not answer. Time during which a
 debugger has stopped the thread, or the whole process was stopped, does not count: a process at a
@@ -24,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.errors import DatabaseError
@@ -81,6 +82,8 @@ class Holder(Protocol):
 
 class Process:
     """How the watchdog may end the worker's process. By default it may not."""
+
+    can_end: ClassVar[bool] = False
 
     def end(self) -> None:
         """End the process at once, if it may be ended."""
@@ -183,10 +186,12 @@ class Watchdog:
         process: Process,
         *,
         end_heartbeat: Callable[[], None],
+        executing: Callable[[], bool],
         grace_seconds: float,
     ) -> None:
+        """`executing` returns True while a step, an activity or a consumer runs."""
         self._worker_id, self._open_store, self._holder = worker_id, open_store, holder
-        self._end_heartbeat = end_heartbeat
+        self._end_heartbeat, self._executing = end_heartbeat, executing
         self._process, self._grace_seconds = process, grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -194,6 +199,9 @@ class Watchdog:
         self._stop = threading.Event()
         self._seen: tuple[int, int] | None = None  # a drain of a workflow loop, and its progress
         self._held = 0.0  # seconds since that progress
+        self._ends_at = (
+            0.0  # by the monotonic clock: then it gives back all, once a run is given up
+        )
         self._stage = 0  # 1: has warned, 2: has given up the run, 3: has given back all
         self._stop_within: float | None = None  # seconds; None: not asked to stop
         self._ends_within: float | None = None  # seconds; None: it may work until it is stopped
@@ -279,7 +287,7 @@ class Watchdog:
         if self._stage == 1 and self._held >= limit:
             self._stage = 2
             self._give_up(hold)
-        if self._stage == 2 and self._held >= limit + self._grace_seconds:
+        if self._stage == 2 and time.monotonic() >= self._ends_at:
             self._stage = 3
             self._abandon(f"{hold} still holds the event loop, at {hold.place}")
 
@@ -288,15 +296,18 @@ class Watchdog:
         loop = hold.loop
         assert loop is not None, "a drain has a loop"
         reason = held_too_long(loop, hold.place)
+        # In real time, because the run is tried again in real time: after this process has ended.
+        # Until then it can take no other run, and its steps may still run here.
+        waits = self._executing() or not self._process.can_end
+        grace = self._grace_seconds if waits else 0.0
+        self._ends_at = time.monotonic() + grace
         logger.error(
-            "%s is given up as stuck: %s. The worker gives its other runs back; steps that run now "
-            "have %g s to end",
+            "%s is given up as stuck: %s. The worker gives its other runs back; %s",
             hold,
             reason,
-            self._grace_seconds,
+            f"steps that run now have {grace:g} s to end" if waits else "no step runs",
         )
-        # Tried again when this process has ended: until then its steps may still run here.
-        pause = self._grace_seconds + _RELEASE_SECONDS
+        pause = grace + _RELEASE_SECONDS if waits else 0.0
         stuck = hold.run_id and self._holder.give_up_stuck(hold.run_id, reason, pause)
         idle = self._holder.give_up_idle()
         self._give_back([stuck, *idle] if stuck else idle)

@@ -253,6 +253,7 @@ class Worker:
             self._workload,
             process,
             end_heartbeat=heartbeat.end,
+            executing=lambda: self.executing,
             grace_seconds=self.options.grace_seconds,
         )
 

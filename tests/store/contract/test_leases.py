@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID
 
 from clocks import Clock
 
@@ -347,3 +348,36 @@ async def test_lease_numbers_only_grow(store: Store, clock: Clock, ann: ManualWo
     numbers.append(task.lease_no)
     numbers.append((await ann.take()).lease_no)
     assert numbers == [1, 2, 3, 4]
+
+
+async def test_the_pause_of_a_stuck_run_doubles_with_each_try_of_any_worker(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """The process that made a try may have ended by it; progress ends the series."""
+    run_id = await start(store)
+    for worker, pause in ((ann, 2), (bob, 4), (ann, 8)):
+        await worker.release(await worker.take(), stuck="it spins")
+        assert await due_after(store, run_id) == pause * SECOND
+        await clock.advance(pause)
+    for _ in range(8):
+        await bob.release(await bob.take(), stuck="it spins")
+        await clock.advance(300)
+    assert await due_after(store, run_id) == 0
+    task = await ann.take()
+    await ann.suspend(task, until=await store.now())
+    await ann.release(await ann.take(), stuck="it spins")
+    assert await due_after(store, run_id) == 2 * SECOND
+
+
+async def test_a_stuck_run_may_be_due_later_than_its_pause(store: Store, ann: ManualWorker) -> None:
+    run_id = await start(store)
+    at = await store.now() + 60 * SECOND
+    await ann.release(await ann.take(), visible_at=at, stuck="it spins")
+    assert await due_after(store, run_id) == 60 * SECOND
+
+
+async def due_after(store: Store, run_id: UUID) -> int:
+    """Return after how many microseconds a run is due."""
+    wait = (await get(store, run_id)).wait
+    assert wait is not None
+    return wait.visible_at - await store.now()

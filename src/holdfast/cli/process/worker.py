@@ -129,6 +129,8 @@ class WorkerProcess(Process):
     `signals` are the stop signals that came, `supervisor` is the process that started it.
     """
 
+    can_end = True
+
     def __init__(self) -> None:
         self.signals: StopSignals | None = None
         self.supervisor = find_starter()

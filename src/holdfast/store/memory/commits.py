@@ -159,7 +159,7 @@ def _suspend(tables: Tables, worker_id: str, run_id: UUID, suspend: Suspend) -> 
     task.worker, task.sticky_worker = None, worker_id
     task.visible_at = NEVER if suspend.visible_at is None else suspend.visible_at
     task.awaiting = suspend.awaiting
-    task.attempts, task.stuck = 0, None
+    task.attempts, task.stuck, task.stuck_tries = 0, None, 0
 
 
 def _carry_out(

@@ -97,6 +97,7 @@ class TaskRow:
     payload: str | None = None
     started_at: int | None = None
     stuck: str | None = None
+    stuck_tries: int = 0
     paused: bool = False
     deadline_at: int | None = None  # an activity's: it fails then, whatever it does
     heartbeat: str | None = None  # an activity's: the last heartbeat details of its attempts

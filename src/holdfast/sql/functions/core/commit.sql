@@ -192,7 +192,7 @@ set enable_seqscan = off
 as $$
 begin
     update holdfast.tasks t
-    set worker = null, sticky_worker = p_worker, attempts = 0, stuck = null,
+    set worker = null, sticky_worker = p_worker, attempts = 0, stuck = null, stuck_tries = 0,
         visible_at = coalesce(holdfast._moment(s.visible_at), 'infinity'),
         awaiting = case when s.awaiting is not null
             then array(select json_array_elements_text(s.awaiting)) end
