@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -205,6 +206,91 @@ def test_many_sessions_end_runs_of_many_flows_without_a_deadlock(hands: Hands) -
     doubled += "('WorkflowCompleted', 'WorkflowFailed', 'WorkflowCanceled', 'WorkflowTerminated') "
     doubled += "group by run_id having count(*) > 1) as d"
     assert eve.value(doubled) == 0
+
+
+def replace(hand: Hand, name: str, *steps: dict[str, Any], **options: Any) -> object:
+    """Give a flow a shape under another hash, as `flows compile --replace` does."""
+    value = {"name": name, "version": 1, "steps": steps, **options}
+    return hand.value(
+        "select status from holdfast.ensure_flow(%s, 1, %s, %s::jsonb, true)",
+        name,
+        uuid4().hex,
+        json.dumps(value),
+    )
+
+
+def delete(hand: Hand, name: str) -> object:
+    """Delete a flow as clients do; it ends open runs and deletes runs that have ended."""
+    return hand.value("select is_done from holdfast.delete_flow(%s, true, p_force => true)", name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda hand: replace(hand, "inner", {"slug": "t"}),
+        lambda hand: delete(hand, "inner"),
+    ],
+    ids=["replace", "delete"],
+)
+def test_a_change_of_a_flow_meets_its_parent_that_starts_one_more_run_of_it(
+    hands: Hands, change: Callable[[Hand], object]
+) -> None:
+    """The change gives way: it does not keep starts waiting while it waits for the parent."""
+    ann, bob, eve = hands(), hands(), hands()
+    shape(eve, "inner", {"slug": "s"}, max_attempts=1)
+    shape(eve, "outer", {"slug": "z"}, runs("x", "z"), runs("y"), max_attempts=1)
+    run_id = eve.start("outer", 1)
+    eve.work("outer")
+    ann.begin()
+    ann.rows("select holdfast._lock_turns(array[%s::uuid])", run_id)
+
+    def end_of_z() -> None:
+        assert ann.complete(run_id, "z", 1) == "recorded"
+        ann.commit()
+
+    while_blocked(eve, lambda: change(bob), end_of_z)
+    ended = "select count(*) from holdfast.runs where name = 'inner' and status = 'running'"
+    assert eve.value(ended) == 0
+    assert eve.run(run_id)["status"] == "failed"
+
+
+@contextmanager
+def while_it_exists() -> Iterator[None]:
+    """Carry on if the flow, or the run that had the step, is deleted (HF003)."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.sqlstate != "HF003":
+            raise
+
+
+def test_many_sessions_change_flows_under_runs_of_them_without_a_deadlock(hands: Hands) -> None:
+    """Replacements and deletions of the inner flow, while its runs begin and end in others."""
+    eve = hands()
+    shape(eve, "inner", {"slug": "s"}, max_attempts=1)
+    shape(eve, "outer", {"slug": "z"}, runs("x", "z"), runs("y"), runs("w", "x"), max_attempts=1)
+    sessions = [hands() for _ in range(4)]
+
+    def work(number: int) -> None:
+        hand = sessions[number]
+        for turn in range(25):
+            hand.start("outer", turn)
+            if (turn + number) % 5 == 0:
+                delete(hand, "inner")
+            if (turn + number) % 3 == 0:
+                assert replace(hand, "inner", {"slug": "s"}, max_attempts=1) != "mismatch"
+            for slug in ("outer", "inner"):
+                with while_it_exists():
+                    for task in hand.work(slug, 3):
+                        hand.complete(task["run_id"], task["step_slug"], turn)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    replace(eve, "inner", {"slug": "s"}, max_attempts=1)
+    delete(eve, "outer")
+    delete(eve, "inner")
+    assert eve.rows("select * from holdfast.tasks") == []
+    assert eve.value("select count(*) from holdfast.runs") == 0
 
 
 @pytest.fixture

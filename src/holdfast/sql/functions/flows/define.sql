@@ -81,8 +81,8 @@ $$;
 -- Keep other sessions from starting runs of a flow until the transaction ends, and wait for
 -- transactions that have started some. Starts that come meanwhile wait as well, so it is taken only
 -- by those that change or delete a shape which runs may begin with.
--- Locks: the flow's starts; expects the flow's versions locked. Called by ensure_flow, add_step and
--- delete_flow.
+-- Locks: the flow's starts; expects the flow's versions locked. Called by add_step,
+-- delete_flow, _clear_flow and _stop_flow.
 create or replace function holdfast._block_starts(p_flow_slug text) returns void
 language sql
 set search_path = pg_catalog, pg_temp

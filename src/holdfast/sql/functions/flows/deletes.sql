@@ -34,7 +34,6 @@ begin
     end if;
     flow_slug := holdfast._full_slug(p_flow_slug);
     perform holdfast._lock_versions(flow_slug);
-    perform holdfast._block_starts(flow_slug);
     before := holdfast._check_moment('the start of a deletion', p_before);
     is_done := false;
     if before is null and exists (
@@ -50,6 +49,7 @@ begin
         perform holdfast._delete_shape(f.handler)
         from holdfast.flows f where f.flow_slug = delete_flow.flow_slug;
     end if;
+    perform holdfast._block_starts(flow_slug);
     before := coalesce(before, holdfast._micros(holdfast._after_starts(flow_slug)));
     v_deleted := holdfast._delete_runs_of(flow_slug, holdfast._moment(before), p_limit);
     is_done := coalesce(v_deleted < p_limit, true);
@@ -96,7 +96,7 @@ end $$;
 
 -- Terminate the open runs of a flow that is to be deleted, at most p_limit. Returns true if it has
 -- none then. Refuses to if p_terminate is false (HF005).
--- Locks: as terminate_runs. Called by delete_flow.
+-- Locks: the flow's starts; as terminate_runs, without waiting long. Called by delete_flow.
 create or replace function holdfast._clear_flow(
     p_flow_slug text, p_terminate boolean, p_limit int, p_tell text
 ) returns boolean
@@ -106,21 +106,23 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_open uuid[] := array(
-        select r.run_id from holdfast.runs r
-        where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'
-        limit case when p_terminate then p_limit else 1000 end);
+    v_open int;
 begin
-    if cardinality(v_open) = 0 then
-        return true;
-    elsif not p_terminate then
-        raise sqlstate 'HF005' using message = format(
-            'runs of flow %s that have not ended: %s. End them first, or have them terminated',
-            p_flow_slug, case cardinality(v_open) when 1000 then '1,000 or more'
-                else cardinality(v_open)::text end);
+    if p_terminate then
+        perform holdfast._tell(p_tell, t.notices)
+        from holdfast._stop_flow(p_flow_slug, null, 'its flow is deleted', p_limit) as t;
+    else
+        perform holdfast._block_starts(p_flow_slug);
+        select count(*) into v_open from (
+            select from holdfast.runs r
+            where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'
+            limit 1000) as r;
+        if v_open > 0 then
+            raise sqlstate 'HF005' using message = format(
+                'runs of flow %s that have not ended: %s. End them first, or have them terminated',
+                p_flow_slug, case v_open when 1000 then '1,000 or more' else v_open::text end);
+        end if;
     end if;
-    perform holdfast._tell(p_tell, t.notices)
-    from holdfast.terminate_runs(v_open, 'its flow is deleted') as t;
     return not exists (
         select from holdfast.runs r
         where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow');

@@ -46,9 +46,8 @@ begin
             status := 'verified';
         when 'mismatch' then
             if p_replace then
-                perform holdfast._block_starts(p_flow_slug);
                 select t.ended, t.notices into ended, notices
-                from holdfast._terminate_flow(
+                from holdfast._stop_flow(
                     p_flow_slug, p_version, 'its shape was replaced') as t;
                 perform holdfast._delete_shape(v_handler);
                 perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape,
@@ -234,15 +233,51 @@ as $$
     delete from holdfast.flows f where f.handler = p_handler;
 $$;
 
--- Terminate the open runs of a version of a flow. Returns how many there were, and (topic, payload)
--- notices. Locks: expects the flow's starts locked; as terminate_runs. Called by ensure_flow.
+-- Keep other sessions from starting runs of a flow, and terminate the open runs of a version, null
+-- for all of them, at most p_limit. Returns how many were ended, and (topic, payload) notices.
+--
+-- A transaction that starts the flow as a step of another one has locked turns before. So this one
+-- never waits for a turn while it has the flow's starts: after 50 ms it lets both go, and tries
+-- again. Raises 55P03 if that does not succeed for a minute.
+-- Locks: the flow's starts; as terminate_runs, without waiting long. Called by ensure_flow and
+-- _clear_flow.
+create or replace function holdfast._stop_flow(
+    p_flow_slug text, p_version int, p_reason text, p_limit int default null,
+    out ended int, out notices text[]
+)
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+    v_until timestamptz := clock_timestamp() + interval '1 minute';
+begin
+    loop
+        begin
+            perform holdfast._block_starts(p_flow_slug);
+            select t.ended, t.notices into ended, notices
+            from holdfast._terminate_flow(p_flow_slug, p_version, p_reason, p_limit) as t;
+            return;
+        exception when lock_not_available then
+            if clock_timestamp() > v_until then
+                raise;
+            end if;
+        end;
+        perform pg_sleep(0.02 + 0.03 * random());
+    end loop;
+end $$;
+
+-- Terminate the open runs of a version of a flow, null for all, at most p_limit. Returns how many
+-- were ended, and (topic, payload) notices. Raises 55P03 if it has to wait.
+-- Locks: expects the flow's starts locked; as terminate_runs. Called by _stop_flow.
 create or replace function holdfast._terminate_flow(
-    p_flow_slug text, p_version int, p_reason text, out ended int, out notices text[]
+    p_flow_slug text, p_version int, p_reason text, p_limit int,
+    out ended int, out notices text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set lock_timeout = '50ms'
 as $$
 begin
     select coalesce(cardinality(array_positions(t.outcomes, 'delivered')), 0), t.notices
@@ -250,7 +285,8 @@ begin
     from holdfast.terminate_runs(array(
         select r.run_id from holdfast.runs r
         where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'
-            and r.version = p_version), p_reason) as t;
+            and (p_version is null or r.version = p_version)
+        limit p_limit), p_reason) as t;
 end $$;
 
 -- Return a moment, now or later, that is after the starts of all runs of a flow: the caller may
