@@ -279,11 +279,15 @@ class WorkerLost(msgspec.Struct, gc=False):
 class WorkflowFailed(msgspec.Struct, gc=False):
     """The calls whose failures ended the run; `seen` entries of its log led to the first of them.
 
-    Older releases did not write it. The error is stored once, in the run's row.
+    `after` are the calls that the code made because it was told of these failures, `handling` those
+    that it made while it handled any failure. Older releases did not write these two, or none of
+    all. The error is stored once, in the run's row.
     """
 
     calls: Sequence[str] = ()
     seen: int | None = None
+    after: Sequence[str] = ()
+    handling: Sequence[str] = ()
 
 
 class CarriedSignal(msgspec.Struct, gc=False):

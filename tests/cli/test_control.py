@@ -7,6 +7,7 @@ import json
 import pytest
 
 from holdfast.cli import exits
+from holdfast.types import Finish
 from tests.cli.conftest import CommandLine
 from tests.cli.hand import Hand, activity
 
@@ -189,3 +190,36 @@ def test_signals_and_waits_follow_a_run_that_continued(cli: CommandLine, hand: H
     assert [e["type"] for e in cli.json("runs", "show", newest)["log"]][-1] == "SignalReceived"
     cli("runs", "terminate", run)
     assert cli.json("runs", "wait", run, code=exits.FAILED)["run_id"] == newest
+
+
+def test_a_dry_run_of_a_retry_names_what_it_repeats(cli: CommandLine, hand: Hand) -> None:
+    """A2, C20. Also of a run whose code had handled the failure."""
+    run = cli.start("double", "1")
+    done, error = (
+        {"args": 1, "result": 1, "name": "s", "started_at": 0},
+        {"kind": "builtins.ValueError", "message": "no"},
+    )
+    hand.turn(
+        run,
+        ("StepCompleted", "reserve", done),
+        (
+            "StepFailed",
+            "charge",
+            {"name": "s", "args": 1, "error": error, "started_at": 0, "attempt": 1},
+        ),
+        ("WorkflowFailed", None, {"calls": [], "seen": 0, "after": [], "handling": []}),
+        then=Finish("failed", error=json.dumps(error)),
+    )
+    dry = cli("runs", "retry", run, "--dry-run").stdout
+    assert dry == f"{run}: is failed: nothing done\n  a retry keeps: reserve, charge\n"
+    [answer] = cli.json("runs", "retry", run, "--failed-steps", "--dry-run")
+    plan = {"kept": ["reserve"], "failed": ["charge"], "after": []}
+    assert answer == {"run_id": run, "changed": False, "plan": plan}
+    dry = cli("runs", "retry", run, "--failed-steps", "--dry-run").stdout
+    assert "\n  a retry makes again, because it failed: charge\n" in dry
+    assert f"holdfast runs retry {run} --failed-steps" in cli("runs", "why", run).stdout
+    refused = cli("runs", "retry", "--all", "--failed-steps", code=exits.USAGE)
+    assert "--failed-steps is for runs that are named" in refused.stderr
+    (answer,) = cli.json("runs", "retry", run, "--failed-steps")
+    log = cli.json("runs", "show", answer["new_run_id"])["log"]
+    assert [event["key"] for event in log if event["key"]] == ["reserve"]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import asyncpg
 import pytest
 
 from holdfast import App, Client, Context, Retry
+from holdfast.client.handle import RunHandle
 from holdfast.errors import CallFailed, RunFailed
+from holdfast.insight.actions import Action
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.memory.rows import EventRow
 from holdfast.store.port import Store
@@ -22,6 +25,10 @@ from tests.runtime.desk import working
 
 Pay = Callable[..., Coroutine[Any, Any, str]]
 KINDS = ["step", "activity", "child"]
+
+
+class RetryOptions(TypedDict, total=False):
+    failed_steps: bool
 
 
 @pytest.fixture(params=["memory", "postgres"])
@@ -324,3 +331,409 @@ async def test_a_timeout_around_the_call_that_failed_starts_again(shop: Shop) ->
         types = [entry.event.type for entry in await retry.log()]
         assert "TimerScheduled" not in types[: types.index("WorkflowForked")]
         assert await retry.result(timeout="60s") == "visa"
+
+
+async def effects(shop: Shop, *broken: str, options: RetryOptions | None = None) -> list[str]:
+    """Run the code, then its retry; return what each paid, in order.
+
+    `broken` are the cards that each run has refused, of which the last may be none.
+    """
+    found: list[str] = []
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle: RunHandle[object] | None = None
+        for cards in broken:
+            shop.broken = set(cards.split())
+            if handle is None:
+                handle = await client.start("checkout")
+            else:
+                shop.bug = False
+                handle = await client.runs.retry(handle.run_id, **(options or {}))
+            with contextlib.suppress(RunFailed) if cards else contextlib.nullcontext():
+                await handle.result(timeout="60s")
+                assert not cards, "it should have failed"
+            found.append(" ".join(shop.paid))
+            shop.paid.clear()
+    return found
+
+
+async def compensating(pay: Pay, how: str) -> None:
+    """Charge and hand over; take the charge back if that fails."""
+    match how:
+        case "except":
+            await pay("charge")
+            try:
+                await pay("hand")
+            except CallFailed:
+                await pay("refund")
+                raise
+        case "cause":
+            await pay("charge")
+            try:
+                await pay("hand")
+            except CallFailed as error:
+                await pay("refund")
+                raise ValueError("not handed over") from error
+        case "finally":
+            await pay("charge")
+            try:
+                await pay("hand")
+            finally:
+                if shield := sys.exception():
+                    assert isinstance(shield, CallFailed)
+                    await pay("refund")
+        case "stack":
+            async with contextlib.AsyncExitStack() as stack:
+                await pay("charge")
+
+                async def undo(*error: object) -> None:
+                    if error[0] is not None:
+                        await pay("refund")
+
+                stack.push_async_exit(undo)
+                await pay("hand")
+        case "later":
+            await pay("charge")
+            failure: CallFailed | None = None
+            try:
+                await pay("hand")
+            except CallFailed as error:
+                failure = error
+            if failure is not None:
+                await pay("refund")
+                raise failure
+        case "tasks":
+            await pay("charge")
+            try:
+                await pay("hand")
+            except CallFailed:
+                await asyncio.gather(pay("refund"))
+                raise
+        case "slept":
+            await pay("charge")
+            try:
+                await pay("hand")
+            except CallFailed:
+                await asyncio.sleep(0.01)
+                await asyncio.create_task(compensate(pay))
+                raise
+        case _:
+            raise AssertionError(how)
+
+
+async def compensate(pay: Pay) -> None:
+    await asyncio.sleep(0)
+    await pay("refund")
+
+
+@pytest.mark.parametrize("how", ["except", "cause", "finally", "stack", "later", "tasks", "slept"])
+async def test_a_compensation_is_made_again_for_the_failure_of_the_retry(
+    shop: Shop, how: str
+) -> None:
+    """A2. Charged, failed, refunded; the second failure must be refunded too."""
+
+    async def code(ctx: Context, pay: Pay) -> object:
+        await compensating(pay, how)
+        return None
+
+    shop.define(code)
+    assert await effects(shop, "hand", "hand", "") == [
+        "charge hand refund",
+        "hand refund",
+        "hand",
+    ]
+
+
+@pytest.mark.parametrize("shop", ["step"], indirect=True)
+async def test_what_is_done_whether_or_not_a_call_fails_is_done_by_the_retry(shop: Shop) -> None:
+    """A2. The lock was released by the run that failed; the retry releases what it has."""
+
+    async def code(ctx: Context, pay: Pay) -> object:
+        await pay("lock")
+        try:
+            await pay("work")
+        finally:
+            await pay("release")
+        return None
+
+    shop.define(code)
+    assert await effects(shop, "work", "work", "") == [
+        "lock work release",
+        "work release",
+        "work release",
+    ]
+
+
+async def test_a_branch_that_ran_beside_the_failure_is_kept(shop: Shop) -> None:
+    """A2. What it called after the failure, too: it was not told of it. Its neighbour was."""
+
+    async def branch(pay: Pay, name: str) -> None:
+        await pay(f"charge-{name}")
+        try:
+            await pay(f"ship-{name}")
+        except CallFailed:
+            await pay(f"refund-{name}")
+            raise
+        await asyncio.gather(pay(f"mail-{name}"), pay(f"bill-{name}"))
+
+    async def code(ctx: Context, pay: Pay) -> object:
+        first = asyncio.create_task(branch(pay, "a"))
+        second = asyncio.create_task(behind(first, pay))
+        found = await asyncio.gather(first, second, return_exceptions=True)
+        if failures := [one for one in found if isinstance(one, Exception)]:
+            await pay("alarm")
+            raise ExceptionGroup("not all", failures)
+        return None
+
+    async def behind(first: asyncio.Task[None], pay: Pay) -> None:
+        await pay("charge-b")
+        await asyncio.wait([first])
+        await branch(pay, "c")
+
+    shop.define(code)
+    first, second = await effects(shop, "ship-a", "")
+    assert set(first.split()[:3]) == {"charge-a", "charge-b", "ship-a"}
+    assert first.split()[3:5] == ["refund-a", "charge-c"]
+    assert set(first.split()[5:]) == {"ship-c", "mail-c", "bill-c", "alarm"}
+    assert set(second.split()) == {"ship-a", "mail-a", "bill-a"}
+
+
+@pytest.mark.parametrize("shop", ["step"], indirect=True)
+async def test_what_a_cancelled_branch_cleans_up_is_cleaned_up_again(shop: Shop) -> None:
+    """A2. A group cancels the neighbours of a call that fails: they release what they have."""
+
+    async def holding(pay: Pay) -> None:
+        await pay("hold")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await pay("drop")
+
+    async def failing(pay: Pay, holder: asyncio.Task[None]) -> None:
+        await pay("ship")
+        holder.cancel()
+
+    async def code(ctx: Context, pay: Pay) -> object:
+        await pay("begin")
+        with contextlib.suppress(asyncio.CancelledError):
+            async with asyncio.TaskGroup() as group:
+                holder = group.create_task(holding(pay))
+                await asyncio.sleep(0.2)
+                group.create_task(failing(pay, holder))
+        return None
+
+    shop.define(code)
+    assert await effects(shop, "ship", "") == ["begin hold ship drop", "ship drop"]
+
+
+@pytest.mark.parametrize("shop", ["step"], indirect=True)
+async def test_a_branch_that_handles_the_failure_of_another_compensates_again(shop: Shop) -> None:
+    async def watching(pay: Pay, task: asyncio.Task[str]) -> None:
+        try:
+            await task
+        except CallFailed:
+            await pay("refund")
+            raise
+
+    async def code(ctx: Context, pay: Pay) -> object:
+        task = asyncio.create_task(pay("hand"))
+        await asyncio.create_task(watching(pay, task))
+        return None
+
+    shop.define(code)
+    assert await effects(shop, "hand", "hand", "") == ["hand refund", "hand refund", "hand"]
+
+
+async def test_an_earlier_failure_that_was_handled_keeps_what_followed_from_it(shop: Shop) -> None:
+    async def code(ctx: Context, pay: Pay) -> object:
+        try:
+            await pay("visa")
+        except CallFailed:
+            await pay("amex")
+        try:
+            await pay("ship")
+        except CallFailed:
+            await pay("refund")
+            raise
+        return None
+
+    shop.define(code)
+    assert await effects(shop, "visa ship", "ship", "") == [
+        "visa amex ship refund",
+        "ship refund",
+        "ship",
+    ]
+
+
+@pytest.mark.parametrize("shop", ["step"], indirect=True)
+async def test_the_retry_of_a_retry_keeps_what_both_have_done(shop: Shop) -> None:
+    async def code(ctx: Context, pay: Pay) -> object:
+        for card in ("a", "b", "c"):
+            try:
+                await pay(card)
+            except CallFailed:
+                await pay(f"undo-{card}")
+                raise
+        return None
+
+    shop.define(code)
+    assert await effects(shop, "a", "b", "b", "") == ["a undo-a", "a b undo-b", "b undo-b", "b c"]
+
+
+@pytest.mark.parametrize("shop", ["step"], indirect=True)
+async def test_a_signal_that_a_compensation_took_is_unread_in_the_retry(shop: Shop) -> None:
+    """A2. The retry did not ask for it: who waits for the next one gets it."""
+
+    async def code(ctx: Context, pay: Pay) -> object:
+        try:
+            await pay("hand")
+        except CallFailed:
+            taken.append(await ctx.wait_for_signal("answer"))
+            raise
+        return [await ctx.wait_for_signal("answer"), await ctx.wait_for_signal("answer")]
+
+    taken: list[object] = []
+    shop.define(code)
+    shop.broken = {"hand"}
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await handle.signal("answer", 1)
+        with pytest.raises(RunFailed):
+            await handle.result(timeout="60s")
+        assert taken == [1]
+        shop.broken = set()
+        retry = await client.runs.retry(handle.run_id)
+        await retry.signal("answer", 2)
+        assert await retry.result(timeout="60s") == [1, 2]
+
+
+@pytest.mark.parametrize("shop", ["step"], indirect=True)
+async def test_an_approval_of_a_compensation_is_asked_for_again(shop: Shop) -> None:
+    async def code(ctx: Context, pay: Pay) -> object:
+        try:
+            await pay("hand")
+        except CallFailed:
+            ctx.set_value("phase", "undoing")
+            decided.append(await ctx.approve("refund?"))
+            raise
+        return None
+
+    decided: list[object] = []
+    shop.define(code)
+    shop.broken = {"hand"}
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        for _ in range(2):
+            await decide(client, handle)
+            with pytest.raises(RunFailed):
+                await handle.result(timeout="60s")
+            handle = await client.runs.retry(handle.run_id)
+            assert await handle.values() == {}
+        await decide(client, handle)
+        with pytest.raises(RunFailed):
+            await handle.result(timeout="60s")
+    assert len(decided) >= 3
+
+
+async def decide(client: Client, handle: RunHandle[object]) -> None:
+    """Approve what a run asks for, once it does."""
+    async with asyncio.timeout(60):
+        while not (asked := await handle.approvals()):
+            await asyncio.sleep(0.01)
+        await client.approvals.decide(handle.run_id, asked[0].key, approved=True)
+
+
+@pytest.mark.parametrize("caught", [True, False])
+async def test_a_retry_of_the_failed_steps_repeats_what_the_code_handled(
+    shop: Shop, caught: bool
+) -> None:
+    """C20. The run ended by an error of its own; a plain retry would fail with it for ever."""
+
+    async def branch(pay: Pay, name: str) -> None:
+        await pay(f"charge-{name}")
+        try:
+            await pay(f"ship-{name}")
+        except CallFailed:
+            if caught:
+                await pay(f"refund-{name}")
+            raise
+
+    async def code(ctx: Context, pay: Pay) -> object:
+        work = [branch(pay, name) for name in "abc"]
+        if caught:
+            found = await asyncio.gather(*work, return_exceptions=True)
+        else:
+            found = []
+            for each in work:
+                try:
+                    await each
+                except CallFailed as error:
+                    found.append(error)
+        if any(isinstance(one, Exception) for one in found):
+            raise ValueError("not all were shipped")
+        return None
+
+    shop.define(code)
+    first, second, third = await effects(
+        shop, "ship-a ship-c", "ship-c", "", options={"failed_steps": True}
+    )
+    undone = ["refund-a", "refund-c"] if caught else []
+    done = ["charge-a", "ship-a", "charge-b", "ship-b", "charge-c", "ship-c"]
+    assert sorted(first.split()) == sorted(done + undone)
+    assert sorted(second.split()) == sorted(["ship-a", "ship-c", *undone[1:]])
+    assert third == "ship-c"
+
+
+@pytest.mark.parametrize("shop", ["step"], indirect=True)
+async def test_why_names_what_a_retry_keeps_and_what_it_makes_again(shop: Shop) -> None:
+    async def code(ctx: Context, pay: Pay) -> object:
+        await compensating(pay, "except")
+        return None
+
+    shop.define(code)
+    shop.broken = {"hand"}
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        with pytest.raises(RunFailed):
+            await handle.result(timeout="60s")
+        found = await client.why(handle.run_id)
+        plan = await client.runs.retry_plan(handle.run_id)
+    assert (plan.kept, plan.failed, plan.after) == (("charge",), ("charge#2",), ("charge#3",))
+    assert found.details[1:-1] == (
+        "a retry makes again, because it failed: charge#2",
+        "and because the code had called it for that reason: charge#3",
+        "a retry keeps: charge",
+    )
+    assert "do not retry it: fork it" in found.details[-1]
+    assert found.actions == (Action("retry", handle.run_id),)
+
+
+@pytest.mark.parametrize("shop", ["step"], indirect=True)
+async def test_why_offers_a_retry_of_the_failed_steps(shop: Shop) -> None:
+    """C20. Until the run was retried."""
+
+    async def code(ctx: Context, pay: Pay) -> object:
+        found = await asyncio.gather(pay("a"), pay("b"), return_exceptions=True)
+        if failed := [each for each in found if isinstance(each, Exception)]:
+            raise ValueError(f"{len(failed)} of 2 failed")
+        return None
+
+    shop.define(code)
+    shop.broken = {"b"}
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        with pytest.raises(RunFailed):
+            await handle.result(timeout="60s")
+        found = await client.why(handle.run_id)
+        assert found.actions == (
+            Action("retry", handle.run_id, failed_steps=True),
+            Action("retry", handle.run_id),
+        )
+        assert any("a plain retry repeats no call" in each for each in found.details)
+        assert "a retry makes again, because it failed: charge#2" in found.details
+        shop.broken = set()
+        retry = await client.runs.retry(handle.run_id, failed_steps=True)
+        await retry.result(timeout="60s")
+        after = await client.why(handle.run_id)
+        assert after.actions == (Action("why", retry.run_id),)
+        assert (await client.why(retry.run_id)).actions == ()
+    assert shop.paid == ["a", "b", "b"]

@@ -54,10 +54,13 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "_forked_events": (events.STEP_ENDS, CONTROL),
     "_untried_events": (
         STOPPED_WORK,
+        events.NAMED_BY_CALLERS,
         events.TIMERS,
         events.CALL_FAILURES,
         {events.STEP_COMPLETED, events.SIGNAL_RECEIVED, events.VALUE_RECORDED},
     ),
+    "_made_again": (events.CALL_FAILURES, STOPPED_WORK),
+    "retry_plan": (events.STEP_ENDS | {events.SIGNAL_SENT},) * 2,
     "_guess_failures": (
         events.CALL_FAILURES
         | {events.FAILED, events.ACTIVITY_RETRY, events.STEP_RETRY, events.TIMER_SCHEDULED}

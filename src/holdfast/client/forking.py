@@ -52,11 +52,11 @@ class ForkOptions(TypedDict, total=False):
     """The new run's id, drawn by the caller: the same call again finds that run."""
 
 
-async def prepare_retry(store: Store, run_id: UUID) -> Fork:
+async def prepare_retry(store: Store, run_id: UUID, *, failed_steps: bool = False) -> Fork:
     """Return the fork that retries a run. Its id is that of the retry if there is one already."""
     retry = await find_retry(store, run_id)
     new_run_id = retry_run_id(run_id) if retry is None else retry.run_id
-    return Fork(run_id=run_id, new_run_id=new_run_id, retry=True)
+    return Fork(run_id=run_id, new_run_id=new_run_id, retry=True, failed_steps=failed_steps)
 
 
 async def prepare_fork(
@@ -108,7 +108,9 @@ def _results(options: ForkOptions) -> dict[str, str]:
     return {check_text("key", key): encode(value) for key, value in results.items()}
 
 
-async def retry_of(session: Session, run: RunRef, from_step: str | None) -> RunRecord | Fork:
+async def retry_of(
+    session: Session, run: RunRef, from_step: str | None, *, failed_steps: bool
+) -> RunRecord | Fork:
     """Return the fork that retries a run, or the run to use if the retry of a key did not fail.
 
     Raises RunNotFound.
@@ -119,7 +121,7 @@ async def retry_of(session: Session, run: RunRef, from_step: str | None) -> RunR
         found = await get_record(session, last)
         if found.status in ("running", "completed"):
             return found
-    return await prepare_retry(session.store, last)
+    return await prepare_retry(session.store, last, failed_steps=failed_steps)
 
 
 async def fork_run(session: Session, fork: Fork | FlowFork) -> tuple[bool, Status]:
@@ -149,6 +151,12 @@ async def retry_run(
     With a `from_step`, which only flows have, this step and all after it run again.
     """
     if kind == "flow":
+        if retry.failed_steps:
+            raise ForkRefused(
+                retry.run_id,
+                "it is a run of a flow: each retry repeats the steps that failed, so leave "
+                "failed_steps out",
+            )
         return await _retry_flow(session, retry, from_step)
     if from_step is not None:
         raise ForkRefused(

@@ -30,7 +30,7 @@ from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.insight.flow_progress import StepProgress
-from holdfast.types import JSON, LoggedEvent, RunRecord, Status
+from holdfast.types import JSON, LoggedEvent, RetryPlan, RunRecord, Status
 
 
 class Runs:
@@ -239,12 +239,18 @@ class Runs:
         """
         return await resume_run(self._session, run, by)
 
-    async def retry(self, run: RunRef, *, from_step: str | None = None) -> RunHandle[object]:
+    async def retry(
+        self, run: RunRef, *, from_step: str | None = None, failed_steps: bool = False
+    ) -> RunHandle[object]:
         """Start a run that continues where another one failed, with all that it had completed.
 
         The other run failed, timed out, was cancelled or terminated. A run is retried once: the
         same call again finds the retry; if that failed too, retry it in turn. By a key, the newest
         run is retried if it failed, and returned if it is a retry that did not fail.
+
+        The calls whose failures ended the run are made again, and so is what the code called
+        because of them, such as a compensation: see `retry_plan`. With `failed_steps` all calls
+        that failed are made again, also those whose failures the code had handled.
 
         A flow's run keeps the outputs of its steps and of the elements of maps. With `from_step`
         that step and all steps after it run again whatever they had, also if the run completed; for
@@ -259,12 +265,26 @@ class Runs:
             print(refusal.reason)
         ```
         """
-        found = await retry_of(self._session, run, from_step)
+        found = await retry_of(self._session, run, from_step, failed_steps=failed_steps)
         if isinstance(found, RunRecord):
             return self._handle(found.run_id, already_existed=True, status_at_start=found.status)
         kind = (await get_record(self._session, found.run_id)).kind
         created, status = await retry_run(self._session, found, kind, from_step)
         return self._handle(found.new_run_id, already_existed=not created, status_at_start=status)
+
+    async def retry_plan(self, run: RunRef, *, failed_steps: bool = False) -> RetryPlan:
+        """Return which calls a retry would keep, and which it would make again, by key.
+
+        It is empty for a run that cannot be retried, and for a flow's. Raises RunNotFound.
+
+        ```python
+        plan = await client.runs.retry_plan(run_id)
+        print("kept:", plan.kept, "made again:", plan.failed + plan.after)
+        ```
+        """
+        run_id = await self._session.newest_of(run)
+        await get_record(self._session, run_id)
+        return await self._session.store.retry_plan(run_id, failed_steps=failed_steps)
 
     async def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> RunHandle[object]:
         """Start a run that continues from a place in another run's log.

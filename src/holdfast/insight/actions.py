@@ -28,7 +28,8 @@ ActionName: TypeAlias = Literal[
 class Action(Value, frozen=True, omit_defaults=True):
     """Something that can be done: `do` says what, the other fields say to what.
 
-    - `why`, `retry`, `cancel`, `terminate`, `resume`: the run `run_id`.
+    - `why`, `retry`, `cancel`, `terminate`, `resume`: the run `run_id`; `failed_steps` is that of
+      the retry.
     - `fork`: the run `run_id`; `index` events are kept, and `new_input` means another input.
     - `signal`, `update`: the run `run_id`, with the signal or update `name`.
     - `decide`: the approval `name` of the run `run_id`; `fields` must be filled in.
@@ -45,6 +46,7 @@ class Action(Value, frozen=True, omit_defaults=True):
     new_input: bool = False
     fields: tuple[FormField, ...] = ()
     schema: str = ""
+    failed_steps: bool = False
 
 
 def resume_action(pause: Pause) -> Action:

@@ -1,13 +1,16 @@
-"""Find the runs that retry other runs."""
+"""Find the runs that retry other runs, and say what a retry would repeat."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
 from uuid import UUID
 
 from holdfast.ids import former_retry_run_id, retry_run_id
 from holdfast.store.port import Store
-from holdfast.types import RunRecord
+from holdfast.types import RetryPlan, RunRecord
+
+_MOST_KEYS: Final = 10  # of calls that a text names
 
 
 async def find_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, RunRecord]:
@@ -27,3 +30,19 @@ async def find_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, Ru
 async def find_retry(store: Store, run_id: UUID) -> RunRecord | None:
     """Return the retry of a run, None if it has none."""
     return (await find_retries(store, [run_id])).get(run_id)
+
+
+def plan_texts(plan: RetryPlan) -> Iterator[str]:
+    """Say which calls a retry makes again, why, and which it keeps."""
+    if plan.failed:
+        yield f"a retry makes again, because it failed: {_names(plan.failed)}"
+    if plan.after:
+        yield f"and because the code had called it for that reason: {_names(plan.after)}"
+    if plan.kept:
+        yield f"a retry keeps: {_names(plan.kept)}"
+
+
+def _names(keys: Sequence[str]) -> str:
+    """Name calls by their keys, the last ones if there are many."""
+    left = len(keys) - _MOST_KEYS
+    return ", ".join(keys[-_MOST_KEYS:]) + (f", and {left:,} before" if left > 0 else "")

@@ -18,7 +18,7 @@ from holdfast.durations import Duration
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.handle import SyncRunHandle
-from holdfast.types import JSON, LoggedEvent
+from holdfast.types import JSON, LoggedEvent, RetryPlan
 
 
 class SyncRuns(SyncGroup[Runs]):
@@ -193,12 +193,18 @@ class SyncRuns(SyncGroup[Runs]):
         """
         return self._call(self._target.resume, run, by=by)
 
-    def retry(self, run: RunRef, *, from_step: str | None = None) -> SyncRunHandle[object]:
+    def retry(
+        self, run: RunRef, *, from_step: str | None = None, failed_steps: bool = False
+    ) -> SyncRunHandle[object]:
         """Start a run that continues where another one failed, with all that it had completed.
 
         The other run failed, timed out, was cancelled or terminated. A run is retried once: the
         same call again finds the retry; if that failed too, retry it in turn. By a key, the newest
         run is retried if it failed, and returned if it is a retry that did not fail.
+
+        The calls whose failures ended the run are made again, and so is what the code called
+        because of them, such as a compensation: see `retry_plan`. With `failed_steps` all calls
+        that failed are made again, also those whose failures the code had handled.
 
         A flow's run keeps the outputs of its steps and of the elements of maps. With `from_step`
         that step and all steps after it run again whatever they had, also if the run completed; for
@@ -213,7 +219,22 @@ class SyncRuns(SyncGroup[Runs]):
             print(refusal.reason)
         ```
         """
-        return SyncRunHandle(self._portal, self._call(self._target.retry, run, from_step=from_step))
+        return SyncRunHandle(
+            self._portal,
+            self._call(self._target.retry, run, from_step=from_step, failed_steps=failed_steps),
+        )
+
+    def retry_plan(self, run: RunRef, *, failed_steps: bool = False) -> RetryPlan:
+        """Return which calls a retry would keep, and which it would make again, by key.
+
+        It is empty for a run that cannot be retried, and for a flow's. Raises RunNotFound.
+
+        ```python
+        plan = client.runs.retry_plan(run_id)
+        print("kept:", plan.kept, "made again:", plan.failed + plan.after)
+        ```
+        """
+        return self._call(self._target.retry_plan, run, failed_steps=failed_steps)
 
     def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> SyncRunHandle[object]:
         """Start a run that continues from a place in another run's log.

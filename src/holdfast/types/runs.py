@@ -184,18 +184,32 @@ class Fork(Value, frozen=True, kw_only=True):
     """A run to be made of another's log.
 
     The first `until` events are copied (None: all that led to the end); what had been asked for
-    and not answered by then, such as an activity, is left out and asked for again. `retry` leaves
-    out the failures that ended the run besides, and keeps all others. `input` replaces
-    the input, `results` those of completed steps and activities, by key; both are JSON text.
+    and not answered by then, such as an activity, is left out and asked for again. `retry` besides
+    leaves out the failures that ended the run, and the calls that the code made because of them;
+    with `failed_steps` all failures, and the calls that the code made while it handled one.
+    `input` replaces the input, `results` those of completed steps and activities, by key; both are
+    JSON text.
     """
 
     run_id: UUID
     new_run_id: UUID
     until: int | None = None
     retry: bool = False
+    failed_steps: bool = False
     input: str | None = None
     results: Mapping[str, str] = {}
     version: int | None = None
+
+
+class RetryPlan(Value, frozen=True, kw_only=True):
+    """Which ended calls of a run its retry keeps, and which it makes again, by key.
+
+    `failed` are those that failed, `after` those that the code made because of that.
+    """
+
+    kept: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
 
 Forking: TypeAlias = Literal[

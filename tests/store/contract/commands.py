@@ -88,10 +88,13 @@ def decision(run_id: UUID, decision_id: str = "d-1", **fields: Any) -> Decision:
 
 
 def failed(
-    event_type: str = "WorkflowFailed", calls: tuple[str, ...] | None = None, seen: int = 0
+    event_type: str = "WorkflowFailed",
+    calls: tuple[str, ...] | None = None,
+    seen: int = 0,
+    **after: tuple[str, ...],
 ) -> Event:
     """Return the last event of a run that failed, by these calls; None says nothing of them."""
-    said = None if calls is None else json.dumps({"calls": calls, "seen": seen})
+    said = None if calls is None else json.dumps({"calls": calls, "seen": seen, **after})
     return Event(event_type, None, said, 0)
 
 

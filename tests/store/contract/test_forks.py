@@ -11,7 +11,7 @@ from clocks import Clock
 
 from holdfast.errors import PayloadError
 from holdfast.store.port import Store
-from holdfast.types import ANY_END, Event, Finish, Fork, Notice
+from holdfast.types import ANY_END, Event, Finish, Fork, Notice, RetryPlan
 
 from .actors import SECOND, ManualWorker, details, get, log, log_types, signal, start, step
 from .commands import (
@@ -315,24 +315,88 @@ async def test_a_retry_schedules_the_failed_activity_again(store: Store, ann: Ma
     ]
 
 
-async def test_a_retry_keeps_results_of_calls_made_after_the_failure(
-    store: Store, ann: ManualWorker
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_retry_makes_again_what_the_code_called_because_of_the_failure(
+    store: Store, ann: ManualWorker, told: bool
 ) -> None:
-    """S7, T9. Compensations that were made are not made again, nor are patches decided again."""
+    """A compensation is made again, a call beside it is kept; older releases did not tell them."""
     run_id = await start(store)
     turn = await ann.take()
     await ann.commit(turn, end_of_step("StepFailed", "pay"))
-    await ann.command(turn, activity("refund"), activity("open"), expected=2)
+    await ann.command(turn, activity("refund"), activity("beside"), activity("open"), expected=2)
     tasks = {task.key: task for task in (await ann.claim(handlers=RESIZE)).tasks}
     await ann.end(tasks["refund"], result="1")
-    patched, end = fact("ValueRecorded", "patch:new"), failed(calls=("pay",), seen=2)
-    await ann.commit(turn, patched, end, then=Finish("failed", error=FAILURE), expected=5)
+    await ann.end(tasks["beside"], result="1")
+    await signal(store, run_id, name="beside", signal_id="refund")
+    after = {"after": ("refund", "mail", "mail#2", "timer")} if told else {}
+    await ann.commit(
+        turn,
+        end_of_step("StepRetryScheduled", "mail"),
+        step("mail"),
+        end_of_step("StepFailed", "mail#2"),
+        timer("TimerFired", "timer"),
+        fact("ValueRecorded", "patch:new"),
+        failed(calls=("pay",), seen=2, **after),
+        then=Finish("failed", error=FAILURE),
+        expected=8,
+    )
+    plan = await store.retry_plan(run_id)
     new_id = await fork(store, run_id, retry=True)
-    assert [(event.type, event.key) for event in (await log(store, new_id))[1:-1]] == [
-        ("ActivityScheduled", "refund"),
-        ("ActivityCompleted", "refund"),
+    kept = [(event.type, event.key) for event in (await log(store, new_id))[1:-1]]
+    if not told:
+        assert {"refund", "mail", "mail#2"} < {key for _, key in kept}
+        assert plan == RetryPlan(kept=("refund", "beside", "mail", "mail#2"), failed=("pay",))
+        return
+    assert kept == [
+        ("ActivityScheduled", "beside"),
+        ("ActivityCompleted", "beside"),
+        ("SignalReceived", "refund"),
         ("ValueRecorded", "patch:new"),
     ]
+    assert plan == RetryPlan(kept=("beside",), failed=("pay",), after=("refund", "mail", "mail#2"))
+
+
+async def test_a_retry_of_the_failed_steps_keeps_all_that_did_not_fail(
+    store: Store, ann: ManualWorker
+) -> None:
+    """C20. Also if the run ended by an error of its own code; cancelled work did not fail."""
+    run_id, made = await start(store), uuid4()
+    turn = await ann.take()
+    await ann.command(turn, child(made, "dropped", queue="slow"))
+    cancel = command("ChildCancelRequested", "dropped", child_run_id=str(made), reason=None)
+    await ann.command(turn, cancel, expected=2, touches=(made,))  # it ends at once
+    await ann.commit(
+        turn,
+        end_of_step("StepFailed", "a"),
+        step("undo-a"),
+        step("b"),
+        fact("ValueSet", "phase"),
+        end_of_step("StepFailed", "c"),
+        failed(calls=(), handling=("undo-a",)),
+        then=Finish("failed", error=FAILURE),
+        expected=4,
+    )
+    assert (await store.retry_plan(run_id)).failed == ()
+    assert await store.retry_plan(run_id, failed_steps=True) == RetryPlan(
+        kept=("dropped", "b"), failed=("a", "c"), after=("undo-a",)
+    )
+    new_id = await fork(store, run_id, retry=True, failed_steps=True)
+    assert [(event.type, event.key) for event in (await log(store, new_id))[1:-1]] == [
+        ("ChildStarted", "dropped"),
+        ("ChildCancelRequested", "dropped"),
+        ("ChildFailed", "dropped"),
+        ("StepCompleted", "b"),
+        ("ValueSet", "phase"),
+    ]
+
+
+async def test_only_a_run_that_can_be_retried_has_a_plan(store: Store, ann: ManualWorker) -> None:
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.commit(turn, step())
+    assert await store.retry_plan(run_id) == RetryPlan()
+    await ann.finish(turn, expected=2)
+    assert await store.retry_plan(run_id) == await store.retry_plan(uuid4()) == RetryPlan()
 
 
 async def test_a_retry_keeps_timers_that_do_not_surround_the_failure(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.client import Client
     from holdfast.client.bulk import BulkOutcome
     from holdfast.client.filters import RunFilters
+    from holdfast.types import RetryPlan, RunRecord
 
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -34,6 +35,7 @@ class Change:
     changed: bool
     text: str
     new_run_id: UUID | None = None
+    plan: RetryPlan | None = None
 
 
 class ChangeAll(Protocol):
@@ -50,11 +52,15 @@ class ChangeAll(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A change of runs. `verb` names it ("paused"), `one` and `every` carry it out."""
+    """A change of runs. `verb` names it ("paused"), `one` and `every` carry it out.
+
+    `plan` is that of a retry.
+    """
 
     verb: str
     one: Callable[[Client, UUID], Awaitable[Change]]
     every: Callable[[Client], ChangeAll]
+    plan: Callable[[Client, UUID], Awaitable[RetryPlan]] | None = None
 
 
 def run_options(fn: F) -> F:
@@ -104,7 +110,7 @@ def _act_on_each(settings: Settings, what: Act, references: tuple[str, ...], dry
     async def work(link: Link) -> dict[UUID, Change]:
         runs = [await find_run(link.client, each) for each in references]
         if dry_run:
-            return {run.run_id: Change(False, f"is {run.state}: nothing done") for run in runs}
+            return {run.run_id: await _foreseen(what, link.client, run) for run in runs}
         return {run.run_id: await _attempt(what, link.client, run.run_id) for run in runs}
 
     changes = with_link(settings, work)
@@ -117,6 +123,17 @@ def _act_on_each(settings: Settings, what: Act, references: tuple[str, ...], dry
     return exits.OK if done else exits.FAILED
 
 
+async def _foreseen(what: Act, client: Client, run: RunRecord) -> Change:
+    """Return what a command would do to a run: of a retry, what it would repeat."""
+    from holdfast.insight.retries import plan_texts
+
+    plan = None if what.plan is None else await what.plan(client, run.run_id)
+    lines = [f"is {run.state}: nothing done"]
+    if plan is not None:
+        lines += plan_texts(plan)
+    return Change(False, "\n  ".join(lines), plan=plan)
+
+
 async def _attempt(what: Act, client: Client, run_id: UUID) -> Change:
     try:
         return await what.one(client, run_id)
@@ -127,7 +144,11 @@ async def _attempt(what: Act, client: Client, run_id: UUID) -> Change:
 
 
 def _object(run_id: UUID, change: Change) -> dict[str, object]:
-    made = {} if change.new_run_id is None else {"new_run_id": change.new_run_id}
+    made: dict[str, object] = {}
+    if change.new_run_id is not None:
+        made["new_run_id"] = change.new_run_id
+    if change.plan is not None:
+        made["plan"] = change.plan
     return {"run_id": run_id, "changed": change.changed, **made}
 
 

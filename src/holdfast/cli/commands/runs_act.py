@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
     from holdfast.client import Client
     from holdfast.client.forking import ForkOptions
-    from holdfast.types import RunRecord
+    from holdfast.types import RetryPlan, RunRecord
 
 
 _reason = click.option("--reason", metavar="TEXT", help="Why; recorded in the log.")
@@ -164,6 +164,7 @@ def resume(
     examples=(
         "holdfast runs retry checkout/order-7",
         "holdfast runs retry --workflow checkout --since 24h --dry-run",
+        "holdfast runs retry checkout/order-7 --failed-steps --dry-run",
         "holdfast runs retry analyze/site-7 --from-step sentiment",
     ),
 )
@@ -174,6 +175,11 @@ def resume(
     callback=filled,
     help="Of named runs of a flow: run this step and all steps after it again.",
 )
+@click.option(
+    "--failed-steps",
+    is_flag=True,
+    help="Of named runs: repeat all calls that failed, also those whose failures the code handled.",
+)
 @click.pass_context
 def retry(
     context: click.Context,
@@ -182,12 +188,14 @@ def retry(
     everything: bool,
     dry_run: bool,
     from_step: str | None,
+    failed_steps: bool,
     **filters: object,
 ) -> None:
     """Start new runs that continue where others failed.
 
     Name the runs, or give filters, which then find runs that failed or timed out. Everything that
-    the failed run had completed is kept. A run is retried once; if the retry fails too, retry
+    the failed run had completed is kept, but not what its code called because of the failure; with
+    --dry-run and a named run, both are named. A run is retried once; if the retry fails too, retry
     that. Exit code 1 if a named run was retried before, or cannot be retried.
 
     The run of a flow repeats the steps that have not completed, and of maps the elements without a
@@ -195,9 +203,11 @@ def retry(
     """
     if from_step is not None and not references:
         raise click.UsageError("--from-step is for runs that are named: RUN...")
+    if failed_steps and not references:
+        raise click.UsageError("--failed-steps is for runs that are named: RUN...")
 
     async def one(client: Client, run_id: UUID) -> Change:
-        retried = await client.runs.retry(run_id, from_step=from_step)
+        retried = await client.runs.retry(run_id, from_step=from_step, failed_steps=failed_steps)
         text = f"retried as {retried.run_id}"
         if retried.already_existed:
             text = f"it was retried before, as {retried.run_id}, which is {retried.status_at_start}"
@@ -206,7 +216,10 @@ def retry(
     def every(client: Client) -> ChangeAll:
         return client.runs.retry_all
 
-    act(context, Act("retried", one, every), references, everything, dry_run, filters)
+    async def plan(client: Client, run_id: UUID) -> RetryPlan:
+        return await client.runs.retry_plan(run_id, failed_steps=failed_steps)
+
+    act(context, Act("retried", one, every, plan), references, everything, dry_run, filters)
 
 
 @command(

@@ -52,7 +52,7 @@ def command_of(action: Action) -> str:
     run, name = action.run_id, quote(action.name)
     match action.do:
         case "why" | "retry" | "cancel" | "resume":
-            return f"holdfast runs {action.do} {run}"
+            return f"holdfast runs {action.do} {run}" + " --failed-steps" * action.failed_steps
         case "terminate":
             return f'holdfast runs terminate {run} --reason "…"'
         case "fork":

@@ -8,6 +8,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from holdfast.insight.actions import Action
+from holdfast.insight.retries import plan_texts
 from holdfast.insight.serving import is_silent, live_workers, serves, thread_shortage
 from holdfast.insight.spans import Span, error_chain, error_text, read_json, traceback_text
 from holdfast.insight.timeline import read_spans, read_steps
@@ -25,7 +26,7 @@ from holdfast.insight.why.waiting import (
 )
 from holdfast.insight.wording import ago, length, moment, several
 from holdfast.store.port import Store
-from holdfast.types import SCHEDULE_HEADER, TICK_HEADER, RunRecord, Wait
+from holdfast.types import SCHEDULE_HEADER, TICK_HEADER, RetryPlan, RunRecord, Wait
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 
@@ -133,14 +134,38 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
         *([around.element] if around.element else []),
         *_failed_calls(spans, set(error_chain(recorded)), error),
     )
-    action = Action("retry", run.run_id)
+    actions: tuple[Action, ...] = (Action("retry", run.run_id),)
     if retried_as is not None:
         details += (f"it was retried as run {retried_as.run_id}, which is {retried_as.state}",)
-        action = Action("why", retried_as.run_id)
+        actions = (Action("why", retried_as.run_id),)
     elif not spans and error.startswith(_INVALID_INPUT):  # the same input would fail again
-        action = Action("fork", run.run_id, index=1, new_input=True)
+        actions = (Action("fork", run.run_id, index=1, new_input=True),)
+    elif around.plans is not None:
+        told, actions = _retries(run, *around.plans)
+        details += told
     because = f"it failed {when}: {error}"
-    return explanation(run, because, details, (action,), traceback_text(recorded))
+    return explanation(run, because, details, actions, traceback_text(recorded))
+
+
+def _retries(
+    run: RunRecord, plan: RetryPlan, of_failed: RetryPlan
+) -> tuple[tuple[str, ...], tuple[Action, ...]]:
+    """Say what a retry would repeat, and return the retries that help."""
+    plain = Action("retry", run.run_id)
+    if not plan.failed and of_failed.failed:
+        return (
+            "an error of its own code ended it: a plain retry repeats no call, and helps only "
+            "after the code was corrected",
+            "its code had handled the failures of calls: a retry of the failed steps repeats these",
+            *plan_texts(of_failed),
+        ), (Action("retry", run.run_id, failed_steps=True), plain)
+    told = tuple(plan_texts(plan)) if plan.after else ()
+    if plan.after and plan.kept:
+        told += (
+            "if that took something back that a retry keeps, do not retry it: fork it from the "
+            "first call that was taken back (--step KEY)",
+        )
+    return told, (plain,)
 
 
 def _failed_calls(spans: Sequence[Span], causes: set[str], told: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from holdfast.types import (
     OpenActivity,
     OpenStepTasks,
     Pause,
+    RetryPlan,
     RunRecord,
     Scope,
     StartWait,
@@ -49,8 +50,9 @@ class Surroundings:
     """What `explain` knows besides the run, at one moment; `now` is the database's time.
 
     `children` are the newest runs of the open children, by the id with which each was started.
-    `retried_as` is the run that retries this one after it failed. `origin` is the run of which
-    this one, if it is stuck, is a fork. `start_wait` is the rule because of which it has not begun.
+    `retried_as` is the run that retries this one after it failed; without one, `plans` are what a
+    retry would do, and one of all failed calls. `origin` is the run of which this one, if it is
+    stuck, is a fork. `start_wait` is the rule because of which it has not begun.
     `targets` are the newest runs of those that signals were sent to, by the id that the sender
     gave. `flow` is there if the run is one of a flow, and `element`
     says which element of a map ended it. `limits` are those that its tasks wait for.
@@ -64,6 +66,7 @@ class Surroundings:
     approvals: Sequence[OpenApproval] = ()
     pauses: Sequence[Pause] = ()
     retried_as: RunRecord | None = None
+    plans: tuple[RetryPlan, RetryPlan] | None = None
     origin: RunRecord | None = None
     targets: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
     flow: FlowSurroundings | None = None
@@ -85,9 +88,11 @@ async def look_around(
     """Read what may keep a run from continuing; for a run that has ended, its retry."""
     now = await store.now()
     if run.status != "running":
+        retried_as = await find_retry(store, run.run_id)
         return Surroundings(
             now,
-            retried_as=await find_retry(store, run.run_id),
+            retried_as=retried_as,
+            plans=None if retried_as is not None else await _plans(store, run),
             targets=await _targets(store, spans),
             element=await failed_element(store, run, log),
         )
@@ -108,6 +113,13 @@ async def look_around(
         limits=await store.explain_limits(run.run_id),
         failing_puts=await store.failing_puts(run.run_id),
     )
+
+
+async def _plans(store: Store, run: RunRecord) -> tuple[RetryPlan, RetryPlan] | None:
+    if run.status != "failed" or run.kind == "flow":
+        return None
+    plain = await store.retry_plan(run.run_id)
+    return plain, await store.retry_plan(run.run_id, failed_steps=True)
 
 
 async def _flow(store: Store, run: RunRecord) -> FlowSurroundings:

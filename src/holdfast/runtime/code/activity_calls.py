@@ -162,7 +162,7 @@ def _result(run: Run, key: str, decode: Decode, event: Event) -> object:
         except InvalidInput as error:
             raise run.ledger(Values).misfit(error, key) from None
     failed = read_activity_failed(text)
-    run.history.failures.tell(key, run.history.position)
+    run.history.note_failures().tell(key, run.history.position)
     raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)
 
 

@@ -386,7 +386,7 @@ def _reader(run: Run, command: Command, decode: Decode) -> Callable[[Event], obj
         if error is None:
             how = _HOW_ENDED.get(failed.status, RunTerminated)
             error = describe(how(failed.child_run_id))
-        run.history.failures.tell(command.key, run.history.position)
+        run.history.note_failures().tell(command.key, run.history.position)
         raise ChildFailed(command.key, error, failed.status, failed.child_run_id)
 
     return read

@@ -174,7 +174,7 @@ class Commands(Ledger):
             history.check(command.key, found, str(command))
         command.end = event
         if event.type in (ACTIVITY_FAILED, CHILD_FAILED):
-            history.failures.arrive(command.key, history.position)
+            history.note_failures().arrive(command.key, history.position)
         self._waiters -= len(command.waiters)
         if command.family == ACTIVITY:
             self.open_activities -= 1
@@ -198,6 +198,8 @@ class Commands(Ledger):
         if loop.closing:
             return
         history.called_at = history.position
+        if history.failures is not None:
+            history.failures.note_call(key)
         recorded = history.recorded.get(key)
         if recorded is not None:
             if recorded.family == TIMER:

@@ -1,33 +1,70 @@
-"""The failures of a run's calls, and those that ended it: a retry makes only these calls again."""
+"""The failures of a run's calls, those that ended it, and what the code did because of them.
+
+A retry makes these calls again: those that failed, and those that the code made because of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+import sys
+from collections.abc import Collection, Iterator
+from math import inf
+from typing import Any, NamedTuple, cast
 
 from holdfast.errors import CallFailed
+from holdfast.runtime.loop.loop import WorkflowLoop
+from holdfast.runtime.loop.tasks import Scope
 from holdfast.types import Value
 
 
 class Fatal(Value, frozen=True, gc=False):
-    """The calls that ended a run by failing, and how many entries its code had seen by then."""
+    """The calls that ended a run by failing, and how many entries its code had seen by then.
+
+    `after` are the calls that the code made because of these failures, `handling` those that it
+    made while it handled any failure of a call, or a cancel.
+    """
 
     keys: tuple[str, ...] = ()
     seen: int = 0
+    after: tuple[str, ...] = ()
+    handling: tuple[str, ...] = ()
+
+
+class _Told(NamedTuple):
+    """The moment when the code was told of a failure.
+
+    `position` is how many entries of the log it had seen, `calls` how many calls were noted, and
+    `number` the number of the newest task. `paths` are those of the tasks that were told.
+    """
+
+    position: int
+    calls: int
+    number: int
+    paths: set[str]
+
+
+class _Made(NamedTuple):
+    """A call that was made after a failure: where, and the failures that were being handled."""
+
+    key: str
+    scope: Scope
+    is_cancelled: bool
+    handled: frozenset[str]
 
 
 class Failures:
-    """The number of log entries that a run's code had seen at each failure of a call.
+    """The failures of a run's calls, and the calls that were made since the first of them.
 
-    `raised_at` is that number when the run's own code raised.
+    `raised_at` is the number of entries that the code had seen when the run's own code raised.
     """
 
-    __slots__ = ("_arrived", "_told", "raised_at")
+    __slots__ = ("_arrived", "_loop", "_made", "_told", "raised_at")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: WorkflowLoop) -> None:
+        self._loop = loop
         self._arrived: dict[str, int] = {}  # failures that the code has not been given yet
-        self._told: dict[str, int] = {}
+        self._told: dict[str, _Told] = {}
+        self._made: list[_Made] = []
         self.raised_at = -1
 
     def arrive(self, key: str, position: int) -> None:
@@ -37,11 +74,31 @@ class Failures:
     def tell(self, key: str, position: int) -> None:
         """Record that the code is given a failure."""
         self._arrived.pop(key, None)
-        self._told.setdefault(key, position)
+        if key not in self._told:
+            told = _Told(position, len(self._made), self._loop.last_hash, set())
+            self._told[key] = told
+        self.note_receiver(key)
 
-    def fatal(
-        self, error: BaseException, tasks: Iterable[asyncio.Task[Any]], called_at: int
-    ) -> Fatal:
+    def note_receiver(self, key: str) -> None:
+        """Record that the task that runs now, if one does, is given the failure of a call."""
+        if key in self._told and asyncio.current_task(self._loop) is not None:
+            self._told[key].paths.add(self._loop.scope().path)
+
+    def note_call(self, key: str) -> None:
+        """Record a call: it may be one that the code makes because of a failure."""
+        if not self._told:
+            return
+        task, handled = asyncio.current_task(self._loop), sys.exception()
+        self._made.append(
+            _Made(
+                key,
+                self._loop.scope(),
+                task is not None and task.cancelling() > 0,
+                frozenset(() if handled is None else (each for each, _ in _raised_from(handled))),
+            )
+        )
+
+    def fatal(self, error: BaseException, called_at: int) -> Fatal:
         """Return the failures that ended the run, which has raised `error`.
 
         These are the failures that `error` contains (its causes, the members of its group), and
@@ -50,20 +107,57 @@ class Failures:
         these, the code made no call since (`called_at` is where it made its last one), and they
         ended a task or were never given to the code.
         """
-        told = self._told
+        told = {key: each.position for key, each in self._told.items()}
         found = {
             key
             for key, at_once in _raised_from(error)
             if key in told and (not at_once or told[key] == self.raised_at)
         }
+        handling = tuple(made.key for made in self._made if made.is_cancelled or made.handled)
         if not found:
-            return Fatal()
+            return Fatal(handling=handling)
         seen = min(told[key] for key in found)
-        ended_tasks = {key for task in tasks for key in _keys_of(task)} & told.keys()
+        ended_tasks = {key for task in self._loop.tasks for key in _keys_of(task)} & told.keys()
         beside = {key: told[key] for key in ended_tasks} | self._arrived
         since = max(seen, called_at + 1)
         found |= {key for key, position in beside.items() if position >= since}
-        return Fatal(tuple(sorted(found)), seen)
+        return Fatal(tuple(sorted(found)), seen, tuple(self._made_after(found)), handling)
+
+    def _made_after(self, keys: Collection[str]) -> Iterator[str]:
+        """Yield the calls that the code made because it was told of the failures of `keys`.
+
+        These are the calls that were made later than a failure: in a task that was given it, in a
+        task that this one was created by, and in tasks that these created since; also calls in a
+        task that is being cancelled, or that handles the failure. A task that ran beside them has
+        nothing to do with the failure: what it called is kept.
+        """
+        first: dict[str, _Told] = {}  # by the path of a task
+        known = {key: self._told[key] for key in keys if key in self._told}
+        for key, told in sorted(known.items(), key=lambda each: each[1].calls):
+            for path in told.paths or {key.rpartition("/")[0]}:
+                while path not in first:
+                    first[path] = told
+                    path = path.rpartition("/")[0]
+        begin = min(told.calls for told in known.values())
+        for place, made in enumerate(self._made[begin:], begin):
+            if (
+                made.is_cancelled
+                or not made.handled.isdisjoint(keys)
+                or _knows(made.scope, place, first)
+            ):
+                yield made.key
+
+
+def _knows(scope: Scope, place: int, first: dict[str, _Told]) -> bool:
+    """Return True if a call in a scope was made after its task, or one above it, was told."""
+    at: Scope | None = scope
+    newest: float = inf  # the number of the task below
+    while at is not None:
+        told = first.get(at.path)
+        if told is not None and place >= told.calls and newest > told.number:
+            return True
+        newest, at = at.number, at.parent
+    return False
 
 
 def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:

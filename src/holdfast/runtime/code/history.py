@@ -57,15 +57,16 @@ class History:
     - `replayed`: those that some worker's code has seen before.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
 
-    `forked` says that the log was copied from another run. `recorded` has the timers and commands
-    that the code has not called yet, by key, and `ends` the ends of calls that it has not made.
+    `failures` are those of the run's calls, None before the first one. `forked` says that the log
+    was copied from another run. `recorded` has the timers and commands that the code has not called
+    yet, by key, and `ends` the ends of calls that it has not made.
     """
 
     __slots__ = (
-        "_failures",
         "_loop",
         "called_at",
         "ends",
+        "failures",
         "forked",
         "length",
         "live_from",
@@ -79,16 +80,15 @@ class History:
         self.position = self.length = self.called_at = 0
         self.replayed = self.live_from = 0
         self.forked = False
-        self._failures: Failures | None = None
+        self.failures: Failures | None = None
         self.recorded: dict[str, Recorded] = {}
         self.ends: dict[str, Event] = {}
 
-    @property
-    def failures(self) -> Failures:
-        """The failures of the run's calls. Made on first use: most runs have none."""
-        if self._failures is None:
-            self._failures = Failures()
-        return self._failures
+    def note_failures(self) -> Failures:
+        """Return the failures of the run's calls. Made on first use: most runs have none."""
+        if self.failures is None:
+            self.failures = Failures(self._loop)
+        return self.failures
 
     @property
     def replaying(self) -> bool:

@@ -239,7 +239,7 @@ class Instance:
             return await code
         except BaseException:
             if not self.loop.closing:
-                self.history.failures.raised_at = self.history.position
+                self.history.note_failures().raised_at = self.history.position
             raise
 
     def _receive(self, event: Event) -> None:

@@ -142,7 +142,7 @@ class Steps(Ledger):
         self._check(call, failed.name, failed.args)
         kind = StepTimedOut if failed.timed_out else StepFailed
         history = self._run.history
-        history.failures.tell(call.key, history.position)
+        history.note_failures().tell(call.key, history.position)
         future.set_exception(kind(call.key, failed.error))
 
     def _check(self, call: Call, name: str, args: int) -> None:
@@ -193,6 +193,8 @@ class Steps(Ledger):
         if loop.closing:
             await loop.create_future()  # which blocks for ever
         call.mark = history.called_at = history.position
+        if history.failures is not None:
+            history.failures.note_call(key)
         # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
         future: asyncio.Future[msgspec.Raw | str] = asyncio.Future(loop=loop)
         call.future = future
@@ -208,6 +210,8 @@ class Steps(Ledger):
                 del pending[key]
                 self._dropped[key] = None
                 self.given_up[key] = history.position
+            elif history.failures is not None and not loop.closing:
+                history.failures.note_receiver(key)
             raise
         try:
             return call.step.decode_result(result)

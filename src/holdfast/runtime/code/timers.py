@@ -79,6 +79,8 @@ class Timers(Ledger):
         """Keep a timer that the code has made; if the log has its deadline, use that."""
         history, key = self._run.history, timer.key
         timer.mark = history.called_at = history.position
+        if history.failures is not None:
+            history.failures.note_call(key)
         if history.recorded and (recorded := history.recorded.get(key)) is not None:
             history.check(key, str(recorded), "a timer")
             fact = history.recorded.pop(key).timer

@@ -121,6 +121,11 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         """Set the number that tasks, futures and timers are numbered from, before there are any."""
         self._last_hash = salt
 
+    @property
+    def last_hash(self) -> int:
+        """The number of the newest task, future or timer."""
+        return self._last_hash
+
     def next_hash(self) -> int:
         """Return the number of a new task, future or timer: its hash."""
         self._last_hash += 1

@@ -31,12 +31,14 @@ class Scope:
 
     A key is the path of its scope and the call's name; the second call of a name in a scope is
     `name#2`. So a change in one branch of a workflow never shifts the keys of another.
+
+    `parent` is the scope of the code that created the task, and `number` the number of the task.
     """
 
-    __slots__ = ("_counts", "_random", "path")
+    __slots__ = ("_counts", "_random", "number", "parent", "path")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, parent: Scope | None = None) -> None:
+        self.path, self.parent, self.number = path, parent, 0
         self._counts: dict[str, int] | None = None  # most scopes never make a key
         self._random: random.Random | None = None
 
@@ -57,7 +59,7 @@ class Scope:
 
     def child(self, name: str) -> Scope:
         """Return a new scope for a task; tasks are counted separately from calls."""
-        return Scope(self.key(name, f"{name}/"))
+        return Scope(self.key(name, f"{name}/"), self)
 
     def random(self, seed: str) -> random.Random:
         """Return this scope's random generator: it gives the same numbers on every replay."""
@@ -96,7 +98,8 @@ class WorkflowTask(asyncio.Task[_T]):
         **options: Any,
     ) -> None:
         # First: an eager task runs inside its constructor.
-        self._hash, self.scope = loop.next_hash(), scope
+        self._hash = scope.number = loop.next_hash()
+        self.scope = scope
         super().__init__(coro, loop=loop, **options)
         self._log_destroy_pending = False
 

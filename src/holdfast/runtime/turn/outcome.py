@@ -84,8 +84,8 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
 
 def _failed(instance: Instance, error: BaseException) -> Outcome:
     history, text = instance.history, encode_error(describe(error))
-    fatal = history.failures.fatal(error, instance.loop.tasks, history.called_at)
-    details = write_details(WorkflowFailed(fatal.keys, fatal.seen))
+    fatal = history.note_failures().fatal(error, history.called_at)
+    details = write_details(WorkflowFailed(fatal.keys, fatal.seen, fatal.after, fatal.handling))
     return Outcome(FAILED, details, Finish("failed", error=text))
 
 

@@ -25,9 +25,13 @@ class ForkBody(Body, frozen=True):
 
 
 class RetryBody(Body, frozen=True):
-    """Of a flow: the step that runs again, with all steps after it."""
+    """Of a flow, `step` runs again with all steps after it.
+
+    Of a workflow, `failed_steps` repeats all calls that failed, also those that the code handled.
+    """
 
     step: Key | None = None
+    failed_steps: bool = False
 
 
 class Forked(msgspec.Struct, frozen=True):
@@ -57,7 +61,9 @@ async def fork_run(call: Call[Nothing, ForkBody]) -> Reply:
 
 async def retry_run(call: Call[Nothing, RetryBody]) -> Reply:
     """Start a run that continues where another one failed. A run is retried once."""
-    handle = await call.site.client.runs.retry(call.run_id, from_step=call.body.step)
+    handle = await call.site.client.runs.retry(
+        call.run_id, from_step=call.body.step, failed_steps=call.body.failed_steps
+    )
     created = not handle.already_existed
     return Reply(Forked(handle.run_id, created), 201 if created else 200)
 

@@ -65,7 +65,8 @@ async def resume(view: View) -> Redirect:
 
 async def retry(view: View) -> Redirect:
     """Start the run that continues this one, and lead to it."""
-    handle = await view.client.runs.retry(view.run_id)
+    failed_steps = view.form.get("failed_steps") == "yes"
+    handle = await view.client.runs.retry(view.run_id, failed_steps=failed_steps)
     return _back(view, "retry", handle.run_id)
 
 

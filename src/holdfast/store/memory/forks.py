@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 import msgspec
 
@@ -33,11 +34,11 @@ from holdfast.store.memory.children import successor
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.large_payloads import share_payloads
 from holdfast.store.memory.payloads import check_fork, is_unreadable
-from holdfast.store.memory.retries import Fatal, fatal_failures, without_failures
+from holdfast.store.memory.retries import Fatal, made_again, without_failures
 from holdfast.store.memory.rows import EventRow
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import Event, Fork, Forking, Notice
+from holdfast.types import Event, Fork, Forking, Notice, RetryPlan
 
 _ENDS: Final[Mapping[str, frozenset[str]]] = {
     command: frozenset(kind for kind in COMMAND_ENDS if COMMAND_OF[kind] == command)
@@ -52,6 +53,7 @@ _NEVER_COPIED: Final = TERMINAL | {
     WORKER_LOST,
     YIELDED,
 }
+_ENDED: Final = COMMAND_ENDS | STEP_ENDS | {SIGNAL_SENT}
 _REPLACEABLE: Final = frozenset({STEP_COMPLETED, ACTIVITY_COMPLETED})
 
 
@@ -87,9 +89,10 @@ class MemoryForks(Part):
                 return "bad_index", []
             until = len(log) if fork.until is None else fork.until
             events = [row.event for row in log[:until]]
-            fatal = fatal_failures(events, origin.error) if fork.retry else None
-            events = _as_delivered(events)
-            events = _answered(_lasting(events) if fatal is None else _untried(events, fatal))
+            fatal = None
+            if fork.retry:
+                fatal = made_again(events, origin.error, failed_steps=fork.failed_steps)
+            events = _forked_events(events, fatal)
             keys = {event.key for event in events if event.type in _REPLACEABLE}
             if not fork.results.keys() <= keys:
                 return "unknown_key", []
@@ -110,6 +113,28 @@ class MemoryForks(Part):
             tables.append(fork.new_run_id, _forked(fork, until, log, now))
             share_payloads(tables, fork.run_id, fork.new_run_id)
             return "forked", [Notice(WORK_TOPIC, new.queue)]
+
+    async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
+        """Return what a retry would keep; see `ForkStore.retry_plan`."""
+        async with self._transaction() as (tables, _):
+            run = tables.runs.get(run_id)
+            if run is None or run.is_flow or run.status in ("running", "completed", "continued"):
+                return RetryPlan()
+            events = [row.event for row in tables.logs[run_id]]
+            fatal = made_again(events, run.error, failed_steps=failed_steps)
+            kept = {each.key for each in _forked_events(events, fatal) if each.type in _ENDED}
+            keys = [each.key or "" for each in events if each.type in _ENDED]
+            return RetryPlan(
+                kept=tuple(key for key in keys if key in kept),
+                failed=tuple(key for key in keys if key not in kept | fatal.after),
+                after=tuple(key for key in keys if key not in kept and key in fatal.after),
+            )
+
+
+def _forked_events(events: Sequence[Event], fatal: Fatal | None) -> list[Event]:
+    """Return the events that a fork gets, or a retry without the calls that it makes again."""
+    events = _as_delivered(events)
+    return _answered(_lasting(events) if fatal is None else _untried(events, fatal))
 
 
 def _as_delivered(events: Sequence[Event]) -> list[Event]:

@@ -15,6 +15,7 @@ from holdfast.events import (
     CALL_FAILURES,
     CHILD_CANCEL,
     FAILED,
+    NAMED_BY_CALLERS,
     PAUSED,
     RESUMED,
     SIGNAL_RECEIVED,
@@ -56,10 +57,14 @@ _GROUPS: Final = ("builtins.ExceptionGroup", "builtins.BaseExceptionGroup")
 
 
 class Fatal(msgspec.Struct, frozen=True):
-    """The calls that are made again; `seen` entries of the log led to the first failure."""
+    """The calls that are made again; `seen` entries of the log led to the first failure.
+
+    `calls` failed, and `after` are those that the code made because of it.
+    """
 
     calls: frozenset[str] = frozenset()
     seen: int = 0
+    after: frozenset[str] = frozenset()
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -70,21 +75,33 @@ class _Error(msgspec.Struct, frozen=True):
     cause: _Error | None = None
 
 
-def fatal_failures(events: Sequence[Event], error: str | None) -> Fatal:
-    """Return the failures that ended a run; none if it did not end by a failure."""
-    if events[-1].type != FAILED:
+def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool) -> Fatal:
+    """Return what a retry makes again: the failures that ended a run, or with `failed_steps` all.
+
+    No calls if the run did not end by a failure. Calls that the code had cancelled are kept.
+    """
+    has_said = events[-1].type == FAILED
+    said = details.read((events[-1].details if has_said else None) or "{}", WorkflowFailed)
+    if failed_steps:
+        calls, cancelled = set[str](), set[str]()
+        for event in events:
+            if event.type in _WITHDRAWN:
+                cancelled.add(event.key or "")
+            elif event.type in CALL_FAILURES and event.key not in cancelled:
+                calls.add(event.key or "")
+        return Fatal(frozenset(calls), len(events), frozenset(said.handling))
+    if not has_said:
         return Fatal()
-    said = details.read(events[-1].details or "{}", WorkflowFailed)
     if said.seen is None:
         return _guessed(events, error)
-    return Fatal(frozenset(said.calls), said.seen)
+    return Fatal(frozenset(said.calls), said.seen, frozenset(said.after))
 
 
 def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
     """Leave out the failures that ended the run, and events that only followed from them.
 
-    These are the cancels of children and activities, and the timers around the failed calls, which
-    start again.
+    These are the calls that the code made because of them, the cancels of children and activities,
+    and the timers around the failed calls, which start again.
     """
     calls, seen = fatal.calls, fatal.seen
     if not calls:
@@ -95,7 +112,9 @@ def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
     scopes = [_scope(call) for call in calls]
     for idx, event in enumerate(events):
         key = event.key or ""
-        if event.type in TIMERS:
+        if key in fatal.after and event.type not in NAMED_BY_CALLERS:
+            kept = False
+        elif event.type in TIMERS:
             kept = key in fired or not any(_surrounds(_scope(key), scope) for scope in scopes)
         elif event.type in CALL_FAILURES:
             kept = key not in calls and (idx < seen or key not in withdrawn)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Protocol
+from uuid import UUID
 
-from holdfast.types import Fork, Forking, Notice
+from holdfast.types import Fork, Forking, Notice, RetryPlan
 
 
 class ForkStore(Protocol):
@@ -18,5 +19,12 @@ class ForkStore(Protocol):
         the retry of a run that has not failed, `unknown_key` for a result whose key is not in
         the copied part, `bad_index` for an index beyond the log's end or below 1, `unreadable`
         for a log with an event that no worker can read.
+        """
+        ...
+
+    async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
+        """Return which ended calls of a run its retry would keep, and which it would make again.
+
+        Empty for a run that cannot be retried, and for that of a flow.
         """
         ...

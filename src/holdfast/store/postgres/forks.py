@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from holdfast.store.postgres.database import Part, join_results, read_notices
-from holdfast.types import Fork, Forking, Notice
+from holdfast.types import Fork, Forking, Notice, RetryPlan
 
 
 class PostgresForks(Part):
@@ -20,5 +22,13 @@ class PostgresForks(Part):
             fork.input,
             join_results(fork.results),
             fork.version,
+            fork.failed_steps,
         )
         return row["outcome"], read_notices(row["notices"])
+
+    async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
+        """Return what a retry would keep; see `ForkStore.retry_plan`."""
+        keys: dict[str, list[str]] = {"kept": [], "failed": [], "after": []}
+        for row in await self._database.rows("retry_plan", run_id, failed_steps):
+            keys[row["fate"]].append(row["key"])
+        return RetryPlan(**{fate: tuple(found) for fate, found in keys.items()})

@@ -3,9 +3,10 @@
 -- Start a run with a copy of the first p_until events of another run's log, or of all. Not copied
 -- are the end, what workers and operators did to the run, and commands that had not ended by then:
 -- the new run gives them again. p_retry accepts a run that did not complete, and leaves out the
--- failures that ended it; results and failures of other calls are kept, also later ones. p_input
--- replaces the input, p_results (an object by key) the results of steps and activities. The log
--- ends with WorkflowForked.
+-- failures that ended it and the calls that the code made because of them; with p_failed_steps all
+-- failures, and the calls that the code made while it handled one. Results and failures of other
+-- calls are kept, also later ones. p_input replaces the input, p_results (an object by key) the
+-- results of steps and activities. The log ends with WorkflowForked.
 --
 -- Outcomes: 'forked', 'exists' if the new id is taken, 'missing', 'running' for the retry of a run
 -- that has not failed, 'bad_index', 'unknown_key', and 'unreadable' if the log has an event that no
@@ -15,6 +16,7 @@
 create or replace function holdfast.fork_run(
     p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
     p_input json default null, p_results json default null, p_version int default null,
+    p_failed_steps boolean default false,
     out outcome text, out notices text[]
 )
 language plpgsql
@@ -26,8 +28,7 @@ declare
     v_origin holdfast.runs;
     v_is_there boolean;
     v_until int;
-    v_calls text[] := '{}';
-    v_seen int := 0;
+    v_again json;
 begin
     perform holdfast._check_fork(p_run_id, p_new_run_id, p_retry, p_input, p_results, p_version);
     v_is_there := holdfast._hold_origin(p_run_id);
@@ -48,14 +49,13 @@ begin
     end if;
     v_until := coalesce(p_until, v_until);
     if p_retry then
-        select f.calls, f.seen into v_calls, v_seen
-        from holdfast._fatal_failures(p_run_id, v_until) as f;
+        v_again := holdfast._made_again(p_run_id, v_until, p_failed_steps);
     end if;
     if p_results is not null and exists (
         select from json_object_keys(p_results) as k (key)
         where k.key not in (
             select f.key
-            from holdfast._forked_events(p_run_id, v_until, v_calls, v_seen, p_retry) as f
+            from holdfast._forked_events(p_run_id, v_until, v_again) as f
             where f.event_type in ('StepCompleted', 'ActivityCompleted'))
     ) then
         outcome := 'unknown_key';
@@ -64,8 +64,7 @@ begin
     begin
         outcome := holdfast._start_fork(v_origin, p_new_run_id, p_input, p_version);
         if outcome = 'forked' then
-            perform holdfast._copy_log(
-                p_run_id, p_new_run_id, v_until, v_calls, v_seen, p_retry, p_results);
+            perform holdfast._copy_log(p_run_id, p_new_run_id, v_until, v_again, p_results);
             perform holdfast._share_payloads(p_run_id, p_new_run_id);
             notices := array[array['work', v_origin.queue]];
         end if;
@@ -144,8 +143,7 @@ end $$;
 -- Write the log of a fork. Its random numbers keep the seed of the first origin. Raises HF002 if an
 -- event cannot be read. Locks nothing that others wait for. Called by fork_run.
 create or replace function holdfast._copy_log(
-    p_run_id uuid, p_new_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean,
-    p_results json
+    p_run_id uuid, p_new_run_id uuid, p_until int, p_again json, p_results json
 ) returns void
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -162,7 +160,7 @@ begin
                 and f.event_type in ('StepCompleted', 'ActivityCompleted')
             then holdfast._with_result(f.details, p_results -> f.key)
             else holdfast._readable(f.event_type, f.details) end, f.at
-    from holdfast._forked_events(p_run_id, p_until, p_calls, p_seen, p_retry) as f;
+    from holdfast._forked_events(p_run_id, p_until, p_again) as f;
     get diagnostics v_length = row_count;
     select e.details ->> 'seed' into v_seed
     from holdfast.events e where e.run_id = p_run_id and e.event_type = 'WorkflowForked' limit 1;
@@ -184,11 +182,12 @@ return case when p_result is null then p_details else (
 
 -- Return the events of a log that a fork gets, with new numbers, in the order in which the code saw
 -- them: none has `seen` any more, and an event may have another index than in the first log. Calls
--- that a retry makes again are left out: see _untried_events. Every command here has its end, and
--- every end its command; events of one call have the same key, and types that begin with the same
--- word. If a child is left out, so is a signal to it. Called by fork_run and _copy_log.
+-- that a retry makes again, which p_again names, are left out: see _untried_events; it is null for
+-- a fork. Every command here has its end, and every end its command; events of one call have the
+-- same key, and types that begin with the same word. If a child is left out, so is a signal to it.
+-- Called by fork_run, retry_plan and _copy_log.
 create or replace function holdfast._forked_events(
-    p_run_id uuid, p_until int, p_calls text[], p_seen int, p_retry boolean
+    p_run_id uuid, p_until int, p_again json
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -205,7 +204,7 @@ begin
             bool_or(e.role = 'command') over together as has_command
         from (
             select e.*, holdfast._event_role(e.event_type) as role
-            from holdfast._untried_events(p_run_id, p_until, p_calls, p_seen) as e
+            from holdfast._untried_events(p_run_id, p_until, p_again) as e
         ) as e
         where e.role not in ('end', 'suspension') and e.event_type not in (
             'WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused', 'WorkflowResumed')
@@ -221,7 +220,7 @@ begin
     where case
         when k.event_type = 'SignalSent'
             then k.details ->> 'run_id' not in (select s.run_id from strangers s)
-        when k.event_type = 'StepRetryScheduled' then k.has_end or not p_retry
+        when k.event_type = 'StepRetryScheduled' then k.has_end or p_again is null
         when k.role in ('command', 'withdrawal') or k.event_type = 'ActivityRetryScheduled'
             then k.has_end
         when k.role = 'command_end' then k.has_command
@@ -237,21 +236,25 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
     substring(left(p_details::text, 60)
         from '^\{(?:"python":"[^"]*",)?"seen":(\d+),')::int end;
 
--- Return the first p_until events of a log without what a retry makes again: the failures of
--- p_calls, and what only followed from them. After the first p_seen events (in the order in which
--- the code saw them) only results, other failures, the commands that they end, signals, decisions
--- and patches are kept. Anywhere, a timer around such a call that had not fired is left out. Called
--- by _forked_events.
+-- Return the first p_until events of a log without what a retry makes again, as _made_again says:
+-- the failures of `calls`, the calls `after` them, and what only followed from these. After the
+-- first `seen` events (in the order in which the code saw them) only results, other failures, the
+-- commands that they end, signals, decisions and patches are kept. Anywhere, a timer around such a
+-- call that had not fired is left out. Called by _forked_events.
 create or replace function holdfast._untried_events(
-    p_run_id uuid, p_until int, p_calls text[], p_seen int
+    p_run_id uuid, p_until int, p_again json
 ) returns setof holdfast.events
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
+declare
+    v_calls text[] := holdfast._texts(p_again -> 'calls');
+    v_after text[] := holdfast._texts(p_again -> 'after');
+    v_seen int := p_again ->> 'seen';
 begin
-    if cardinality(p_calls) = 0 then
+    if cardinality(v_calls) = 0 then
         return query select e.* from holdfast.events e
         where e.run_id = p_run_id and e.idx < p_until;
         return;
@@ -259,7 +262,7 @@ begin
     return query
     with log as materialized (
         select (e.e).*, row_number() over (
-            order by coalesce(e.seen, (e.e).idx), e.seen is null, (e.e).idx) <= p_seen as is_before
+            order by coalesce(e.seen, (e.e).idx), e.seen is null, (e.e).idx) <= v_seen as is_before
         from (
             select e, holdfast._seen(e.event_type, e.details) as seen
             from holdfast.events e where e.run_id = p_run_id and e.idx < p_until
@@ -270,15 +273,20 @@ begin
             and l.event_type in ('ActivityCancelRequested', 'ChildCancelRequested')
     ), fired as materialized (
         select l.key from log l where l.is_before and l.event_type = 'TimerFired'
+    ), after as materialized (
+        select u.key from unnest(v_after) as u (key)
     )
     select l.run_id, l.idx, l.event_type, l.key, l.details, l.at, l.commit_token
     from log l
     where case
+        when l.key in (select a.key from after a) and l.event_type not in (
+            'SignalReceived', 'ValueSet', 'UpdateAccepted', 'UpdateRejected', 'UpdateCompleted')
+            then false
         when l.event_type in ('TimerScheduled', 'TimerFired')
             then l.key in (select f.key from fired f)
-                or not holdfast._surrounds_failure(l.key, p_calls)
+                or not holdfast._surrounds_failure(l.key, v_calls)
         when l.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
-            then l.key <> all (p_calls)
+            then l.key <> all (v_calls)
                 and (l.is_before or l.key not in (select w.key from withdrawn w))
         else l.is_before or holdfast._event_role(l.event_type) in ('command', 'command_end')
             or l.event_type in ('StepCompleted', 'SignalReceived', 'ValueRecorded') end;

@@ -1,11 +1,57 @@
 -- Retry: find the calls that a run which takes over from a failed one makes again.
 
--- Return the calls whose failures ended a run, and how many entries of its log led to the first of
--- them, as its last entry says; no calls if no failure ended it. Older releases did not record
--- them: _guess_failures finds them. Locks nothing. Called by fork_run.
-create or replace function holdfast._fatal_failures(
-    p_run_id uuid, p_until int, out calls text[], out seen int
-)
+-- Return which ended calls of a run its retry would keep (`kept`), and which it would make again:
+-- those that failed (`failed`), and those that the code made because of that (`after`). In the
+-- order of the log; nothing of a run that cannot be retried. p_failed_steps is that of fork_run.
+-- Refuses nothing. Locks nothing. Called by clients.
+create or replace function holdfast.retry_plan(
+    p_run_id uuid, p_failed_steps boolean default false
+) returns table (key text, fate text)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_until int;
+    v_again json;
+begin
+    select e.idx + 1 into v_until
+    from holdfast.runs r
+    cross join lateral (
+        select e.idx from holdfast.events e where e.run_id = r.run_id order by e.idx desc limit 1
+    ) as e
+    where r.run_id = p_run_id and r.kind = 'workflow'
+        and r.status not in ('running', 'completed', 'continued');
+    if v_until is null then
+        return;
+    end if;
+    v_again := holdfast._made_again(p_run_id, v_until, p_failed_steps);
+    return query
+    with kept as materialized (
+        select f.key from holdfast._forked_events(p_run_id, v_until, v_again) as f
+        where f.event_type in ('StepCompleted', 'StepFailed', 'SignalSent')
+            or holdfast._event_role(f.event_type) = 'command_end'
+    ), after as materialized (
+        select u.key from unnest(holdfast._texts(v_again -> 'after')) as u (key)
+    )
+    select e.key, case when e.key in (select k.key from kept k) then 'kept'
+            when e.key in (select a.key from after a) then 'after' else 'failed' end
+    from holdfast.events e
+    where e.run_id = p_run_id and (e.event_type in ('StepCompleted', 'StepFailed', 'SignalSent')
+        or holdfast._event_role(e.event_type) = 'command_end')
+    order by e.idx;
+end $$;
+
+-- Return what a retry of a run makes again: `calls` failed, `seen` entries of the log led to the
+-- first of these failures, and `after` are the calls that the code made because of them. As the
+-- run's last entry says; no calls if no failure ended it. Older releases did not record it:
+-- _guess_failures finds the first two. With p_failed_steps, `calls` are all that failed, unless the
+-- code had cancelled them, and `after` those that it made while it handled a failure. Locks
+-- nothing. Called by fork_run and retry_plan.
+create or replace function holdfast._made_again(
+    p_run_id uuid, p_until int, p_failed_steps boolean
+) returns json
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -14,23 +60,42 @@ as $$
 declare
     v_said json;
 begin
-    calls := '{}';
-    seen := 0;
     select coalesce(e.details, '{}') into v_said
     from holdfast.events e
     where e.run_id = p_run_id and e.idx = p_until - 1 and e.event_type = 'WorkflowFailed';
-    if v_said ->> 'seen' is not null then
-        calls := array(select json_array_elements_text(v_said -> 'calls'));
-        seen := v_said ->> 'seen';
-    elsif v_said is not null then
-        select g.calls, g.seen into calls, seen
-        from holdfast._guess_failures(p_run_id, p_until) as g;
+    if p_failed_steps then
+        return json_build_object('seen', p_until, 'after', coalesce(v_said -> 'handling', '[]'),
+            'calls', array(
+                select e.key from holdfast.events e
+                where e.run_id = p_run_id and e.idx < p_until
+                    and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
+                    and not exists (
+                        select from holdfast.events w
+                        where w.run_id = p_run_id and w.idx < e.idx and w.key = e.key
+                            and w.event_type in (
+                                'ActivityCancelRequested', 'ChildCancelRequested'))));
+    elsif v_said is null then
+        return '{"calls":[],"seen":0,"after":[]}';
+    elsif v_said ->> 'seen' is not null then
+        return v_said;
     end if;
+    return (
+        select row_to_json(g) from holdfast._guess_failures(p_run_id, p_until) as g);
+end $$;
+
+-- Return the elements of an array of texts; none for null. Called by _untried_events and
+-- retry_plan.
+create or replace function holdfast._texts(p_array json) returns text[]
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    return array(select json_array_elements_text(coalesce(p_array, '[]')));
 end $$;
 
 -- Return the failures that ended a run, from its error and from how its log ends: the call that the
 -- error names, and other calls if the code did nothing after they had failed. Called by
--- _fatal_failures.
+-- _made_again.
 create or replace function holdfast._guess_failures(
     p_run_id uuid, p_until int, out calls text[], out seen int
 )
