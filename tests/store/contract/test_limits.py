@@ -11,10 +11,10 @@ from clocks import Clock
 
 from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, FlowShape, LimitRule, NewRun, Notice, StepShape
+from holdfast.types import ClaimedTask, Finish, FlowShape, LimitRule, NewRun, Notice, StepShape
 
 from .actors import SECOND, ManualWorker, get, start
-from .commands import activity, ordered
+from .commands import activity, command, ordered
 
 BUY = ("shop/buy@1",)
 
@@ -581,3 +581,92 @@ async def test_a_limit_that_cannot_be_is_refused(
     with pytest.raises(InvalidInput, match=message):
         await store.set_limit(queue_limit(**{"most": 1, **fields}))
     assert await store.list_limits() == []
+
+
+async def continue_as_new(
+    worker: ManualWorker, task: ClaimedTask, customer: str = "ann", version: int = 1
+) -> UUID:
+    """Let a run of `shop/buy` continue as a new one; return its id."""
+    new_id = uuid4()
+    said = {"run_id": str(new_id), "input": {"customer": customer}, "version": version}
+    answer = await worker.commit(
+        task,
+        command("WorkflowContinuedAsNew", "", **said, signals=[]),
+        then=Finish("continued", output=json.dumps({"run_id": str(new_id)})),
+        has_children=True,
+    )
+    assert answer.refused == {}
+    return new_id
+
+
+async def held(store: Store) -> list[int]:
+    return [info.held for info in await store.list_limits()]
+
+
+@pytest.mark.parametrize("key", ["", "input.customer"])
+async def test_a_run_that_continues_as_new_keeps_its_place(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker, key: str
+) -> None:
+    """A9. The next run has it, before its first claim too: what waits does not begin."""
+    await store.set_limit(workflow_limit(1, key=key))
+    await buy(store)
+    [task] = await buys(ann)
+    await clock.advance(1)
+    waiting = await buy(store)
+    for version in (1, 2, 2):
+        next_id = await continue_as_new(ann, task, version=version)
+        assert await held(store) == [1]
+        [task] = (await bob.claim(100, handlers=("shop/buy@1", "shop/buy@2"))).tasks
+        assert task.run_id == next_id
+        ann, bob = bob, ann
+    await ann.finish(task)
+    assert await held(store) == [0]
+    assert [task.run_id for task in await buys(bob)] == [waiting]
+
+
+async def test_a_run_that_continues_with_another_key_waits_for_its_place(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """A9. The place of the former key is free; that of the new one is somebody's."""
+    await store.set_limit(workflow_limit(1, key="input.customer"))
+    await buy(store, "bob")
+    [of_bob] = await buys(ann)
+    await clock.advance(1)
+    await buy(store, "ann")
+    [of_ann] = await buys(ann)
+    await clock.advance(1)
+    waiting = await buy(store, "ann")
+    next_id = await continue_as_new(ann, of_ann, "bob")
+    assert [task.run_id for task in await buys(ann)] == [waiting]
+    await ann.finish(of_bob)
+    assert [task.run_id for task in await buys(ann)] == [next_id]
+
+
+async def test_an_end_before_its_first_claim_frees_the_place_of_a_run_that_continues(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """A9. Workers are told, since no worker ends it."""
+    await store.set_limit(workflow_limit(1))
+    await buy(store)
+    [task] = await buys(ann)
+    await clock.advance(1)
+    waiting = await buy(store)
+    assert await buys(ann) == []
+    next_id = await continue_as_new(ann, task)
+    delivered = await store.terminate_runs([next_id])
+    assert Notice("work", "default") in delivered.notices
+    assert [task.run_id for task in await buys(ann)] == [waiting]
+
+
+async def test_a_limit_of_turns_and_a_rate_concern_a_run_that_continues_as_they_did(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """A9. A suspended run gives its turn back; each run of a chain begins once."""
+    await store.set_limit(workflow_limit(1, holds="turn"))
+    await store.set_limit(workflow_limit(1, kind="rate", period_seconds=10))
+    await buy(store)
+    [task] = await buys(ann)
+    next_id = await continue_as_new(ann, task)
+    assert await buys(ann) == []
+    await clock.advance(10)
+    assert [task.run_id for task in await buys(ann)] == [next_id]

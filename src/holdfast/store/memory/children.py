@@ -13,6 +13,7 @@ from holdfast.store.memory.chains import newest
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.external import pass_signals, send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
+from holdfast.store.memory.limits import pass_places
 from holdfast.store.memory.rows import Parent, ParentClose, RunRow
 from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.tables import Tables
@@ -151,7 +152,7 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
         version=command.version,
         input=bytes(command.input).decode(),
     )
-    insert_run(tables, now, new, old.parent)
+    pass_places(tables, old, insert_run(tables, now, new, old.parent))
     if old.singleton_key is not None:
         tables.runs[new.run_id].singleton_key = old.singleton_key
         tables.start_keys["singleton", new.name, old.singleton_key].run_id = new.run_id

@@ -16,7 +16,7 @@ from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.keys import check_not_of_flow, check_rule, key_value
-from holdfast.store.memory.rows import TURN, LimitPlace, LimitRow, TaskRow
+from holdfast.store.memory.rows import TURN, LimitPlace, LimitRow, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait, Notice
@@ -149,14 +149,33 @@ def slots_of(tables: Tables, task: TaskRow) -> list[_Slot]:
     return [
         (row, _slot(tables, row, task))
         for row in tables.limits.values()
-        if not row.removed and _concerns(row.rule, task) and _applies(row.rule, task)
+        if not row.removed and _concerns(row.rule, task) and _applies(row, task)
     ]
 
 
-def _applies(rule: LimitRule, task: TaskRow) -> bool:
-    if rule.holds == "run":
-        return task.key == TURN and task.lease_no == 0
-    return rule.kind != "rate" or task.key != TURN or task.lease_no == 0
+def _applies(row: LimitRow, task: TaskRow) -> bool:
+    if row.rule.holds == "run":
+        return task.key == TURN and not _is_held_by_run(row, task)
+    return row.rule.kind != "rate" or task.key != TURN or task.lease_no == 0
+
+
+def _is_held_by_run(row: LimitRow, task: TaskRow) -> bool:
+    return task.lease_no > 0 or row.limit_id in task.held
+
+
+def pass_places(tables: Tables, old: RunRow, new: TaskRow) -> None:
+    """Give the run that continues another one the places that this held.
+
+    If the new input has another value for the key of a limit, it waits for a place of its own.
+    """
+    inputs = old.new.input, tables.runs[new.run_id].new.input
+    new.held = frozenset(
+        row.limit_id
+        for row in tables.limits.values()
+        if row.rule.holds == "run"
+        and _concerns(row.rule, new)
+        and len({_run_slot(row, each) for each in inputs}) == 1
+    )
 
 
 def _concerns(rule: LimitRule, task: TaskRow) -> bool:
@@ -168,10 +187,12 @@ def _concerns(rule: LimitRule, task: TaskRow) -> bool:
 
 
 def _slot(tables: Tables, row: LimitRow, task: TaskRow) -> str:
-    if not row.rule.key:
-        return ""
-    run_input = tables.runs[task.run_id].new.input
-    return key_value(row.rule.key, run_input, task.payload if task.version == 0 else None)
+    payload = task.payload if task.version == 0 else None
+    return _run_slot(row, tables.runs[task.run_id].new.input, payload)
+
+
+def _run_slot(row: LimitRow, run_input: str, payload: str | None = None) -> str:
+    return key_value(row.rule.key, run_input, payload) if row.rule.key else ""
 
 
 def _group(slots: Iterable[_Slot]) -> _Group:
@@ -247,7 +268,7 @@ def holders(tables: Tables, row: LimitRow, value: str | None = None) -> list[Tas
         for task in tables.tasks.values()
         if _concerns(row.rule, task)
         and (
-            task.key == TURN and task.lease_no > 0
+            task.key == TURN and _is_held_by_run(row, task)
             if row.rule.holds == "run"
             else task.worker is not None
         )
@@ -261,7 +282,7 @@ def place_notices(tables: Tables, now: int, run_ids: Sequence[UUID]) -> list[Not
     To be called before the runs end from outside: no worker claims by itself after that.
     """
     held = [
-        row.rule
+        row
         for row in tables.limits.values()
         if not row.removed
         and row.rule.kind == "concurrency"
@@ -275,7 +296,7 @@ def place_notices(tables: Tables, now: int, run_ids: Sequence[UUID]) -> list[Not
         if task.worker is None
         and task.visible_at <= now
         and not task.paused
-        and any(_concerns(rule, task) and _applies(rule, task) for rule in held)
+        and any(_concerns(row.rule, task) and _applies(row, task) for row in held)
     }
     return [Notice(WORK_TOPIC, queue) for queue in sorted(queues)]
 

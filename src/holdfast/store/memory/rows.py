@@ -103,6 +103,7 @@ class TaskRow:
     heartbeat: str | None = None  # an activity's: the last heartbeat details of its attempts
     cancelled: bool = False  # an activity's: its run cancelled it
     losses: int = 0  # a step's: the number of its leases that expired
+    held: frozenset[int] = frozenset()  # limits that it holds from the run that it continues
     innocent: bool = False  # not a turn's: its worker is lost, and the task did not cause that
 
     @property

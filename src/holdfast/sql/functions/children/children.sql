@@ -172,9 +172,10 @@ begin
 end $$;
 
 -- Start the runs that continue others. They have the same properties but no key, the same time
--- limits, the signals that were not read, and the subscriptions to topics. A singleton's next run
--- takes its key. Returns (topic, payload) notices.
--- Locks: ids of runs; of singletons, the row of the key; subscriptions. Called by _carry_out.
+-- limits, the signals that were not read, the subscriptions to topics, and the places of limits. A
+-- singleton's next run takes its key. Returns (topic, payload) notices.
+-- Locks: ids of runs; of singletons, the row of the key; subscriptions; rows of holders. Called by
+-- _carry_out.
 create or replace function holdfast._continue_runs(
     p_now timestamptz, p_run_ids uuid[], p_details json[]
 ) returns text[]
@@ -235,6 +236,9 @@ begin
     select array_agg(distinct array['work', q.queue]) into v_notices from queued q;
     if exists (select from holdfast.subscriptions s where s.run_id = any (p_run_ids)) then
         perform holdfast._move_subscriptions(p_run_ids, p_details);
+    end if;
+    if exists (select from holdfast.limits) then
+        perform holdfast._pass_places(p_run_ids, p_details);
     end if;
     return v_notices;
 end $$;

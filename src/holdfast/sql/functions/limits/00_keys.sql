@@ -10,22 +10,66 @@ return case p_scope when 'queue' then p_name = p_queue
     when 'activity' then p_handler = p_name || '@0'
     else p_handler not like '%@0' and p_name = regexp_replace(p_handler, '@[0-9]+$', '') end;
 
+-- Return the value that the key of a limit has in an input; '' for a limit without a key.
+create or replace function holdfast._slot_of(p_input json, p_limit_key text) returns text
+language sql stable
+return case p_limit_key when '' then '' else holdfast._key_of(p_input, p_limit_key) end;
+
+-- Return true if a run holds a place of a limit. Locks nothing. Called by _limit_keys and
+-- _place_notices.
+create or replace function holdfast._holds(p_run_id uuid, p_limit_id int, p_slot text)
+returns boolean
+language sql stable
+return exists (
+    select from holdfast.limit_holders h
+    where h.limit_id = p_limit_id and h.slot = p_slot and h.run_id = p_run_id and h.key = '');
+
+-- Give the runs that continue others the places that these hold, of limits that are held by runs.
+-- If the new input has another value for the key of a limit, the place becomes free, and the new
+-- run waits for one of its own. So does it if the limit is new. Limits are not locked: who counts
+-- the holders sees the run that ended with its place, or the next one with it.
+-- Locks: expects the turn rows locked; rows of holders. Called by _continue_runs.
+create or replace function holdfast._pass_places(p_run_ids uuid[], p_details json[]) returns void
+language sql
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+    update holdfast.limit_holders h set run_id = (u.details ->> 'run_id')::uuid
+    from unnest(p_run_ids, p_details) as u (run_id, details)
+    cross join lateral (
+        select r.name, r.version, r.queue from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
+    cross join lateral (
+        select l.limit_id,
+            holdfast._slot_of(coalesce(u.details -> 'input', 'null'), l.key) as slot
+        from holdfast.limits l
+        where l.holds = 'run'
+            and holdfast._concerns(l.scope, l.name, r.queue, r.name || '@' || r.version)
+        offset 0
+    ) as l
+    where h.limit_id = l.limit_id and h.slot = l.slot and h.run_id = u.run_id and h.key = ''
+$$;
+
 -- Return the limits that a task must wait for, with the values of their keys:
 -- {"limit_id": "value"}; null if it need not wait. A limit that is held by runs, and a rate, let a
--- run pass once: when it begins. Locks nothing. Called by all that let tasks wait for limits.
+-- run pass once: when it begins. A run that continues another one may hold limits before it begins:
+-- they are looked for if p_run_id is given. Locks nothing. Called by all that let tasks wait for
+-- limits.
 create or replace function holdfast._limit_keys(
-    p_queue text, p_handler text, p_key text, p_lease_no int, p_input json
+    p_queue text, p_handler text, p_key text, p_lease_no int, p_input json,
+    p_run_id uuid default null
 ) returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 as $$
 begin
-    return jsonb_object_agg(l.limit_id, case l.key when '' then ''
-        else holdfast._key_of(p_input, l.key) end)::text
+    return jsonb_object_agg(l.limit_id, holdfast._slot_of(p_input, l.key))::text
     from holdfast.limits l
     where holdfast._concerns(l.scope, l.name, p_queue, p_handler) and not l.removed
         and case when l.holds = 'run' then p_key = '' and p_lease_no = 0
+                and (p_run_id is null or not holdfast._holds(p_run_id, l.limit_id,
+                    holdfast._slot_of(p_input, l.key)))
             when l.kind = 'rate' then p_key <> '' or p_lease_no = 0
             else true end;
 end $$;
@@ -43,7 +87,8 @@ as $$
 begin
     return holdfast._limit_keys(p_queue, p_handler, p_key, p_lease_no,
         case when p_handler like '%@0' then p_payload -> 'input'
-            else (select r.input from holdfast.runs r where r.run_id = p_run_id) end);
+            else (select r.input from holdfast.runs r where r.run_id = p_run_id) end,
+        case when p_key = '' then p_run_id end);
 end $$;
 
 -- Among tasks that are due and locked, let those wait that limits concern. Returns the others, in

@@ -118,10 +118,9 @@ language sql
 set search_path = pg_catalog, pg_temp
 as $$
     insert into holdfast.limit_holders (limit_id, slot, run_id, key)
-    select p_limit.limit_id, case p_limit.key when '' then ''
-            else holdfast._key_of(case when t.handler like '%@0' then t.payload -> 'input'
-                else (select r.input from holdfast.runs r where r.run_id = t.run_id) end,
-                p_limit.key) end,
+    select p_limit.limit_id, holdfast._slot_of(case when t.handler like '%@0'
+            then t.payload -> 'input'
+            else (select r.input from holdfast.runs r where r.run_id = t.run_id) end, p_limit.key),
         t.run_id, t.key
     from holdfast.tasks t
     where holdfast._concerns(p_limit.scope, p_limit.name, t.queue, t.handler)

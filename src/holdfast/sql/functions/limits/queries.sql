@@ -47,7 +47,10 @@ begin
                 select * from holdfast.tasks t where t.run_id = u.run_id offset 0
             ) as t
             join holdfast.limits l on holdfast._concerns(l.scope, l.name, t.queue, t.handler)
-                and case l.holds when 'run' then t.key = '' and t.lease_no > 0
+                and case l.holds when 'run' then t.key = '' and (t.lease_no > 0
+                        or holdfast._holds(t.run_id, l.limit_id, holdfast._slot_of(
+                            (select r.input from holdfast.runs r where r.run_id = t.run_id),
+                            l.key)))
                     when 'turn' then t.worker is not null end
             where not l.removed
         ) as l
