@@ -188,20 +188,63 @@ async def test_a_purge_against_a_receive(sessions: list[Session]) -> None:
 
 async def test_a_queue_that_is_deleted_while_it_is_used(sessions: list[Session]) -> None:
     """Edge case 8: nothing of it comes up again, and nothing of it is left."""
-    a, b, *_ = sessions
+    a, b, watcher, _ = sessions
     await create(a)
     await send(a, "1")
     [(_, receipt)] = await a.take()
     await a.begin()
     await send(a, "2")
-    assert await b.value("select holdfast.delete_queue('mail')") is True
+    deleted = soon(b.value("select holdfast.delete_queue('mail')"))
+    await until_waits(watcher, b)
     await a.commit()
+    assert await deleted is True
+    for table in ("messages", "deliveries", "bodies"):
+        assert await b.value(f"select count(*) from holdfast.{table}") == 0
     assert await b.value("select holdfast.ack($1)", receipt) == [False]
     await create(b)
     assert await b.payloads() == []
-    await b.value("select holdfast.sweep_queues()")
-    for table in ("messages", "deliveries", "bodies"):
-        assert await b.value(f"select count(*) from holdfast.{table}") == 0
+
+
+SENDS = {
+    "send": ("", "select holdfast.send('mail', '1')"),
+    "delayed": ("", "select holdfast.send('mail', '1', p_delay_seconds => 1)"),
+    "together": ("", "select holdfast.send_messages('mail', '{1,2}')"),
+    "once": ("", "select holdfast.send('mail', '1', p_dedup_id => 'a')"),
+    "grouped": (", p_fifo => true", "select holdfast.send('mail', '1', 'a')"),
+    "filtered": (", p_filters => true", "select holdfast.send('mail', '1')"),
+    "published": ("", "select holdfast.publish('a.b', '1')"),
+}
+
+
+@pytest.mark.parametrize("kind", SENDS)
+@pytest.mark.parametrize("ends", ["commit", "rollback"])
+async def test_a_send_and_the_deletion_of_its_queue_wait_for_each_other(
+    sessions: list[Session], kind: str, ends: str
+) -> None:
+    """A12. Whichever comes first: no message is confirmed, and neither there nor deleted."""
+    a, b, watcher, _ = sessions
+    options, text = SENDS[kind]
+    await create(a, options)
+    await a.value('select holdfast.subscribe(\'{"pattern":"a.*","kind":"queue","target":"mail"}\')')
+    await a.begin()
+    await a.value("select holdfast.delete_queue('mail')")
+    sent = soon(b.value(text))
+    await until_waits(watcher, b)
+    await (a.commit() if ends == "commit" else a.rollback())
+    if ends == "rollback" or kind == "published":
+        await sent  # a queue that does not exist any more is left out of what is published
+    else:
+        with pytest.raises(asyncpg.PostgresError) as refused:
+            await sent
+        assert refused.value.sqlstate == "HFQ01"
+    assert bool(await a.value("select count(*) from holdfast.list_queues()")) is (
+        ends == "rollback"
+    )
+    found = [
+        await a.value(f"select count(*) from holdfast.{table}")
+        for table in ("messages", "filtered_messages", "grouped_messages")
+    ]
+    assert bool(sum(found)) is (ends == "rollback")
 
 
 async def test_two_redrives_move_each_dead_letter_once(sessions: list[Session]) -> None:

@@ -627,7 +627,7 @@ async def test_a_run_that_continues_as_new_keeps_its_place(
 async def test_a_run_that_continues_with_another_key_waits_for_its_place(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:
-    """A9. The place of the former key is free; that of the new one is somebody's."""
+    """A9. The place of the former key is free; another run has that of the new one."""
     await store.set_limit(workflow_limit(1, key="input.customer"))
     await buy(store, "bob")
     [of_bob] = await buys(ann)

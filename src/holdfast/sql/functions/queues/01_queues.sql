@@ -200,9 +200,10 @@ begin
 end $$;
 
 -- Delete a message queue with all that is in it, also what is in flight. Returns false if there is
--- none. Large queues are emptied by maintenance, after the queue is gone. Refuses a queue that has
--- the dead letters of another one (HFQ03), and a null (22004).
--- Locks: the queue's row; then as sweep_queues. Called by users and clients.
+-- none. Large queues are emptied by maintenance, after the queue is gone. It waits for transactions
+-- that have sent to the queue; a send that comes after it waits for it, and finds no queue. Refuses
+-- a queue that has the dead letters of another one (HFQ03), and a null (22004).
+-- Locks: an advisory lock of the queue; its row; then as sweep_queues. Called by users and clients.
 create or replace function holdfast.delete_queue(p_name text) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -211,6 +212,7 @@ declare
     v_of text;
 begin
     perform holdfast._check_given('the name of a message queue', p_name is not null);
+    perform pg_advisory_xact_lock(hashtext('holdfast.queue'), hashtext(p_name));
     select q.name into v_of from holdfast.queues q where q.dead_letters = p_name limit 1;
     if v_of is not null then
         raise exception using errcode = 'HFQ03', message = format(

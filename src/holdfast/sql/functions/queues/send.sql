@@ -10,8 +10,8 @@
 -- Receivers are not woken: they find the messages at their next poll, or clients notify them after
 -- the commit. Refuses an unknown queue (HFQ01), nulls (22004), and values that are not allowed or
 -- do not fit the kind of the queue (22023).
--- Locks: new deduplication ids, in order: another send of the same id waits for this one. Called by
--- users and clients.
+-- Locks: a shared advisory lock of the queue, for which its deletion waits; new deduplication ids,
+-- in order: another send of the same id waits for this one. Called by users and clients.
 create or replace function holdfast.send_messages(
     p_queue text, p_payloads json[], p_delays float8[] default null,
     p_groups text[] default null, p_dedup_ids text[] default null,
@@ -35,6 +35,7 @@ declare
     v_ids bigint[];
     v_new boolean[];
 begin
+    perform pg_advisory_xact_lock_shared(hashtext('holdfast.queue'), hashtext(p_queue));
     select q.queue_id, q.fifo, q.dedup_seconds, q.has_priorities, q.has_filters
     into v_id, v_fifo, v_dedup_seconds, v_priorities, v_filters
     from holdfast.queues q where q.name = p_queue;
@@ -209,6 +210,7 @@ declare
     v_id int;
     v_message bigint;
 begin
+    perform pg_advisory_xact_lock_shared(hashtext('holdfast.queue'), hashtext(p_queue));
     select q.queue_id into v_id from holdfast.queues q
     where q.name = p_queue and not q.fifo and not q.has_filters;
     if v_id is null or p_dedup_id is not null or p_group is not null or p_priority is not null

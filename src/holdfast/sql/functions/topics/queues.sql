@@ -4,7 +4,8 @@
 -- group is the topic. Queues that do not exist any more are left out. Returns the names of those
 -- that got it. Refuses a payload that conditions of a queue with filters cannot be compared with
 -- (22023).
--- Locks nothing that exists. Called by publish.
+-- Locks: shared advisory locks of the queues, in order: deletions of queues wait for them. Called
+-- by publish.
 create or replace function holdfast._send_event(
     p_now timestamptz, p_queues text[], p_topic text, p_payload json, p_event_id text
 ) returns text[]
@@ -19,6 +20,9 @@ declare
     v_sent text[];
     v_filters text;
 begin
+    perform pg_advisory_xact_lock_shared(hashtext('holdfast.queue'), u.queue)
+    from (select distinct hashtext(n.name) as queue from unnest(p_queues) as n (name) order by 1
+        ) as u;
     select min(q.name) into v_filters
     from holdfast.queues q where q.name = any (p_queues) and q.has_filters;
     if v_filters is not null and not holdfast._is_searchable(p_payload) then
