@@ -11,12 +11,14 @@ import base64
 import binascii
 import hashlib
 import hmac
+import ipaddress
 import re
 import secrets
+import socket
 import time
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from holdfast.errors import ConfigurationError, InvalidInput
 
@@ -24,6 +26,7 @@ PREFIX: Final = "whsec_"  # of a secret that is base64
 _TOLERANCE_SECONDS: Final = 300.0
 _MOST_URL: Final = 2_048
 _MOST_PORT: Final = 65_535
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _IN_HEADERS: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
 _url = re.compile(
     r"https?://(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+)(:[0-9]{1,5})?([/?][!-\"$-~]*)?", re.ASCII
@@ -44,6 +47,47 @@ def check_url(url: str) -> str:
         f"{str(url)[:200]!r} is not a URL for events: it is http or https, a host, and if wanted a "
         "port, a path and a query, 2,048 characters in all; names and passwords have no place in it"
     )
+
+
+def is_inner(address: str) -> bool:
+    """Return True for an address that is not of the public internet.
+
+    >>> [is_inner(each) for each in ("10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "8.8.8.8")]
+    [True, True, True, False]
+    """
+    found: ipaddress.IPv4Address | ipaddress.IPv6Address = ipaddress.ip_address(
+        address.partition("%")[0]
+    )
+    if isinstance(found, ipaddress.IPv6Address):
+        inside = found.ipv4_mapped or found.sixtofour
+        if found in _NAT64:
+            inside = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
+        if found.teredo is not None:
+            inside = found.teredo[1]
+        if inside is not None:
+            return is_inner(str(inside))
+    return not found.is_global or found.is_multicast
+
+
+def check_host(url: str) -> str:
+    """Return a URL whose host is not an inner address. Raises ConfigurationError.
+
+    What a name leads to is only known, and checked, when a request is sent.
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        address = socket.inet_ntoa(socket.inet_aton(host))  # also 127.1 and 2130706433
+    except OSError:
+        address = host
+    try:
+        inner = is_inner(address)
+    except ValueError:  # a name
+        inner = host == "localhost" or host.endswith(".localhost")
+    if inner:
+        raise ConfigurationError(
+            f"{host} is an inner address: give allow_inner if events are to be sent there"
+        )
+    return url
 
 
 def check_secret(secret: str | None) -> str:

@@ -257,3 +257,10 @@ async def test_a_signal_that_came_before_the_run_ended_is_not_called_undelivered
         await env.result(waiting)
         details = (await env.client.why(sender.run_id)).details
     assert not [each for each in details if "sent to run" in each]
+
+
+def test_what_is_logged_cannot_control_a_terminal() -> None:
+    """Lines and tabs stay: a traceback has them."""
+    record = logging.makeLogRecord({"msg": "no such font: \x1b]0;owned\x07 a\x9bb\rc\x7f\n\tnext"})
+    line = LineFormatter().format(record)
+    assert line.endswith("font: \\x1b]0;owned\\x07 a\\x9bb\\x0dc\\x7f\n\tnext")

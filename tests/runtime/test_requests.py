@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from holdfast.client import Client
-from holdfast.errors import InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import _StoreClock as clock_of  # pyright: ignore[reportPrivateUsage]
-from holdfast.types import DeliveryRecord
-from holdfast.webhooks import new_secret, sign, verify
-from holdfast.worker.requests import Answer, is_inner, post
+from holdfast.types import DeliveryRecord, NewSubscription, UrlTarget
+from holdfast.webhooks import is_inner, new_secret, sign, verify
+from holdfast.worker.requests import Answer, post
 from holdfast.worker.services import deliverer
 from holdfast.worker.services.deliverer import Deliverer
 from holdfast.worker.services.service import ServiceContext
@@ -55,6 +55,16 @@ async def test_answers(server: Target, path: str, status: int | None, error: str
     assert (await server.next())["path"] == path
 
 
+@pytest.mark.parametrize(
+    ("path", "seconds"), [("/busy", 900.0), ("/later", 86_400.0), ("/odd", 0.0), ("/asks", 0.0)]
+)
+async def test_a_target_says_for_how_long_it_is_busy(
+    server: Target, path: str, seconds: float
+) -> None:
+    """For a day at most, and only with 429 and 503."""
+    assert (await send(server, path)).retry_after == seconds
+
+
 @pytest.mark.parametrize("path", ["/hangs", "/dribbles"])
 async def test_a_target_that_hangs_or_answers_slowly_is_given_up(server: Target, path: str) -> None:
     assert await send(server, path, 0.5) == Answer(None, "no answer within 0.5 s")
@@ -63,7 +73,7 @@ async def test_a_target_that_hangs_or_answers_slowly_is_given_up(server: Target,
 async def test_of_ten_megabytes_only_the_beginning_is_read(server: Target) -> None:
     tracemalloc.start()
     try:
-        status, error = await send(server, "/huge")
+        status, error, _ = await send(server, "/huge")
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -179,6 +189,21 @@ async def test_no_one_listens() -> None:
     assert answer.error is not None
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "10.1.2.3", "127.1", "2130706433", "[::1]", "[::ffff:10.0.0.1]", "localhost"],
+)
+async def test_an_inner_address_is_refused_when_one_subscribes(host: str) -> None:
+    """Unless it is allowed. Where a name leads is known when a request is sent."""
+    async with Client(store=MemoryStore()) as client:
+        url = f"https://{host}:8443/events"
+        with pytest.raises(ConfigurationError, match="is an inner address: give allow_inner"):
+            await client.topics.subscribe("a", url=url, secret=SECRET)
+        await client.topics.subscribe("a", url=url, secret=SECRET, allow_inner=True)
+        for outer in ("https://8.8.8.8/", "https://[2606:4700::1111]/", "https://intra.example/"):
+            await client.topics.subscribe("a", url=outer, secret=SECRET)
+
+
 async def test_deliveries_are_signed_and_the_receiver_can_tell(server: Target) -> None:
     """B14. From a publish to the receiver's check, with the code of a worker."""
     store = MemoryStore()
@@ -187,7 +212,9 @@ async def test_deliveries_are_signed_and_the_receiver_can_tell(server: Target) -
         one = await client.topics.subscribe(
             "a.#", url=server.url("/ok"), secret=secret, allow_inner=True
         )
-        await client.topics.subscribe("a.b", url=server.url("/ok"), secret=secret, match={"n": []})
+        # As SQL or an earlier release may have subscribed: a worker checks the address again.
+        inner = UrlTarget(url=server.url("/ok"), secret=secret)
+        await store.subscribe(NewSubscription(pattern="a.b", target=inner, match='{"n":[]}'))
         published = await client.topics.publish("a.b", {"n": [1, "ü"]}, event_id="e-1")
         assert published.urls == 2
         context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)

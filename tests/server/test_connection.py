@@ -209,6 +209,26 @@ async def test_what_is_refused_is_answered_after_the_requests_before_it(
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 
 
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize(
+    "offer",
+    [
+        b"Connection: Upgrade, close\r\nUpgrade: h2c\r\n",
+        b"Upgrade: websocket\r\nConnection: close, upgrade\r\n",
+        b"Connection: upgrade\r\nUpgrade: h2c\r\nConnection: close\r\n",
+    ],
+)
+async def test_an_offer_on_a_connection_that_ends_is_answered(version: bytes, offer: bytes) -> None:
+    """What follows the last request is ignored, as after any other."""
+    connection, recorded = connected()
+    head = b"POST / HTTP/%b\r\nHost: a\r\nContent-Length: 2\r\n" % version
+    connection.data_received(head + offer + b"\r\n{}" + ASKED)
+    async with asyncio.timeout(60):
+        while not recorded.closed:
+            await asyncio.sleep(0)
+    assert b"".join(recorded.written).count(b"HTTP/1.1 200 OK") == 1
+
+
 @pytest.mark.parametrize("parts", [1, 2, 300], ids=["at-once", "body-apart", "by-bytes"])
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 async def test_an_offer_of_another_protocol_takes_no_body_away(parts: int, chunked: bool) -> None:

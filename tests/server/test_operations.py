@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
+from holdfast.server.api.table import OPERATIONS
 from tests.server.shop import Api, tokens
 
 LIMIT_SECONDS = 30.0
@@ -94,6 +96,17 @@ async def test_a_run_is_led_to_its_end(api: Api) -> None:
     nested = await api.ask("GET", f"/v1/workflows/desk/runs/{run_id}/steps")
     assert len(nested["steps"]) == len(steps)
     timeline = await api.ask("GET", f"{run}/timeline")
+    for whole, name in ((nested, "steps"), (timeline, "spans")):
+        path = f"{run}/{'steps' if name == 'steps' else 'timeline'}"
+        found, after = list[Any](), -1
+        while after is not None:
+            page = await api.ask("GET", f"{path}?limit=2&after={after}")
+            assert len(page[name]) == 2 or page["next"] is None
+            found, after = found + page[name], page["next"]
+        assert found == whole[name]
+        assert whole["next"] is None
+        end = await api.ask("GET", f"{path}?after=1000")
+        assert (end[name], end["next"]) == ([], None)
     assert timeline["spans"][0]["began_at"] >= timeline["began_at"]
     children = await api.ask("GET", f"{run}/children")
     assert [each["run"]["name"] for each in children["shown"]] == ["checkout"]
@@ -315,6 +328,26 @@ async def test_an_event_is_published_once(api: Api) -> None:
     again = await api.ask("POST", "/v1/topics/publish", event, headers=once)
     assert again["is_new"] is False
     await api.ask("POST", "/v1/topics/publish", {"topic": "a b"}, status=422)
+
+
+async def test_the_description_says_which_parameters_must_be_given(api: Api) -> None:
+    """Each that the server refuses to do without, and no other."""
+    described = await api.ask("GET", "/v1/openapi.json")
+    required = {
+        (each["operationId"], parameter["name"])
+        for path in described["paths"].values()
+        for each in path.values()
+        for parameter in each["parameters"]
+        if parameter["in"] == "query" and parameter.get("required")
+    }
+    wanted = {
+        (each.name, field.encode_name)
+        for each in OPERATIONS
+        for field in msgspec.structs.fields(each.query)
+        if field.required
+    }
+    assert required == wanted
+    assert ("get_update", "id") in required
 
 
 async def test_many_runs_are_changed(api: Api) -> None:

@@ -19,8 +19,18 @@ from starlette.requests import Request
 
 from holdfast.cli.root import holdfast
 from holdfast.errors import ConfigurationError
-from holdfast.server import Principal, Server
-from holdfast.server.access import Access, AnyAccess, KeyAccess, ProxyAccess, digest
+from holdfast.server import Server
+from holdfast.server.access import (
+    Access,
+    AnyAccess,
+    AskedAccess,
+    KeyAccess,
+    Level,
+    Principal,
+    ProxyAccess,
+    digest,
+)
+from holdfast.server.api.bulk import LEVELS
 from holdfast.server.api.table import OPERATIONS
 from holdfast.server.guard import HEADERS
 from holdfast.server.pages.sessions import COOKIE, read_cookie
@@ -299,6 +309,51 @@ async def test_browsers_that_log_in_with_one_token_at_one_moment_are_two(
     assert len(cookies) == 2
 
 
+@pytest.mark.parametrize("level", ["read", "write", "admin"])
+async def test_many_runs_are_changed_by_who_may_change_one(level: Level) -> None:
+    """In the API and on the pages alike: all but `terminate` needs write."""
+
+    def who(_: Request) -> Principal:
+        return Principal("ann", level)
+
+    async with served(AskedAccess(who)) as http:
+        for do in LEVELS:
+            allowed = Principal("ann", level).may("admin" if do == "terminate" else "write")
+            name = {"name": "stop"} if do == "signal" else {}
+            body = {"do": do, "where": {}, "dry_run": True, **name}
+            assert (await http.post("/v1/bulk", json=body)).status_code == (
+                200 if allowed else 403
+            ), do
+            page = await http.get(f"/bulk?do={do}", headers={"Accept": "text/html"})
+            assert page.status_code == (200 if allowed else 403), do
+
+
+async def test_the_log_of_changes_names_what_was_changed(caplog: pytest.LogCaptureFixture) -> None:
+    """And a name cannot control the terminal of who reads it, or make up a line."""
+
+    def who(_: Request) -> Principal:
+        return Principal("ann\x1b[2J\nbob", "admin")
+
+    async with served(AskedAccess(who)) as http:
+        with caplog.at_level(logging.INFO, "holdfast.server"):
+            start = await http.post("/v1/workflows/checkout/runs", json={"input": 1, "key": "o-7"})
+            await http.post("/v1/queues/mail/pause", json={})
+            limit = {"scope": "queue", "name": "mail", "kind": "concurrency", "most": 3}
+            await http.put("/v1/limits", json=limit)
+            await http.post("/v1/bulk", json={"do": "cancel", "where": {}, "dry_run": True})
+            origin = {"Sec-Fetch-Site": "same-origin"}
+            await http.post("/queues/pause", data={"name": "mail"}, headers=origin)
+            await asyncio.sleep(0)
+        lines = [each.getMessage() for each in caplog.records if each.name == "holdfast.server"]
+        assert all(line.isprintable() for line in lines)
+        by = "by ann\\x1b[2J\\nbob: done"
+        assert f"start_run checkout o-7 {by}, run {start.json()['run_id']}" in lines
+        assert f"pause_queue mail {by}" in lines
+        assert f"set_limit queue mail concurrency {by}" in lines
+        assert f"change_runs cancel {by}" in lines
+        assert f"/queues/pause mail {by}" in lines
+
+
 async def test_a_proxy_says_who_asks_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
     access = ProxyAccess(["10.0.0.0/8"], "X-Forwarded-User", "X-Level")
     ann = {"X-Forwarded-User": "ann", "X-Level": "write"}
@@ -307,7 +362,7 @@ async def test_a_proxy_says_who_asks_and_nobody_else(caplog: pytest.LogCaptureFi
             answer = await http.post("/v1/workflows/checkout/runs", json={"input": 1}, headers=ann)
             await asyncio.sleep(0)  # it is written once the answer is sent
         assert answer.status_code == 201
-        assert "start_run by ann: done" in caplog.text
+        assert "start_run checkout by ann: done, run " in caplog.text
         assert (await http.post("/v1/queues/a/pause", headers=ann)).status_code == 403
         other = [(b"X-Forwarded-User", "Zoë".encode()), (b"X-Level", b"write")]
         run = f"/v1/runs/{answer.json()['run_id']}"

@@ -31,7 +31,7 @@ from holdfast.types import (
     SubscriptionKind,
     UrlTarget,
 )
-from holdfast.webhooks import check_secret, check_url
+from holdfast.webhooks import check_host, check_secret, check_url
 
 __all__ = ["Subscription", "Topics"]
 
@@ -134,8 +134,11 @@ class Topics:
         elif url is None:
             target = QueueTarget(queue=check_queue_name(queue or ""))
         else:
+            known = check_url(url)
             target = UrlTarget(
-                url=check_url(url), secret=check_secret(secret), allow_inner=allow_inner
+                url=known if allow_inner else check_host(known),
+                secret=check_secret(secret),
+                allow_inner=allow_inner,
             )
         text = None if match is None else encode(match)
         new = NewSubscription(pattern=pattern, target=target, match=text)

@@ -319,16 +319,17 @@ def failure_shapes(failures: Sequence[Attempt]) -> tuple[FailureShape, ...]:
     return tuple(shaped(FailureShape, each) for each in failures)
 
 
+def line_shape(line: Span | Fold) -> SpanShape:
+    """Return a line of a timeline: a span, or many similar ones as one."""
+    if isinstance(line, Fold):
+        return span_shape(replace(line.together(), label=line.label), len(line.spans))
+    return span_shape(line)
+
+
 def timeline_shape(timeline: Timeline, *, folded: bool) -> TimelineShape:
     """Return a timeline; if it is `folded`, similar spans of a long one are one."""
-    spans: list[SpanShape] = []
-    for each in fold(timeline.spans) if folded else timeline.spans:
-        if isinstance(each, Fold):
-            whole = replace(each.together(), label=each.label)
-            spans.append(span_shape(whole, len(each.spans)))
-        else:
-            spans.append(span_shape(each))
-    return shaped(TimelineShape, timeline, spans=spans)
+    lines = fold(timeline.spans) if folded else timeline.spans
+    return shaped(TimelineShape, timeline, spans=[line_shape(each) for each in lines])
 
 
 def _member(name: str, value: object) -> object:

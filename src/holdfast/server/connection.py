@@ -111,6 +111,8 @@ class Connection(HttpToolsProtocol):
             self.parser.get_http_version().encode(),
         )
         kept = [b"%b: %b\r\n" % each for each in self.headers if each[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)  # one that has met `close` reads no more
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
         return b"".join([line, *kept, b"\r\n"])
 
     def on_message_begin(self) -> None:

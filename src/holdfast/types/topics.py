@@ -121,12 +121,16 @@ class ClaimedDelivery(Value, frozen=True, kw_only=True):
 
 
 class EndedDelivery(Value, frozen=True):
-    """What came of an attempt: the status of the answer, and an error if it failed."""
+    """What came of an attempt: the status of the answer, and an error if it failed.
+
+    The next attempt begins after `retry_after` seconds at the earliest.
+    """
 
     delivery_id: int
     attempt: int
     status: int | None = None
     error: str | None = None
+    retry_after: float = 0.0
 
 
 class DeliveryRecord(Value, frozen=True, kw_only=True):

@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from holdfast.codec import storable
+from holdfast.webhooks import is_inner
 
 SECONDS: Final = 10.0  # for all of a request
 MOST_ANSWER: Final = 65_536  # bytes of an answer that are read
 _EXCERPT: Final = 200  # characters of an answer that an error shows
-_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-
-IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+_BUSY: Final = (429, 503)  # statuses whose Retry-After is heeded
+_LONGEST_PAUSE: Final = 86_400.0
 
 
 class Answer(NamedTuple):
@@ -32,6 +33,7 @@ class Answer(NamedTuple):
 
     status: int | None
     error: str | None
+    retry_after: float = 0.0  # seconds for which the target wants to be left alone
 
 
 async def post(
@@ -44,7 +46,8 @@ async def post(
 ) -> Answer:
     """Send a request; a status of 200 to 299 is success. The error is a text that can be stored."""
     answer = await _answer(url, headers, body, allow_inner, seconds)
-    return Answer(answer.status, None if answer.error is None else storable(answer.error))
+    error = None if answer.error is None else storable(answer.error)
+    return answer._replace(error=error)
 
 
 async def _answer(
@@ -52,7 +55,7 @@ async def _answer(
 ) -> Answer:
     try:
         async with asyncio.timeout(seconds):
-            status, text = await _post(url, headers, body, allow_inner)
+            status, text, retry_after = await _post(url, headers, body, allow_inner)
     except TimeoutError:
         return Answer(None, f"no answer within {seconds:g} s")
     except _Refused as error:
@@ -65,7 +68,8 @@ async def _answer(
         return Answer(status, None)
     if 300 <= status < 400:
         return Answer(status, f"the answer is a redirect ({status}), which is not followed")
-    return Answer(status, f"the answer is {status}: {text[:_EXCERPT]}".rstrip(": "))
+    why = f"the answer is {status}: {text[:_EXCERPT]}".rstrip(": ")
+    return Answer(status, why, retry_after if status in _BUSY else 0.0)
 
 
 class _Refused(Exception):
@@ -74,7 +78,7 @@ class _Refused(Exception):
 
 async def _post(
     url: str, headers: Mapping[str, str], body: bytes, allow_inner: bool
-) -> tuple[int, str]:
+) -> tuple[int, str, float]:
     parts = urlsplit(url)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
@@ -112,8 +116,8 @@ async def _drain(writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, str]:
-    """Read the status and the beginning of the body; interim answers are passed over."""
+async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, str, float]:
+    """Read the status, the beginning of the body and Retry-After; pass over interim answers."""
     read = 0
     while True:
         try:
@@ -131,7 +135,7 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, str]:
     text = b""
     if status >= 300:  # for the error
         text = await _beginning(reader)
-    return status, text.decode("utf-8", "replace")
+    return status, text.decode("utf-8", "replace"), _retry_after(head)
 
 
 async def _beginning(reader: asyncio.StreamReader) -> bytes:
@@ -147,6 +151,29 @@ def _status(head: bytes) -> int:
     if len(line) < 2 or not line[0].startswith(b"HTTP/1.") or not line[1].isdigit():
         raise _Refused("the answer is not HTTP/1.1")
     return int(line[1])
+
+
+def _retry_after(head: bytes) -> float:
+    """Return the seconds of a Retry-After header: a number or a moment. 0 for none, at most a day.
+
+    >>> _retry_after(b"HTTP/1.1 429 No\\r\\nRetry-After: 120\\r\\n\\r\\n")
+    120.0
+    """
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.decode("latin-1").partition(":")
+        if name.strip().lower() != "retry-after":
+            continue
+        text = value.strip()
+        try:
+            if text.isascii() and text.isdigit() and len(text) < 10:
+                seconds = float(text)
+            else:
+                moment = parsedate_to_datetime(text)
+                seconds = (moment.astimezone(UTC) - datetime.now(UTC)).total_seconds()
+        except (ValueError, OverflowError):
+            return 0.0
+        return min(max(seconds, 0.0), _LONGEST_PAUSE)
+    return 0.0
 
 
 async def _resolve(host: str, port: int, allow_inner: bool) -> str:
@@ -195,21 +222,3 @@ async def _look_up(host: str, port: int) -> list[str]:
 
     threading.Thread(target=ask, name="holdfast look-up", daemon=True).start()
     return await answer
-
-
-def is_inner(address: str) -> bool:
-    """Return True for an address that is not of the public internet.
-
-    >>> [is_inner(each) for each in ("10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "8.8.8.8")]
-    [True, True, True, False]
-    """
-    found: IPAddress = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(found, ipaddress.IPv6Address):
-        inside = found.ipv4_mapped or found.sixtofour
-        if found in _NAT64:
-            inside = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        if found.teredo is not None:
-            inside = found.teredo[1]
-        if inside is not None:
-            return is_inner(str(inside))
-    return not found.is_global or found.is_multicast

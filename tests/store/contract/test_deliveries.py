@@ -47,6 +47,20 @@ async def fail(store: Store, claimed: ClaimedDelivery, error: str = "the answer 
     return await store.end_deliveries([ended])
 
 
+async def test_an_attempt_waits_for_as_long_as_the_target_asked(store: Store, clock: Clock) -> None:
+    """Never for less than the pause between attempts."""
+    await subscribe(store)
+    await publish(store)
+    for seconds, pause in ((0.0, 10), (900.0, 900), (5.0, 60)):
+        claimed = await take(store)
+        error = "the answer is 429"
+        ended = EndedDelivery(claimed.delivery_id, claimed.attempt, 429, error, seconds)
+        assert await store.end_deliveries([ended]) == 0
+        await clock.advance(pause - 1)
+        assert await store.claim_deliveries(limit=10) == []
+        await clock.advance(1)
+
+
 async def test_an_event_is_delivered_once_it_was_taken(store: Store) -> None:
     """B14. The claim has all that a request needs; what was delivered leaves nothing."""
     subscribed = await subscribe(store, allow_inner=True)

@@ -19,6 +19,12 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
 }
 
 
+# Values of others stand in a log. None may move the cursor of who reads it, or rename the window.
+_CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
+}
+
+
 class JsonFormatter(logging.Formatter):
     """Formats a record as one JSON object, with the fields of `extra`."""
 
@@ -48,7 +54,7 @@ class LineFormatter(logging.Formatter):
         line = f"{at} {level}{attempt_of}{record.getMessage()}"
         if traceback := _traceback(self, record):
             line += "\n" + traceback
-        return line
+        return line.translate(_CONTROLS)
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
 from holdfast.errors import AmbiguousWorkflow
+from holdfast.server.access import Level, Principal
 from holdfast.server.api.fields import Key, Name, Text
 from holdfast.server.api.runs import one_id
 from holdfast.server.operations import Body, Call, Nothing, Operation
@@ -49,6 +50,23 @@ class BulkBody(Body, frozen=True):
     signal_id: Key | None = None
 
 
+LEVELS: Final[Mapping[str, Level]] = {
+    "retry": "write",
+    "cancel": "write",
+    "pause": "write",
+    "resume": "write",
+    "signal": "write",
+    "terminate": "admin",
+}
+"""What a caller needs to change many runs so: the same as for one run."""
+
+
+def check_level(principal: Principal, do: str) -> None:
+    """Refuse a change of many runs to who may not make it. Raises Problem 403."""
+    if not principal.may(LEVELS[do]):
+        raise Problem(403, "forbidden", f"this needs the level {LEVELS[do]}")
+
+
 class _Left(Exception):
     """Nobody reads the progress any more."""
 
@@ -56,9 +74,11 @@ class _Left(Exception):
 async def change_runs(call: Call[Nothing, BulkBody]) -> Response:
     """Change all runs of a filter: `progress` after each page of them, then `done`.
 
-    It stops after the page at hand when the caller leaves; the same call again continues, and
-    changes nothing twice. `problem` says why it cannot continue.
+    `terminate` needs the level admin, as for one run. It stops after the page at hand when the
+    caller leaves; the same call again continues, and changes nothing twice. `problem` says why
+    it cannot continue.
     """
+    check_level(call.principal, call.body.do)
     if (call.body.do == "signal") != (call.body.name is not None):
         raise Problem(422, "invalid-body", "a signal has a name, the others have none")
     stream = Stream(call)
@@ -162,7 +182,7 @@ OPERATIONS: Final = (
     Operation(
         method="POST",
         path="/v1/bulk",
-        level="admin",
+        level="write",
         handler=change_runs,
         body=BulkBody,
         answers=(Progress, Trouble, Bye),

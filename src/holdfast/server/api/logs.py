@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Container, Sequence
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -16,17 +17,19 @@ from holdfast.insight.shapes import (
     TimelineShape,
     clipped_shape,
     failure_shapes,
+    line_shape,
     raw,
     shaped,
-    timeline_shape,
 )
 from holdfast.insight.spans import Span, Timeline, error_text
 from holdfast.moments import to_datetime
 from holdfast.server.api.fields import Limit
 from holdfast.server.log_pages import read_log_page
-from holdfast.server.operations import Call, Nothing, Operation, Query
+from holdfast.server.operations import Call, Operation, Query
 from holdfast.server.run_logs import RunLog, logs_of
 from holdfast.types import RunRecord
+
+T = TypeVar("T")
 
 _NOTHING: Final = msgspec.Raw()
 _CALLS: Final = ("step", "activity", "child", "approval", "timer", "update")
@@ -40,8 +43,15 @@ class EventQuery(Query, frozen=True):
     clip: Annotated[int, Meta(ge=0, le=1024 * 1024)] = LARGEST_SHOWN
 
 
-class TimelineQuery(Query, frozen=True):
-    """If a long timeline is `folded`, similar spans are shown as one."""
+class StepQuery(Query, frozen=True):
+    """Which steps: at most `limit` after the place `after`."""
+
+    after: Annotated[int, Meta(ge=-1, le=10**9)] = -1
+    limit: Limit = 100
+
+
+class TimelineQuery(StepQuery, frozen=True):
+    """Which spans; if a long timeline is `folded`, similar spans are shown as one."""
 
     folded: bool = True
 
@@ -54,9 +64,19 @@ class EventList(msgspec.Struct, frozen=True):
 
 
 class StepList(msgspec.Struct, frozen=True):
-    """The steps of a run, in the order in which they began; of a flow in that of its shape."""
+    """The steps of a run, in the order in which they began; of a flow in that of its shape.
+
+    `next` is the `after` that continues, null if there is no more.
+    """
 
     steps: list[StepShape]
+    next: int | None
+
+
+class TimelinePage(TimelineShape, frozen=True, kw_only=True):
+    """A part of a timeline; `next` is the `after` that continues, null if there is no more."""
+
+    next: int | None
 
 
 async def list_events(call: Call[EventQuery, None]) -> EventList:
@@ -69,29 +89,39 @@ async def list_events(call: Call[EventQuery, None]) -> EventList:
     )
 
 
-async def list_steps(call: Call[Nothing, None]) -> StepList:
-    """Return a run's steps and calls: how each ended, with its failed attempts."""
+async def list_steps(call: Call[StepQuery, None]) -> StepList:
+    """Return a run's steps and calls, a page at a time: how each ended, its failed attempts."""
     run = (await call.site.reader.runs.get(call.run_id)).record
     if run.kind == "flow":
-        return StepList(await _flow_steps(call, run))
+        shown, more = _page(call.query, await _flow_steps(call, run))
+        return StepList([_flow_step(each) for each in shown], more)
     log = await logs_of(call.site).read(call.run_id)
-    results = _results(log)
-    return StepList([_step(span, results) for span in log.spans if span.kind in _CALLS])
+    spans, more = _page(call.query, [span for span in log.spans if span.kind in _CALLS])
+    results = _results(log, {span.key or span.label for span in spans})
+    return StepList([_step(span, results) for span in spans], more)
 
 
-async def get_timeline(call: Call[TimelineQuery, None]) -> TimelineShape:
-    """Return what happened in a run as spans of time."""
+async def get_timeline(call: Call[TimelineQuery, None]) -> TimelinePage:
+    """Return what happened in a run as spans of time, a page at a time."""
     log = await logs_of(call.site).read(call.run_id)
     run, now = log.run, await call.site.store.now()
-    timeline = Timeline(run.run_id, run.created_at, run.completed_at, now, tuple(log.spans))
-    return timeline_shape(timeline, folded=call.query.folded)
+    lines, more = _page(call.query, log.lines if call.query.folded else log.spans)
+    shown = Timeline(run.run_id, run.created_at, run.completed_at, now, ())
+    return shaped(TimelinePage, shown, spans=[line_shape(each) for each in lines], next=more)
 
 
-async def _flow_steps(call: Call[Nothing, None], run: RunRecord) -> list[StepShape]:
+def _page(query: StepQuery, found: Sequence[T]) -> tuple[Sequence[T], int | None]:
+    """Return what a query asks for, and the place of its last if there is more."""
+    first = query.after + 1
+    last = first + query.limit
+    return found[first:last], last - 1 if last < len(found) else None
+
+
+async def _flow_steps(call: Call[StepQuery, None], run: RunRecord) -> list[StepProgress]:
     store = call.site.store
     states = (await store.flow_steps([run.run_id])).get(run.run_id, [])
     tasks = await store.open_step_tasks(run.run_id)
-    return [_flow_step(each) for each in progress_of(states, tasks, ended=run.status != "running")]
+    return list(progress_of(states, tasks, ended=run.status != "running"))
 
 
 def _flow_step(step: StepProgress) -> StepShape:
@@ -127,13 +157,13 @@ class _Result(msgspec.Struct):
     output: msgspec.Raw = _NOTHING
 
 
-def _results(log: RunLog) -> dict[str, msgspec.Raw]:
-    """Return the results of what has completed, by key, without those that are cut."""
+def _results(log: RunLog, keys: Container[str]) -> dict[str, msgspec.Raw]:
+    """Return the results of calls that have completed, by key, without those that are cut."""
     found: dict[str, msgspec.Raw] = {}
     for idx, event in enumerate(log.events):
-        if not event.type.endswith("Completed") or event.key is None or not event.details:
+        if event.key is None or event.key not in keys or not event.type.endswith("Completed"):
             continue
-        if idx in log.cut:
+        if idx in log.cut or not event.details:
             continue
         try:
             ended = msgspec.json.decode(event.details, type=_Result)
@@ -165,6 +195,7 @@ OPERATIONS: Final = (
         path="/v1/runs/{run}/steps",
         level="read",
         handler=list_steps,
+        query=StepQuery,
         answers=(StepList,),
         problems=(RunNotFound,),
         nested=True,
@@ -175,7 +206,7 @@ OPERATIONS: Final = (
         level="read",
         handler=get_timeline,
         query=TimelineQuery,
-        answers=(TimelineShape,),
+        answers=(TimelinePage,),
         problems=(RunNotFound,),
     ),
 )

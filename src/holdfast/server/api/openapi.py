@@ -120,8 +120,10 @@ def _query_parameters(
     reference: Mapping[str, Any], components: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     schema = components[reference["$ref"].rpartition("/")[2]]
+    required = schema.get("required", ())
     return [
         {"name": name, "in": "query", "schema": each}
+        | ({"required": True} if name in required else {})
         for name, each in schema.get("properties", {}).items()
     ]
 

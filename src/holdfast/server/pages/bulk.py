@@ -13,7 +13,7 @@ from holdfast.client import Client
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
 from holdfast.ids import uuid7
-from holdfast.server.access import Level
+from holdfast.server.api.bulk import LEVELS, check_level
 from holdfast.server.pages.forms import decode
 from holdfast.server.pages.runs import read_filters, read_search
 from holdfast.server.pages.view import Page, Redirect, View
@@ -24,15 +24,6 @@ logger = logging.getLogger("holdfast.server")
 
 _COUNT_SECONDS: Final = 15.0
 _KEPT: Final = 50  # jobs that have ended and can still be looked at
-_LEVELS: Final[dict[str, Level]] = {
-    "retry": "write",
-    "cancel": "write",
-    "pause": "write",
-    "resume": "write",
-    "signal": "write",
-    "terminate": "admin",
-}
-
 _FILTERS: Final = ("q", "state", "workflow", "queue", "tag", "key", "since", "parent")
 
 Progress = Callable[[BulkOutcome], None]
@@ -128,7 +119,7 @@ async def job_page(view: View) -> Page:
     """Return how far a change is, or where to continue it if this server cannot know."""
     job = _jobs.get(view.site, {}).get(_number(view))
     do = view.param("do")
-    if job is None and do not in _LEVELS:
+    if job is None and do not in LEVELS:
         raise _unknown()
     return Page(
         template="job.html",
@@ -174,11 +165,9 @@ def _asked(view: View, do: str) -> str:
 
 def _read(view: View, do: str) -> tuple[str, RunFilters]:
     """Return what is to be done, and to which runs. Raises Problem 400 or 403."""
-    level = _LEVELS.get(do)
-    if level is None:
-        raise Problem(400, "bad-parameter", f"do is one of {', '.join(_LEVELS)}")
-    if not view.may(level):
-        raise Problem(403, "forbidden", f"this needs the level {level}")
+    if do not in LEVELS:
+        raise Problem(400, "bad-parameter", f"do is one of {', '.join(LEVELS)}")
+    check_level(view.principal, do)
     direct, text = read_search(view)
     if direct is not None:
         raise Problem(400, "bad-parameter", f"{direct!r} names one run: open its page")

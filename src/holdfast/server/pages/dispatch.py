@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast._version import __version__
 from holdfast.server.access import Principal
+from holdfast.server.changes import NAMES, named, printable
 from holdfast.server.guard import SAFE, check_same_origin
 from holdfast.server.pages.live import Streams
 from holdfast.server.pages.rendering import ASSETS, BY_HASHED_NAME, render
@@ -296,5 +297,5 @@ async def _html(view: View, page: Page) -> str:
 
 def _log_change(row: Row, view: View, outcome: str) -> None:
     if row.method != "GET":
-        path = view.request.url.path
-        logger.info("%s by %s: %s", path, view.principal.name, outcome)
+        what = named([view.request.url.path, *map(view.form.get, NAMES)])
+        logger.info("%s by %s: %s", what.strip(), printable(view.principal.name), outcome)

@@ -62,7 +62,8 @@ class MemoryDeliveries(Part):
                     row.dead_at, row.visible_at = now, NEVER
                     dead += 1
                 else:
-                    row.visible_at = now + to_micros(_PAUSES[row.attempts - 1])
+                    pause = max(_PAUSES[row.attempts - 1], each.retry_after)
+                    row.visible_at = now + to_micros(pause)
             return dead
 
     async def next_delivery_at(self) -> int | None:

@@ -27,6 +27,7 @@ class PostgresDeliveries(Part):
             [each.attempt for each in ended],
             [each.status for each in ended],
             [each.error for each in ended],
+            [each.retry_after for each in ended],
         )
         return int(row["end_deliveries"])
 

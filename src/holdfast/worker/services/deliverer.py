@@ -91,7 +91,7 @@ class Deliverer(Service):
             "webhook-signature": sign(delivery.secret, webhook_id, now, body),
         }
         answer = await post(delivery.url, headers, body, allow_inner=delivery.allow_inner)
-        ended = EndedDelivery(delivery.delivery_id, delivery.attempt, answer.status, answer.error)
+        ended = EndedDelivery(delivery.delivery_id, delivery.attempt, *answer)
         dead = await self._store.end_deliveries([ended])
         if dead:
             logger.warning(

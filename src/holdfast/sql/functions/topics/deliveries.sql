@@ -76,13 +76,15 @@ begin
 end $$;
 
 -- Say what came of attempts; the arrays are parallel. Without an error the event is delivered, and
--- the row is deleted. With one, it is tried again after 10, 30, 60 and 300 s; after the fifth
+-- the row is deleted. With one, it is tried again after 10, 30, 60 and 300 s, and not before the
+-- seconds of p_retry_after, which the target asked for, are over; after the fifth
 -- attempt it is dead, and stays until it is redriven or discarded. p_attempts are the numbers that
 -- claim_deliveries gave: an attempt after which another has begun changes nothing. Returns how many
 -- deliveries are dead now.
 -- Locks: the deliveries, by id. Called by workers.
 create or replace function holdfast.end_deliveries(
-    p_delivery_ids bigint[], p_attempts int[], p_statuses int[], p_errors text[]
+    p_delivery_ids bigint[], p_attempts int[], p_statuses int[], p_errors text[],
+    p_retry_after float8[] default null
 ) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -95,12 +97,12 @@ declare
     v_dead int;
 begin
     select array_agg(u.delivery_id) as ids, array_agg(u.status) as statuses,
-        array_agg(left(u.error, 2000)) as errors
+        array_agg(left(u.error, 2000)) as errors, array_agg(u.retry_after) as pauses
     into v_ended
     from (
-        select u.delivery_id, u.attempt, u.status, u.error
-        from unnest(p_delivery_ids, p_attempts, p_statuses, p_errors)
-            as u (delivery_id, attempt, status, error)
+        select u.delivery_id, u.attempt, u.status, u.error, u.retry_after
+        from unnest(p_delivery_ids, p_attempts, p_statuses, p_errors, p_retry_after)
+            as u (delivery_id, attempt, status, error, retry_after)
         order by u.delivery_id
     ) as u
     cross join lateral (
@@ -116,9 +118,10 @@ begin
         set status = u.status, error = u.error,
             dead_at = case when d.attempts >= 5 then v_now end,
             visible_at = case when d.attempts >= 5 then 'infinity'
-                else v_now + holdfast._delivery_pause(d.attempts) end
-        from unnest(v_ended.ids, v_ended.statuses, v_ended.errors)
-            as u (delivery_id, status, error)
+                else v_now + greatest(holdfast._delivery_pause(d.attempts),
+                    u.pause * interval '1 second') end
+        from unnest(v_ended.ids, v_ended.statuses, v_ended.errors, v_ended.pauses)
+            as u (delivery_id, status, error, pause)
         where d.delivery_id = u.delivery_id and u.error is not null
         returning d.dead_at
     )
