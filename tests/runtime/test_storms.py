@@ -177,13 +177,27 @@ def test_only_a_commit_that_was_refused_three_times_is_appended_after_others() -
     assert bench.commit_due is not None
     bench.log.append(bench.signal("go", "ahead"))
     bench.commit()
-    bench.complete("work#2")
-    assert bench.commit_due is not None
-    assert not bench.commit_due.after_others
-    bench.commit()
-    bench.complete("work#3")
+    for key, after_others in (("work#2", True), ("work#3", False)):
+        bench.complete(key)
+        assert bench.commit_due is not None
+        assert bench.commit_due.after_others == after_others
+        bench.commit()
     bench.settle()
     assert bench.output == [0, 0, 0, "ahead"]
+
+
+def test_under_a_storm_only_the_first_commit_is_refused() -> None:
+    """A signal for each commit: each commit that follows is one call."""
+    bench = Bench(counting)
+    refused = 0
+    for key in ("work", "work#2", "work#3"):
+        bench.complete(key)
+        while bench.commit_due is not None and not bench.commit_due.after_others:
+            bench.refuse(bench.signal("noise"))
+            refused += 1
+        bench.log.append(bench.signal("noise"))
+        bench.commit()
+    assert refused == 3
 
 
 def test_a_suspension_is_never_appended_after_unseen_entries() -> None:

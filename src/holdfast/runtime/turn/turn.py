@@ -33,7 +33,8 @@ _SHORTER = (
     "the log is shorter than what this worker has seen of it, as after a restore or a failover to "
     "a replica that lags: the run is replayed, and steps that the log has lost run again"
 )
-_CONFLICTS = 3  # in a row; then a commit may be appended after entries of others
+# In a row; then commits may be appended after entries of others, until one finds none before it.
+_CONFLICTS = 3
 
 
 class Turn:
@@ -157,7 +158,8 @@ class Turn:
     def committed(self, ahead: Sequence[Event] = ()) -> Effects:
         """Continue with a durable commit. `ahead` are entries of others that are before it."""
         replayer = self._replayer
-        self._conflicts = 0
+        if not ahead:  # else the next commit, too, would be refused first
+            self._conflicts = 0
         replayer.commit_done(ahead)
         if self._singly:
             self._singly = bool(replayer.log.fresh)
