@@ -209,6 +209,37 @@ def test_tasks_that_were_read_are_started_without_a_look_at_all_others(hand: Han
     assert pages < 100
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_start_does_not_look_at_tasks_that_wait_for_a_delay(hand: Hand, gone: bool) -> None:
+    """Neither if all numbers are found, nor if another worker has one of the tasks by then."""
+    hand.define("late")
+    hand.add("late", "each", [], step_type="map")
+    hand.start("late", list(range(5000)))
+    rows = hand.rows("select * from holdfast.read_tasks('late', 60, 5)")
+    ids = [row["msg_id"] for row in rows]
+    hand.rows(
+        "update holdfast.tasks set visible_at = holdfast.now() + interval '30 s' "
+        "where kind = 'step' and message_id is null returning 1"
+    )
+    hand.connection.execute("vacuum analyze holdfast.tasks")
+    if gone:
+        assert len(start(hand, "late", ids[:1])) == 1
+    with hand.connection.transaction():
+        before = hand.value(READ)
+        started = start(hand, "late", ids)
+        read = hand.value(READ) - before
+    assert len(started) == (4 if gone else 5)
+    assert read < 100
+
+
+READ = """
+    select coalesce(sum(seq_tup_read), 0)::bigint
+        + coalesce(sum(pg_stat_get_xact_tuples_returned(i.indexrelid)), 0)::bigint
+    from pg_stat_xact_user_tables t join pg_index i on i.indrelid = t.relid
+    where t.schemaname = 'holdfast' and t.relname = 'tasks'
+"""
+
+
 def test_tasks_that_were_not_read_or_whose_time_is_over_are_started_too(hand: Hand) -> None:
     hand.define("pair", ("a", []), ("b", []))
     hand.start("pair", {})

@@ -113,7 +113,8 @@ begin
         order by 3 limit p_qty
     ), reserved as (
         update holdfast.tasks t
-        set visible_at = v_now + p_vt * interval '1 second', limited_at = null
+        set visible_at = v_now + p_vt * interval '1 second', limited_at = null,
+            message_id = holdfast.message_id(t.run_id, t.key)
         from due d
         where t.run_id = d.run_id and t.key = d.key
         returning t.run_id, t.key, t.attempts, t.visible_at, t.handler, d.place
@@ -149,8 +150,8 @@ begin
 end $$;
 
 -- Lock the free tasks of a flow that SQL workers call by these numbers. Those that were read are
--- not due for a moment, so they are looked for among the tasks that are not due, which are few;
--- only what is not found there is looked for among the others.
+-- found by the number; only what is not found there is looked for among those that are due. Tasks
+-- that nobody has read and that are not due are left out: thousands may wait for a delay.
 -- Locks: task rows, skipping locked ones. Called by start_tasks.
 create or replace function holdfast._lock_messages(
     p_flow_slug text, p_msg_ids bigint[], p_now timestamptz
@@ -162,26 +163,33 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-    v_bounds constant timestamptz[] := array['-infinity', p_now, 'infinity'];
     v_missing int := (select count(distinct m.id) from unnest(p_msg_ids) as m (id));
     v_found int;
 begin
-    for v_part in reverse 2..1 loop
-        return query
-        select t.run_id, t.key, t.handler
-        from holdfast._ranges_of(p_flow_slug) as l
-        cross join lateral (
-            select t.run_id, t.key, t.handler from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.visible_at > v_bounds[v_part] and t.visible_at <= v_bounds[v_part + 1]
-                and t.worker is null and t.kind = 'step' and not t.paused
-                and holdfast.message_id(t.run_id, t.key) = any (p_msg_ids)
-            for update skip locked
-        ) as t;
-        get diagnostics v_found = row_count;
-        v_missing := v_missing - v_found;
-        exit when v_missing <= 0;
-    end loop;
+    return query
+    select t.run_id, t.key, t.handler
+    from (select distinct m.id from unnest(p_msg_ids) as m (id)) as u
+    cross join lateral (
+        select t.run_id, t.key, t.handler from holdfast.tasks t
+        where t.message_id = u.id and t.worker is null and t.kind = 'step' and not t.paused
+            and regexp_replace(t.handler, '@[0-9]+$', '') = p_flow_slug
+        for update skip locked
+    ) as t;
+    get diagnostics v_found = row_count;
+    if v_found >= v_missing then
+        return;
+    end if;
+    return query
+    select t.run_id, t.key, t.handler
+    from holdfast._ranges_of(p_flow_slug) as l
+    cross join lateral (
+        select t.run_id, t.key, t.handler from holdfast.tasks t
+        where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+            and t.visible_at <= p_now and t.message_id is null
+            and t.worker is null and t.kind = 'step' and not t.paused
+            and holdfast.message_id(t.run_id, t.key) = any (p_msg_ids)
+        for update skip locked
+    ) as t;
 end $$;
 
 -- Begin attempts at tasks that were read: they are leased to the worker for the step's timeout and
