@@ -14,7 +14,7 @@ from holdfast.client.flows import Flows
 from holdfast.client.handle import RunHandle
 from holdfast.client.limits import Limits
 from holdfast.client.messaging import Signal, send_signal, send_signals, send_update
-from holdfast.client.naming import RunRef, given_workflow, reference
+from holdfast.client.naming import RunRef, given_workflow, reference, reference_of
 from holdfast.client.outcomes import Restorer
 from holdfast.client.queues import Queues
 from holdfast.client.reading import get_record
@@ -42,7 +42,7 @@ from holdfast.insight.why import Explanation, explain_run
 from holdfast.payloads import Codecs, LargePayloads, large_payloads_of, payloads_of
 from holdfast.store.port import Store, refusal
 from holdfast.suggestions import missing_attribute
-from holdfast.types import Delivery, StartedRun
+from holdfast.types import Delivery, NewRun, StartedRun
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -202,7 +202,7 @@ class Client:
         known, connection = StartOptions.__optional_keys__, options.get("connection")
         prepared = await prepare_start(self._session, workflow, options, known, connection)
         run = prepared.run(input, key=options.get("key"), run_id=options.get("run_id"))
-        return self._handles(prepared, await submit(self._session, [run], options))[0]
+        return self._handles(prepared, [run], await submit(self._session, [run], options))[0]
 
     @overload
     async def start_many(
@@ -237,7 +237,7 @@ class Client:
         known, connection = StartManyOptions.__optional_keys__, options.get("connection")
         prepared = await prepare_start(self._session, workflow, options, known, connection)
         runs = prepared.runs(inputs, options.get("keys"))
-        return self._handles(prepared, await submit(self._session, runs, options))
+        return self._handles(prepared, runs, await submit(self._session, runs, options))
 
     @overload
     async def run(
@@ -439,7 +439,7 @@ class Client:
         return await read_timeline(self._session.store, record)
 
     def _handles(
-        self, prepared: PreparedStart, started: Sequence[StartedRun]
+        self, prepared: PreparedStart, runs: Sequence[NewRun], started: Sequence[StartedRun]
     ) -> builtins.list[RunHandle[object]]:
         restore = Restorer(prepared.workflow, self._session.app)
         refused = next((each for each in started if each.refused is not None), None)
@@ -448,11 +448,11 @@ class Client:
         return [
             RunHandle(
                 self._session,
-                each.run_id,
+                reference_of(run, each),
                 restore,
                 workflow=prepared.workflow,
                 already_existed=not each.created,
                 status_at_start=each.status,
             )
-            for each in started
+            for run, each in zip(runs, started, strict=True)
         ]

@@ -36,6 +36,11 @@ Out_co = TypeVar("Out_co", covariant=True)
 class RunHandle(Generic[Out_co]):
     """One run: its result, what it is doing, and what can be done to it.
 
+    A handle of a key (`client.start(…, key=…)`, `client.handle((workflow, key))`) means the newest
+    run of the key, in all that it reads and does: the last that the first run was continued or
+    retried as. `run_id` is that of the first run, `(await handle.get()).run_id` that of the newest;
+    `client.handle(run_id)` means one run.
+
     `already_existed` is True if a start, fork or retry found a run that was there before, and
     `status_at_start` is the status that the run had then. For a handle made from an id or a key
     they are False and None.

@@ -15,6 +15,7 @@ from holdfast.ids import keyed_run_id
 from holdfast.names import check_reference, full_name, split_name
 from holdfast.store.port import Store
 from holdfast.texts import check_id
+from holdfast.types import NewRun, StartedRun
 
 _MOST_SIMILAR = 3  # names that an error asks about
 _BELIEVED_SECONDS = 1.0
@@ -117,6 +118,16 @@ def reference(run: RunRef, workflow: Named | None, app: str | None) -> UUID | tu
     if name is None and workflow is not None and split_name(workflow.full_name)[1] == named:
         name = workflow.full_name
     return name or str(named), check_id("key", key)
+
+
+def reference_of(run: NewRun, started: StartedRun) -> UUID | tuple[str, str]:
+    """Return what a handle of a start means: the runs of its key, without one the run that began.
+
+    A rule, or a run from before names had apps, may give another run than that of the key.
+    """
+    if run.key is None or started.run_id != keyed_run_id(run.name, run.key):
+        return started.run_id
+    return run.name, run.key
 
 
 def known_run_id(run: tuple[str, str]) -> UUID:

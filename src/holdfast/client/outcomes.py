@@ -8,6 +8,7 @@ from typing import Generic, Never, TypeVar, cast
 from uuid import UUID
 
 from holdfast.client.chains import continued_as, find_successor
+from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record
 from holdfast.client.run import decode_plain
 from holdfast.client.session import Session
@@ -25,6 +26,7 @@ from holdfast.errors import (
     RunTimedOut,
     UnknownWorkflow,
 )
+from holdfast.insight.retries import find_retry
 from holdfast.types import End, RunRecord, Status
 
 Out = TypeVar("Out")
@@ -82,20 +84,44 @@ async def wait_for_result(
     Raises RunNotFound, and ResultTimeout when `timeout` is up.
     """
     limit = None if timeout is None else seconds(timeout)
-    end = await wait_for_end(session, await session.newest_of(run), limit)
+    end = await wait_for_newest(session, run, limit, asyncio.get_running_loop().time())
     return restore(end, await get_record(session, end.run_id) if restore.needs_run else None)
 
 
-async def wait_for_end(
-    session: Session, run_id: UUID, timeout: float | None, began: float | None = None
+async def wait_for_newest(
+    session: Session, run: RunRef, timeout: float | None, began: float
 ) -> End:
+    """Return how a run ended; of a key, the newest run. Raises what `wait_for_end` raises.
+
+    Of a key the first run is waited for: most have no other, and nothing more is asked then.
+    """
+    run_id = await session.id_of(run)
+    try:
+        end = await wait_for_end(session, run_id, timeout, began)
+    except RunNotFound:  # a retry may be there longer than the run that it retries
+        newest = await session.newest_of(run)
+        if newest == run_id:
+            raise
+        return await wait_for_end(session, newest, timeout, began)
+    return await end_of_key(session, end, timeout, began) if isinstance(run, tuple) else end
+
+
+async def end_of_key(session: Session, end: End, timeout: float | None, began: float) -> End:
+    """Return the end of a key's run, or of the last run that it was retried as."""
+    while end.status != "completed":
+        retry = await find_retry(session.store, end.run_id)
+        if retry is None:
+            break
+        end = await wait_for_end(session, retry.run_id, timeout, began)
+    return end
+
+
+async def wait_for_end(session: Session, run_id: UUID, timeout: float | None, began: float) -> End:
     """Return how a run ended, or the last of those that it continued as.
 
-    `timeout` counts from the moment `began`, by the event loop's clock, by default from now. Raises
-    RunNotFound and ResultTimeout.
+    `timeout` counts from the moment `began`, by the event loop's clock. Raises RunNotFound and
+    ResultTimeout.
     """
-    if began is None:
-        began = asyncio.get_running_loop().time()
     while True:
         try:
             end = await _wait(session, run_id, run_id, timeout, began)

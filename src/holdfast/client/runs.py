@@ -14,7 +14,7 @@ from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_of, retry_run
 from holdfast.client.handle import RunHandle
 from holdfast.client.naming import RunRef, given_workflow
-from holdfast.client.outcomes import Restorer, wait_for_end
+from holdfast.client.outcomes import Restorer, wait_for_newest
 from holdfast.client.reading import (
     follow_log,
     get_record,
@@ -122,9 +122,8 @@ class Runs:
         """
         limit = None if timeout is None else seconds(timeout)
         began = asyncio.get_running_loop().time()
-        run_id = await self._session.newest_of(run)
         while True:
-            ended = await wait_for_end(self._session, run_id, limit, began)
+            ended = await wait_for_newest(self._session, run, limit, began)
             found = await get_run(self._session, ended.run_id, given_workflow(run))
             if found.status != "running":  # else its key was used again since the end was read
                 return found

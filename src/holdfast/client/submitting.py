@@ -7,8 +7,8 @@ from collections.abc import Sequence, Set
 from functools import partial
 
 from holdfast.client.coalescing import MAX_BATCH
-from holdfast.client.naming import find_full_name
-from holdfast.client.outcomes import last_end
+from holdfast.client.naming import find_full_name, reference_of
+from holdfast.client.outcomes import end_of_key, last_end
 from holdfast.client.session import Session
 from holdfast.client.transactions import apps_within, start_within
 from holdfast.client.waiting import end_within
@@ -92,7 +92,9 @@ async def start_and_wait(session: Session, run: NewRun, timeout: float | None) -
             ended = await end_within(end, run.run_id, timeout)
         else:  # a rule's other run, or this key's from before names had apps
             ended = await session.ends.wait(started.run_id, timeout)
-    return await last_end(session, ended, run.run_id, timeout, began)
+    ended = await last_end(session, ended, run.run_id, timeout, began)
+    by_key = isinstance(reference_of(run, started), tuple)
+    return await end_of_key(session, ended, timeout, began) if by_key else ended
 
 
 async def _submit_chunks(session: Session, runs: Sequence[NewRun]) -> Sequence[StartedRun]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.client import Client
-from holdfast.errors import RunFailed
+from holdfast.errors import ResultTimeout, RunFailed
+from holdfast.types import ANY_END, JSON, Suspend
 
 from .workflows import Finisher, tick
 
@@ -33,8 +34,52 @@ async def test_after_a_retry_the_key_means_the_retry(client: Client, finisher: F
     assert await client.runs.resume(KEY)
     await finisher.complete(3)
     assert await client.handle(KEY).result() == 3
+    assert (await client.runs.wait(KEY)).run_id == retried.run_id
+    with pytest.raises(RunFailed):
+        await client.handle(first.run_id).result()
+    assert (await client.runs.wait(first.run_id)).status == "failed"
+
+
+async def test_the_handle_of_a_start_with_a_key_is_one_of_the_key(
+    client: Client, finisher: Finisher
+) -> None:
+    """C19. What it reads is what it signals: the newest run. Its `run_id` leads to the first."""
+    first = await client.start(tick, key="k")
+    [task] = await finisher.claim()
+    second = await finisher.continue_as_new(task)
+    [task] = await finisher.claim()
+    asked: JSON = {"title": "Ok?", "description": "", "fields": [], "timeout_at": None}
+    approval = await finisher.event("ApprovalRequested", "ok", asked)
+    value = await finisher.event("ValueSet", "phase", {"value": 2})
+    waits = Suspend(awaiting=(ANY_END,))
+    await finisher.write(task, approval, value, then=waits, has_commands=True)
+    [several] = await client.start_many(tick, [None], keys=["k"])
+    for handle in (first, several, await client.start(tick, key="k"), client.handle(KEY)):
+        assert (await handle.status(), await handle.values()) == ("running", {"phase": 2})
+        assert [approval.run_id for approval in await handle.approvals()] == [second]
+        assert {entry.run_id for entry in await handle.log()} == {second}
+        assert await handle.signal("go")
+    assert (await client.handle(first.run_id).get()).continued_as == second
+
+
+async def test_a_start_of_a_key_that_was_retried_returns_the_result_of_the_retry(
+    client: Client, finisher: Finisher
+) -> None:
+    """C19. Also while the retry runs, and for who waits at once."""
+    first = await client.start(tick, key="k")
+    await finisher.fail(ValueError("no"))
     with pytest.raises(RunFailed):
         await first.result()
+    await client.runs.retry(KEY)
+    again = await client.start(tick, key="k")
+    assert (again.run_id, again.already_existed) == (first.run_id, True)
+    for handle in (first, again):
+        with pytest.raises(ResultTimeout):
+            await handle.result(timeout=0)
+    with pytest.raises(ResultTimeout):
+        await client.run(tick, key="k", wait=0.01)
+    await finisher.complete(3)
+    assert [await first.result(), await again.result(), await client.run(tick, key="k")] == [3] * 3
 
 
 async def test_the_key_leads_through_retries_and_continuations(
