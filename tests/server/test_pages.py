@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from html import unescape
 from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
 from uuid import UUID
 
 import httpx
@@ -86,6 +87,82 @@ async def test_the_list_shows_runs_and_the_search_leads_to_one(
         answer = await browser.get("/runs", params={"q": text})
         assert (answer.status_code, answer.headers["location"]) == (303, f"/runs/{run}"), text
     assert "no run was started as" in await page(browser, "/runs?q=checkout/nobody", 404)
+
+
+async def test_the_search_takes_what_the_list_shows(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    """A key, the last digits of an id, the name of a workflow and a tag, without a word before."""
+    run = await start(server, key="order 7", tags=["vip"])
+    other = await start(server, key="12345678", tags=["vip", "big order"])
+    for tag in ("beef", "checkout"):
+        await start(server, tags=[tag])
+
+    async def leads(text: str) -> str:
+        answer = await browser.get("/runs", params={"q": text})
+        assert answer.status_code == 303, f"{text}: {answer.text[-300:]}"
+        return str(answer.headers["location"])
+
+    for text in ('"order 7"', run[-12:], run[-12:].upper(), run[-6:], 'failed "order 7"'):
+        assert await leads(text) == f"/runs/{run}", text
+    assert await leads("12345678") == f"/runs/{other}"  # although an id may begin so
+    for text, where, found in (
+        ("checkout", "workflow:checkout", 4),  # rather than the tag
+        ("desk/checkout", "workflow:desk/checkout", 4),
+        ("vip", "tag:vip", 2),
+        ("beef", "tag:beef", 1),
+        ('queued "big order"', 'queued tag:"big order"', 1),
+        ("failed vip", "failed tag:vip", 0),
+    ):
+        location = await leads(text)
+        assert parse_qs(urlsplit(location).query)["q"] == [where]
+        html = await page(browser, location)
+        assert len(re.findall(r'id="r-([0-9a-f]{32})"', html)) == found, text
+    kept = await browser.get("/runs?q=vip&since=1h")
+    assert kept.headers["location"] == f"/runs?{urlencode({'q': 'tag:vip', 'since': '1h'})}"
+    for text in ("nobody", "ffffffffffff", "a/b"):
+        await page(browser, f"/runs?q={text}", 404)
+
+
+async def test_each_chip_says_how_many_runs_there_are(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    paused, ended = await start(server), await start(server)
+    for _ in range(3):
+        await start(server)
+    await server.site.client.runs.pause(paused)
+    await server.site.client.runs.terminate(ended)
+    html = await page(browser, "/runs")
+    chips = re.findall(r">([a-z ]+ [0-9,+]+)</a>", html)
+    assert chips[:2] == ["stuck 0", "failed 0"]
+    assert {"queued 3", "paused 1", "terminated 1", "running 0"} <= set(chips)
+    assert len(chips) == 11
+
+
+async def test_a_run_that_asks_says_what_it_asks(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    worker = Worker(app, store)
+    await worker.start()
+    handle = await server.site.client.start(refund, Order(77))
+    while (await server.site.client.runs.get(handle.run_id)).state != "waiting":
+        await asyncio.sleep(0.02)
+    await worker.stop(grace=0)
+    assert "a decision: Refund order 77?" in await page(browser, "/runs")
+
+
+async def test_queues_show_what_waits_and_workers_what_they_do(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    for _ in range(3):
+        await start(server)
+    row = re.search(r"<tr data-href>.*?default.*?</tr>", await page(browser, "/queues"), re.DOTALL)
+    assert row is not None
+    assert re.findall(r'<td class="num[^"]*">([^<]*)', row[0])[0] == "3"
+    worker = Worker(app, store)
+    await worker.start()
+    assert f"of {worker.info.concurrency}</td>" in await page(browser, "/workers")
+    await worker.stop(grace=0)
 
 
 async def test_pages_follow_each_other_by_cursor(

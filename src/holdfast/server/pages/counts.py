@@ -1,18 +1,20 @@
-"""How many runs have ended and how, for the filters of the list: capped, and asked once for all."""
+"""How many runs are in each state, for the filters of the list: capped, and asked once for all."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 from weakref import WeakKeyDictionary
 
 from holdfast.client.filters import RunFilters
-from holdfast.errors import DatabaseError
+from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.server.site import Site
+from holdfast.types import OPEN_STATES, EndStatus
 
 _MOST: Final = 10_000
+_MOST_OPEN: Final = 500
 _SECONDS: Final = 5.0  # that an answer is shown
 _KEPT: Final = 100
 
@@ -26,8 +28,8 @@ class _Counts:
 _of_sites: WeakKeyDictionary[Site, _Counts] = WeakKeyDictionary()
 
 
-async def count_ends(site: Site, filters: RunFilters) -> Mapping[str, str]:
-    """Return how many runs of the workflow that is filtered by, or of all, ended in each way.
+async def count_states(site: Site, filters: RunFilters) -> Mapping[str, str]:
+    """Return how many runs of the workflow that is filtered by, or of all, are in each state.
 
     Empty with other filters, which could only be counted by reading all runs, and where the
     question takes too long.
@@ -56,6 +58,26 @@ async def _ask(site: Site, name: str) -> Mapping[str, str]:
     total: Counter[str] = Counter()
     for of_status in found.values():
         total.update({status: runs for status, runs in of_status.items() if status != "running"})
-    return {
-        status: f"{runs:,}" if runs <= _MOST else f"{_MOST:,}+" for status, runs in total.items()
-    }
+    ended = {str(status): _capped(total[status], _MOST) for status in get_args(EndStatus)}
+    return {**ended, **await _open(site, name)}
+
+
+async def _open(site: Site, name: str) -> Mapping[str, str]:
+    """Return how many runs are in each state of those that have not ended."""
+    counts: dict[str, str] = {}
+    for state in OPEN_STATES:
+        asked: RunFilters = {"states": state, "limit": _MOST_OPEN + 1}
+        if name:
+            asked["names"] = name
+        try:
+            page = await site.reader.runs.list(**asked)
+        except HoldfastError:  # too slow, or no such workflow
+            continue
+        found = len(page.runs)
+        more = page.searched_until is not None and found <= _MOST_OPEN
+        counts[state] = f"{found:,}+" if more else _capped(found, _MOST_OPEN)
+    return counts
+
+
+def _capped(number: int, most: int) -> str:
+    return f"{number:,}" if number <= most else f"{most:,}+"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final, cast
 from uuid import UUID
 
@@ -12,17 +14,28 @@ import msgspec
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.run import RunPage
 from holdfast.durations import seconds
-from holdfast.errors import AmbiguousWorkflow, ConfigurationError, UnknownWorkflow
+from holdfast.errors import (
+    AmbiguousWorkflow,
+    ConfigurationError,
+    InvalidInput,
+    UnknownWorkflow,
+)
 from holdfast.insight.spans import error_chain, read_json
 from holdfast.insight.wording import length, shorten
 from holdfast.moments import to_datetime
-from holdfast.server.pages.counts import count_ends
+from holdfast.server.pages.counts import count_states
+from holdfast.server.pages.rendering import url_query
 from holdfast.server.pages.rows import rows_of
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
-from holdfast.types import RunRecord
+from holdfast.types import ANY_END, RunRecord
 
 _PAGE: Final = 50
+_CHIPS: Final = ("stuck", "failed", *(each for each in STATES if each not in ("stuck", "failed")))
+_MOST_ASKED: Final = 1_000  # open approvals that are read for a list
+_NOTHING_ASKED: Final[Mapping[UUID, str]] = MappingProxyType({})
+_NEWEST: Final = 1_000  # runs among which the end of an id is looked for
+_END_OF_ID: Final = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE)
 _ID: Final = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}", re.IGNORECASE)
 _WORD: Final = re.compile(r'(?:"[^"]*"|\S)+')  # of a search
 _QUOTED: Final = re.compile(r'"[^"]+"')
@@ -56,9 +69,7 @@ async def list_page(view: View) -> Page | Redirect:
     """Return the page of runs, or lead to the run that was searched for."""
     found, text = read_search(view)
     if found is not None:
-        where = await _direct(view, found)
-        if where is not None:
-            return where
+        return await find(view, found)
     filters = read_filters(view, text)
     cursor = view.param("cursor") or None
     shown = [UUID(each) for each in view.param("ids").split(",") if each]
@@ -67,13 +78,15 @@ async def list_page(view: View) -> Page | Redirect:
     try:
         if shown:  # a stream: the rows that are on the screen, and how many are newer
             records = await rows_of(view.site).read(view.store, shown[:_PAGE])
-            lines = [line(records[each], now) for each in shown if each in records]
+            asked = await _asked(view, records.values())
+            lines = [line(records[each], now, asked) for each in shown if each in records]
             if cursor is None:
                 fresh = await _count_new(view, filters, list(records.values()))
         else:
             filters |= {"limit": _PAGE, "cursor": cursor}
             page = await view.reader.runs.list(**filters)
-            lines = [line(each.record, now) for each in page.runs]
+            asked = await _asked(view, [each.record for each in page.runs])
+            lines = [line(each.record, now, asked) for each in page.runs]
             page_cursor, searched = page.cursor, page.searched_until
     except (ConfigurationError, UnknownWorkflow, AmbiguousWorkflow) as error:
         wrong = str(error)
@@ -97,8 +110,8 @@ async def list_page(view: View) -> Page | Redirect:
             "fresh": fresh,
             "most_new": _MOST_NEW,
             "wrong": wrong,
-            "states": STATES,
-            "counts": {} if shown else await count_ends(view.site, chosen_by),
+            "states": _CHIPS,
+            "counts": {} if shown else await count_states(view.site, chosen_by),
             "filters": chosen,
             "kept": {
                 "q": view.param("q"),
@@ -112,14 +125,26 @@ async def list_page(view: View) -> Page | Redirect:
     )
 
 
-def line(run: RunRecord, now: int) -> Line:
-    """Return a run for the list."""
+async def _asked(view: View, runs: Iterable[RunRecord]) -> Mapping[UUID, str]:
+    """Return what runs ask people to decide, by run: the oldest question of each."""
+    if not any(_awaits_end(run) for run in runs):
+        return {}
+    found = await view.reader.approvals.list(limit=_MOST_ASKED)
+    return {each.run_id: each.title for each in reversed(found)}
+
+
+def _awaits_end(run: RunRecord) -> bool:
+    return run.state == "waiting" and run.wait is not None and ANY_END in run.wait.awaiting
+
+
+def line(run: RunRecord, now: int, asked: Mapping[UUID, str] = _NOTHING_ASKED) -> Line:
+    """Return a run for the list; `asked` says what runs ask people to decide."""
     end = now if run.completed_at is None else run.completed_at
     took = length(end - run.created_at)
-    return Line(run, what_now(run, now), took)
+    return Line(run, what_now(run, now, asked.get(run.run_id, "")), took)
 
 
-def what_now(run: RunRecord, now: int) -> str:
+def what_now(run: RunRecord, now: int, question: str = "") -> str:
     """Return in a few words what the row of a run says; its page says why."""
     wait = run.wait
     if wait is None:
@@ -131,6 +156,9 @@ def what_now(run: RunRecord, now: int) -> str:
         names = [each for each in wait.awaiting if not each.startswith(":")]
         parts = [f"signal {each!r}" for each in names[:3] if not each.startswith("update:")]
         parts += [f"update {each[7:]!r}" for each in names[:3] if each.startswith("update:")]
+        if _awaits_end(run):
+            text = f"a decision: {shorten(question, 100)}" if question else "the end of a call"
+            parts.append(text)
         if wait.visible_at is not None and wait.visible_at > now:
             parts.append(f"until {to_datetime(wait.visible_at):%Y-%m-%d %H:%M:%S} UTC")
         return ", ".join(parts)
@@ -142,7 +170,7 @@ def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
 
     `state:failed`, `tag:vip`, `queue:mail`, `workflow:shop/buy` and `input.customer=7` are filters;
     a word that is a state is one too. What has spaces is quoted: `tag:"big order"`. Any other word
-    names a run: an id or its beginning, or `workflow/key`.
+    is looked for by `find`.
     """
     filters: dict[str, list[str]] = {}
     direct: str | None = None
@@ -156,7 +184,7 @@ def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
         elif word.startswith("input.") and "=" in word:
             filters.setdefault("input", []).append(word[6:])
         elif direct is None:
-            direct = word
+            direct = word[1:-1] if _QUOTED.fullmatch(word) else word
     return direct, filters
 
 
@@ -217,31 +245,77 @@ def _moment(view: View, text: str) -> datetime:
         raise Problem(400, "bad-parameter", "since is a moment, or a length such as 2h") from None
 
 
-async def _direct(view: View, text: str) -> Redirect | None:
-    """Lead to the run that a text names: an id, its beginning, or workflow/key."""
+async def find(view: View, text: str) -> Redirect:
+    """Lead to what a word of the search means, as a list shows it.
+
+    That is, whichever is there first: `workflow/key`, an id or its beginning, a key, a workflow, a
+    tag, the last digits of an id. A run that is the only one is opened, several are a list. Raises
+    Problem 404 for what is none of these.
+    """
+    if (
+        run_id := await _by_name_and_key(view, text) or await _by_beginning(view, text)
+    ) is not None:
+        return Redirect(f"/runs/{run_id}")
+    ways: tuple[tuple[str, RunFilters], ...] = (
+        ("key", {"key": text, "limit": 2}),
+        ("workflow", {"names": text, "limit": 2}),
+        ("tag", {"tags": text, "limit": 2}),
+    )
+    for name, filters in ways:
+        try:
+            page = await view.reader.runs.list(**filters)
+        except (UnknownWorkflow, AmbiguousWorkflow, ConfigurationError, InvalidInput) as error:
+            if isinstance(error, AmbiguousWorkflow):
+                raise
+            continue
+        if name == "key" and len(page.runs) == 1 and page.cursor is None:
+            return Redirect(f"/runs/{page.runs[0].run_id}")
+        if page.runs or (page.searched_until is not None and name == "tag"):
+            return _searched(view, name, text)
+    if _END_OF_ID.fullmatch(text):
+        newest = await view.reader.runs.list(limit=_NEWEST)
+        ends = [each.run_id for each in newest.runs if str(each.run_id).endswith(text.lower())]
+        if len(ends) == 1:
+            return Redirect(f"/runs/{ends[0]}")
+        if ends:
+            raise Problem(404, "run-not-found", f"several runs have an id that ends with {text!r}")
     if "/" in text:
-        name, _, key = text.rpartition("/")
-        for workflow, its_key in ((name, key), tuple(text.split("/", 1))):
-            try:
-                run = await view.reader.runs.get((workflow, its_key))
-            except Exception as error:
-                if isinstance(error, Problem):
-                    raise
-                continue
-            return Redirect(f"/runs/{run.run_id}")
         raise Problem(404, "run-not-found", f"no run was started as {text!r} (workflow/key)")
-    if _ID.fullmatch(text):
-        found = await view.reader.runs.find_ids(text, 2)
-        if len(found) == 1:
-            return Redirect(f"/runs/{found[0]}")
-        many = "several runs have" if found else "no run has"
-        raise Problem(404, "run-not-found", f"{many} an id that begins with {text!r}")
     raise Problem(
         404,
         "run-not-found",
-        f"{text!r} is not a search: write an id or its beginning, workflow/key, a state, "
-        "tag:vip, queue:mail, workflow:buy or input.customer=7",
+        f"no run has {text!r} as its id, its beginning or end, its key, workflow or tag; a search "
+        "takes states, too, workflow/key, queue:mail and input.customer=7",
     )
+
+
+def _searched(view: View, name: str, text: str) -> Redirect:
+    """Return the list with a word of the search made a filter."""
+    filter_ = f'{name}:"{text}"' if re.search(r"\s", text) else f"{name}:{text}"
+    words = [
+        filter_ if word.strip('"') == text else word for word in _WORD.findall(view.param("q"))
+    ]
+    kept = {each: view.params(each) for each in ("state", "workflow", "queue", "since")}
+    return Redirect(f"/runs{url_query({'q': ' '.join(words), **kept})}")
+
+
+async def _by_name_and_key(view: View, text: str) -> UUID | None:
+    name, slash, key = text.rpartition("/")
+    first, _, rest = text.partition("/")
+    for pair in ((name, key), (first, rest)) if slash else ():
+        try:
+            return (await view.reader.runs.get(pair)).run_id
+        except Exception as error:
+            if isinstance(error, Problem):
+                raise
+    return None
+
+
+async def _by_beginning(view: View, text: str) -> UUID | None:
+    found = await view.reader.runs.find_ids(text, 2) if _ID.fullmatch(text) else []
+    if len(found) > 1:
+        raise Problem(404, "run-not-found", f"several runs have an id that begins with {text!r}")
+    return found[0] if found else None
 
 
 async def _count_new(view: View, filters: RunFilters, shown: list[RunRecord]) -> int:
