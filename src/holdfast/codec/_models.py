@@ -48,7 +48,9 @@ class Model(Protocol):
 
 def is_model_type(candidate: object) -> TypeGuard[type[Model]]:
     """Return True if this is a class of pydantic models."""
-    base = getattr(sys.modules.get("pydantic"), "BaseModel", None)
+    if (pydantic := sys.modules.get("pydantic")) is None:
+        return False
+    base = getattr(pydantic, "BaseModel", None)
     return isinstance(base, type) and isinstance(candidate, type) and issubclass(candidate, base)
 
 

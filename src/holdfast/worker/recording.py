@@ -231,7 +231,7 @@ class Committer:
     async def _commit(self, entries: list[_Part], token: UUID) -> None:
         entries = _newest(entries)
         parts, began = [part for part, _ in entries], time.monotonic()
-        ended = sum(isinstance(part.then, Finish) for part in parts)
+        ended = len([part for part in parts if isinstance(part.then, Finish)])
         try:
             with self._lending(ended):
                 committed = await self._persist(parts, token)
@@ -283,9 +283,12 @@ class Committer:
 
 def weigh_part(part: TurnCommit) -> int:
     """Return the length of the values of a turn's part, as text."""
-    texts = [event.details for event in part.events]
-    if isinstance(part.then, Finish):
-        texts += [part.then.output, part.then.error]
+    events, then = part.events, part.then
+    if then is None and len(events) == 1:  # most are the end of one step
+        return len(events[0].details or "")
+    texts = [event.details for event in events]
+    if isinstance(then, Finish):
+        texts += [then.output, then.error]
     return sum(len(text) for text in texts if text is not None)
 
 

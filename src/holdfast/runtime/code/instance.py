@@ -199,9 +199,11 @@ class Instance:
             raise loop.broken
 
     def complete(self, call: Call, result: str, at: int) -> None:
-        """Deliver the result of a step that the turn of this instance has just recorded."""
+        """Deliver the result of a step that the turn of this instance has just recorded.
+
+        The turn has counted it in the history already.
+        """
         loop = self.loop
-        self.history.position += 1
         del self.steps.pending[call.key]
         if call.future is not None:
             call.future.set_result(result)
@@ -227,19 +229,27 @@ class Instance:
         loop.keep(task)
 
     async def _main(self, text: str) -> object:
+        loop = self.loop
         try:
-            code = self.workflow.invoke(Context(self), text)
+            code = self._invoke(text)
+            try:
+                return await code
+            except BaseException:
+                if not loop.closing:
+                    self.history.note_failures().raised_at = self.history.position
+                raise
+        finally:
+            if not loop.closing:
+                loop.ended = True
+
+    def _invoke(self, text: str) -> Coroutine[Any, Any, object]:
+        try:
+            return self.workflow.invoke(Context(self), text)
         except InvalidInput as error:
             # It fitted before: the run must not fail, which would lose what was done since.
             if self.history.replayed:
                 what = f"the input does not fit the code ({error})"
                 raise self.history.differ(what) from None
-            raise
-        try:
-            return await code
-        except BaseException:
-            if not self.loop.closing:
-                self.history.note_failures().raised_at = self.history.position
             raise
 
     def _receive(self, event: Event) -> None:

@@ -317,9 +317,9 @@ class Executions:
     def all_pause(self, steps: Steps, now: int) -> bool:
         """Return True if every pending step pauses so long that the run does not need its lease."""
         pending = steps.pending
-        if len(pending) > len(self.pausing):
-            return False
-        return all((call.retry_at or 0) > now + IN_PLACE for call in pending.values())
+        return len(pending) <= len(self.pausing) and all(
+            (call.retry_at or 0) > now + IN_PLACE for call in pending.values()
+        )
 
     def next_retry(self, durable: int | None = None) -> int | None:
         """Return the earliest end of a pause; with `durable`, only of calls that may start then."""
@@ -339,8 +339,8 @@ class Executions:
 
 def completed_step(call: Call, result: str, started_at: int, at: int) -> Event:
     """Return the end of a step with a result, as JSON text."""
-    name, args, attempt = call.name, call.fingerprint, call.attempt
-    text = write_step_completed(name, args, attempt, result, started_at)
+    args = fingerprint(call.arguments)
+    text = write_step_completed(call.name, args, call.attempt, result, started_at)
     return Event(STEP_COMPLETED, call.key, text, at)
 
 

@@ -84,11 +84,11 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
     """The event loop of one run's code.
 
     `now` is the run's time in microseconds since 1970 UTC, and `root` the task of the run's own
-    code. `broken` is the error for something that a replay could not repeat: it is kept here
-    because code may swallow the exception. `fatal` is an exit (`SystemExit`, `KeyboardInterrupt`)
-    that a task or a callback raised. `limit_seconds` limits a drain, and `progress` grows during a
-    drain: a watchdog reads it. `caller` makes the durable calls of the code, and `keeper` keeps its
-    timers.
+    code; `ended` is True from the moment in which that ends. `broken` is the error for something
+    that a replay could not repeat: it is kept here because code may swallow the exception. `fatal`
+    is an exit (`SystemExit`, `KeyboardInterrupt`) that a task or a callback raised. `limit_seconds`
+    limits a drain, and `progress` grows during a drain: a watchdog reads it. `caller` makes the
+    durable calls of the code, and `keeper` keeps its timers.
     """
 
     def __init__(self, salt: int) -> None:
@@ -100,6 +100,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.callback_scope = Scope("~")
         self.root: WorkflowTask[object] | None = None
         self.closing = False
+        self.ended = False
         self.broken: DeterminismError | None = None
         self.fatal: BaseException | None = None
         self.problems: list[str] = []
@@ -110,12 +111,6 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
-
-    @property
-    def ended(self) -> bool:
-        """True if the run's own code has ended."""
-        root = self.root
-        return (root is not None and root.done()) or self.fatal is not None
 
     def salt(self, salt: int) -> None:
         """Set the number that tasks, futures and timers are numbered from, before there are any."""
@@ -296,7 +291,8 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         _set_hooks(self._iterated, self._abandoned)
         self.progress += 1
         left, began = _LOOK_EVERY, -1.0
-        watching = self.watch is not None and self.watch.begin()
+        watch = self.watch
+        watching = watch is not None and watch.begin()
         try:
             while ready:
                 handle = ready.popleft()
@@ -305,7 +301,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
                         handle._run()  # pyright: ignore[reportPrivateUsage]
                     except (SystemExit, KeyboardInterrupt) as exc:
                         # The task also keeps it as its outcome. It must not end the worker.
-                        self.fatal = self.fatal or exc
+                        self.fatal, self.ended = self.fatal or exc, True
                 left -= 1
                 if not left:
                     left, began = _LOOK_EVERY, self._look_at_clock(began)

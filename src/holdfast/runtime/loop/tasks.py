@@ -44,7 +44,9 @@ class Scope:
 
     def key(self, name: str, counter: str | None = None) -> str:
         """Return a new key for this name. Calls with another `counter` are counted separately."""
-        counts, counter = self._counts, counter or name
+        counts = self._counts
+        if counter is None:
+            counter = name
         if counts is None:
             counts = self._counts = {}
         ordinal = counts[counter] = counts.get(counter, 0) + 1

@@ -141,8 +141,8 @@ class Replayer:
             self.append(event)
             return
         log = self.log
-        instance.history.position = log.length
         log.fresh.append(event)
+        instance.history.position = log.length
         try:
             instance.complete(call, result, event.at)
         except DeterminismError as error:
@@ -432,6 +432,10 @@ def make_part(
 ) -> TurnCommit:
     """Make a commit of events at an expected index, or after entries that are there already."""
     parent = info.parent_run_id
+    if then is None and parent is None and commands is None:
+        return TurnCommit(
+            info.run_id, lease_no, expected, events, None, False, (), False, after_others
+        )
     status = then.status if isinstance(then, Finish) else None
     if parent is None and commands is None and status != "continued":
         return TurnCommit(info.run_id, lease_no, expected, events, then, after_others=after_others)

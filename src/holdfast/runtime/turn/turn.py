@@ -281,8 +281,6 @@ class Turn:
         """Return the gathered effects, and begin with none for the next input."""
         commit, start = self._commit, self._start
         self._commit, self._start = None, ()
-        if self.state is _RUNNING and not (self._cancel or self._problems or self._notices):
-            return Effects(_RUNNING, self._next_due, commit, start)
         effects = Effects(
             self.state,
             self._next_due,
@@ -339,15 +337,19 @@ class Turn:
             self._give_up(replayer.broken)
         if replayer.instance.loop.problems:
             self._gather_problems()
-        return self._effects()
+        if self.state is not _RUNNING or self._cancel or self._problems or self._notices:
+            return self._effects()
+        commit, start = self._commit, self._start
+        self._commit, self._start = None, ()
+        return Effects(_RUNNING, self._next_due, commit, start)
 
     def _act(self) -> None:
         replayer = self._replayer
         instance, log, executions = replayer.instance, replayer.log, replayer.executions
-        steps, timers, unexplained = instance.steps, instance.timers, replayer.unexplained
-        if unexplained is not None and not log.committing:
-            replayer.check_commands(unexplained)
-        if len(log.fresh) > 1 or self._singly or self._conflicts:
+        steps, issued = instance.steps, instance.steps.issued
+        if replayer.unexplained is not None and not log.committing:
+            replayer.check_commands(replayer.unexplained)
+        if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts):
             self._ship_apart()
         if instance.loop.ended:
             self._finish()
@@ -357,16 +359,36 @@ class Turn:
         if instance.paused_events is not None:
             self._stand_still()
             return
-        if steps.issued and not log.bars_steps and (calls := executions.start(steps, log.certain)):
-            if unexplained is not None:
-                replayer.check_calls(unexplained, calls)
+        # The first call is looked at here: after most inputs it has to wait for the commit.
+        if issued and (issued[0].mark <= log.certain or issued[0].retry_at is not None):
+            self._start_issued()
+        if executions.pausing or instance.timers.live:
+            self._await_moments()
+        elif not log.committing:
+            if not (executions.executing or steps.pending):
+                self._suspend()
+            elif log.fresh:
+                self._ship(None)
+
+    def _start_issued(self) -> None:
+        """Start the steps whose calls are certain, unless the log has them under another name."""
+        replayer = self._replayer
+        log = replayer.log
+        if log.bars_steps:
+            return
+        if calls := replayer.executions.start(replayer.instance.steps, log.certain):
+            if replayer.unexplained is not None:
+                replayer.check_calls(replayer.unexplained, calls)
             self._start = tuple(calls)
-        waiting = executions.pausing or timers.live
-        now = self._clock() if waiting else 0
-        if waiting:
-            self._start += tuple(executions.start_again(steps, log.certain, now))
-            for timer in timers.due_for_recording(now):
-                replayer.record_timer(timer)
+
+    def _await_moments(self) -> None:
+        """Begin attempts whose pause is over; suspend, or be woken at the next moment."""
+        replayer = self._replayer
+        log, executions = replayer.log, replayer.executions
+        steps, timers, now = replayer.instance.steps, replayer.instance.timers, self._clock()
+        self._start += tuple(executions.start_again(steps, log.certain, now))
+        for timer in timers.due_for_recording(now):
+            replayer.record_timer(timer)
         if not log.committing:
             stepping = executions.executing or (
                 steps.pending and not executions.all_pause(steps, now)
@@ -375,7 +397,7 @@ class Turn:
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
-        if waiting and self.state is _RUNNING:
+        if self.state is _RUNNING:
             self._next_due = replayer.next_due(now)
 
     # Committing
@@ -390,11 +412,11 @@ class Turn:
             self._ship(None, count)
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
-        commit = self._replayer.commit(self.lease_no, then, count, self._conflicts >= _CONFLICTS)
+        replayer = self._replayer
+        commit = replayer.commit(self.lease_no, then, count, self._conflicts >= _CONFLICTS)
         self._commit = commit
-        updates: Updates | None = self._replayer.instance.ledgers.get(Updates)
-        if updates is not None:
-            ends = isinstance(then, Finish)
+        if Updates in replayer.instance.ledgers:
+            updates, ends = replayer.instance.ledger(Updates), isinstance(then, Finish)
             self._replies = tuple(updates.replies(self.info.run_id, commit.events, ends=ends))
 
     def _suspend(self) -> None:
