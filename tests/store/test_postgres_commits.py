@@ -226,13 +226,13 @@ async def test_a_heavy_call_that_the_server_cuts_off_is_made_in_parts(
     sizes, call = list[int](), Database.row_untranslated
 
     async def limited(
-        self: Database, function: str, arguments: Sequence[Any], *, weight: int = 0
+        self: Database, function: str, arguments: Sequence[Any], *, weight: int = 0, **options: Any
     ) -> Any:
         if function == "commit":
             sizes.append(weight)
             if weight > 4 << 20:
                 raise (TimeoutError if len(sizes) == 1 else asyncpg.QueryCanceledError)("cut off")
-        return await call(self, function, arguments, weight=weight)
+        return await call(self, function, arguments, weight=weight, **options)
 
     monkeypatch.setattr(Database, "row_untranslated", limited)
     long = "x" * (2 << 20)

@@ -445,3 +445,37 @@ async def behind(
         task.run_id, task.lease_no, task.log_length, events, then=then, after_others=True
     )
     return await worker.store.commit(worker.worker_id, token or uuid4(), [part])
+
+
+@pytest.mark.parametrize("odd", ["", "x", "\x1f", "\x1e", "a\x1fb", '{"', "\\", "null"])
+async def test_many_parts_keep_each_value_whatever_is_in_it(
+    store: Store, ann: ManualWorker, odd: str
+) -> None:
+    """Long arrays are sent as one text each: no value may be cut or taken for null."""
+    written: dict[UUID, Event] = {}
+    parts: list[TurnCommit] = []
+    for n in range(9):
+        run_id = await start(store)
+        task = await ann.take()
+        text = None if n == 3 else f'{{"name":"a","args":0,"result":["\\u001f\\\\",{n}]}}'
+        written[run_id] = Event("ValueSet", None if n == 2 else f"{odd}{n % 2 or ''}", text, n)
+        parts.append(TurnCommit(run_id, task.lease_no, 1, [written[run_id]]))
+    assert not (await store.commit(ann.worker_id, uuid4(), parts)).refused
+    for run_id, event in written.items():
+        assert await log(store, run_id, 1) == [event]
+
+
+async def test_one_part_of_many_that_is_refused_leaves_the_others(
+    store: Store, ann: ManualWorker
+) -> None:
+    """A value that is not JSON is found, also if it was sent among many."""
+    parts: list[TurnCommit] = []
+    for n in range(9):
+        run_id, task = await start(store), await ann.take()
+        text = "{bad" if n == 4 else "{}"
+        parts.append(TurnCommit(run_id, task.lease_no, 1, [Event("ValueSet", "k", text, n)]))
+    refused = (await store.commit(ann.worker_id, uuid4(), parts)).refused
+    assert {run_id: refusal.reason for run_id, refusal in refused.items()} == {
+        parts[4].run_id: "invalid"
+    }
+    assert [event.key for event in await log(store, parts[8].run_id, 1)] == ["k"]

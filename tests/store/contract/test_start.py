@@ -154,3 +154,14 @@ async def test_a_keyed_run_is_found_by_its_key(store: Store) -> None:
     assert await store.find_run("order", "o-1") == run_id
     assert await store.find_run("order", "o-3") is None
     assert await store.find_run("refund", "o-1") is None
+
+
+async def test_many_starts_keep_each_value_whatever_is_in_it(store: Store) -> None:
+    """Long arrays are sent as one text each: no value may be cut or taken for null."""
+    inputs = ["1", '""', '{"b":"\\"\\\\","a":[1,null]}', "null", '"ü\\u001f{},"', "[]", "0", '"x"']
+    runs = [new_run(input=text, key=f"{n}") for n, text in enumerate(inputs)]
+    runs.append(new_run(name="pay", input="9"))
+    started, _ = await store.start_runs(runs)
+    assert [one.run_id for one in started] == [run.run_id for run in runs]
+    found = [await get(store, run.run_id) for run in runs]
+    assert [(run.name, run.input) for run in found] == [(run.name, run.input) for run in runs]

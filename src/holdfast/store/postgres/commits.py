@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.errors import DatabaseError
 from holdfast.store.postgres.database import Database, Part, error_class, read_notices, translated
+from holdfast.store.postgres.packing import Packing
 from holdfast.types import (
     Ahead,
     Committed,
@@ -24,6 +25,9 @@ from holdfast.types import (
 
 _LIGHT: Final = 1 << 20  # bytes; a smaller call is slow for another reason
 _LOCK_TIMEOUT: Final = "55P03"
+_FIRST_EVENTS: Final[Packing] = (
+    *((3, "int"), (4, "int"), (5, "text"), (6, "text"), (7, "json"), (8, "bigint")),
+)
 
 _Undelivered: TypeAlias = tuple[UUID, UUID, str, Literal["ended", "missing"]]
 _Tail: TypeAlias = list[tuple[str, str | None, str | None, int]]
@@ -130,7 +134,9 @@ async def _commit(
     arguments = commit_arguments(worker_id, token, turns, database.tell)
     weight = _length(turns)
     try:
-        row = await database.row_untranslated("commit", arguments, weight=weight)
+        row = await database.row_untranslated(
+            "commit", arguments, weight=weight, packing=_FIRST_EVENTS
+        )
     except (asyncpg.PostgresError, TimeoutError) as error:
         alone = len(turns) == 1
         if alone and isinstance(error, TimeoutError):  # it had enough time

@@ -8,7 +8,7 @@ import select
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -40,6 +40,7 @@ from holdfast.errors import (
 )
 from holdfast.moments import to_datetime
 from holdfast.store.port.locks import lock_millis
+from holdfast.store.postgres.packing import LEAST, Packing, pack, unpacked
 from holdfast.types import Event, Notice
 
 if TYPE_CHECKING:
@@ -191,14 +192,14 @@ class Database:
             await pool.close()
 
     async def rows(
-        self, function: str, *arguments: object, patience: int = 1
+        self, function: str, *arguments: object, patience: int = 1, packing: Packing = ()
     ) -> list[asyncpg.Record]:
         """Call a function and return its rows; `patience` multiplies the time that it may take."""
-        text = call_text(self.schema, function, len(arguments), lock_millis.get())
+        text, values = self._statement(function, arguments, packing)
         seconds = patience * self._query_seconds
         try:  # not translated(), which is slower: every start comes through here
             return await self._call(
-                lambda connection: connection.fetch(text, *arguments, timeout=seconds)
+                lambda connection: connection.fetch(text, *values, timeout=seconds)
             )
         except _FOREIGN as error:
             raise _translate(error) from error
@@ -209,19 +210,35 @@ class Database:
             return await self.row_untranslated(function, arguments)
 
     async def row_untranslated(
-        self, function: str, arguments: Sequence[object], *, weight: int = 0
+        self,
+        function: str,
+        arguments: Sequence[object],
+        *,
+        weight: int = 0,
+        packing: Packing = (),
     ) -> asyncpg.Record:
         """Call a function and return its only row; errors are the driver's own.
 
         `weight` is the size of the arguments: a large call gets the time of a slow connection.
         """
-        text = call_text(self.schema, function, len(arguments), lock_millis.get())
+        text, arguments = self._statement(function, arguments, packing)
         seconds = call_seconds(weight)
         row = await self._call(
             lambda connection: connection.fetchrow(text, *arguments, timeout=seconds)
         )
         assert row is not None, "the function returns exactly one row"
         return row
+
+    def _statement(
+        self, function: str, arguments: Sequence[Any], packing: Packing
+    ) -> tuple[str, Sequence[object]]:
+        """Return a call and its arguments, with arrays as text if they are long."""
+        millis = lock_millis.get()
+        if packing and len(arguments[packing[0][0]]) >= LEAST:
+            packed = pack(arguments, packing)
+            if packed is not None:
+                return call_text(self.schema, function, len(packed), millis, packing), packed
+        return call_text(self.schema, function, len(arguments), millis), arguments
 
     async def _call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """Make a call; repeat it over another connection if it was not sent over the first."""
@@ -274,17 +291,22 @@ def call_seconds(weight: int) -> float:
 
 
 @cache
-def call_text(schema: str, function: str, count: int, millis: int | None = None) -> str:
+def call_text(
+    schema: str, function: str, count: int, millis: int | None = None, packing: Packing = ()
+) -> str:
     """Return the text of a call with numbered parameters, which waits so long for each lock.
 
     The limit is set within the statement, for its transaction: no round trip is added, and a pooler
-    may be in between. What is lateral is carried out after what it refers to.
+    may be in between. What is lateral is carried out after what it refers to. Some of the
+    parameters may be packed.
 
     >>> call_text("holdfast", "waits", 2)
     'select * from "holdfast".waits($1, $2)'
     """
-    parameters = ", ".join(f"${number}" for number in range(1, count + 1))
-    call = f'"{schema}".{function}({parameters})'
+    marks = [f"${number}" for number in range(1, count + 1)]
+    for position, kind in packing:
+        marks[position] = unpacked(marks[position], kind)
+    call = f'"{schema}".{function}({", ".join(marks)})'
     if millis is None:
         return f"select * from {call}"
     limit = f"pg_catalog.set_config('lock_timeout', '{millis}ms', true) as c (millis)"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.packing import Packing
 from holdfast.store.postgres.start_values import one_run, rules_of, workflow_runs
 from holdfast.types import NewRun, Notice, StartedRun
+
+_ALWAYS_SET: Final[Packing] = ((1, "text"), (2, "json"))
 
 
 class PostgresStarts(Part):
@@ -22,7 +26,7 @@ class PostgresStarts(Part):
             )
         else:
             arguments = (*workflow_runs(runs), tell, rules_of(runs), True)
-            found = await self._database.rows("start_runs", *arguments)
+            found = await self._database.rows("start_runs", *arguments, packing=_ALWAYS_SET)
         started = [
             StartedRun(
                 row["run_id"],
