@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,7 +34,7 @@ Figures = dict[str, float]
 
 
 @contextmanager
-def checkout(commit: str) -> Iterator[Path]:
+def checkout(commit: str) -> Generator[Path]:
     """Put a commit into a folder that is removed at the end."""
     git = ["git", "-C", str(ROOT), "worktree"]
     with tempfile.TemporaryDirectory(prefix="holdfast-quick-") as temporary:

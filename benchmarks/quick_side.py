@@ -69,13 +69,13 @@ class Side:
 
     async def react(self) -> None:
         """Measure how an idle worker reacts: the medians."""
-        took = []
+        took: list[float] = []
         for _ in range(LOOKS * 2):
             began = time.perf_counter()
             await self._client.run(many, 1)
             took.append(time.perf_counter() - began)
         self.figures["L"] = statistics.median(took) * 1e6
-        took = []
+        took.clear()
         for _ in range(LOOKS):
             run = await self._client.start(gated, 1)
             await self._until(

@@ -93,7 +93,7 @@ def cpu_seconds(*, group: int = -1, process: int = -1) -> float:
 
 def _stats() -> list[tuple[Path, list[str]]]:
     """Return of each process its folder and the fields of its `stat` after the name."""
-    found = []
+    found: list[tuple[Path, list[str]]] = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # ended in between
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
