@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import asyncpg
+import psycopg
 import pytest
 
 from holdfast.cli import exits
@@ -90,6 +91,19 @@ def test_silent_connections_do_not_delay_a_stop(cli: CommandLine, tmp_path: Path
             process.send(signal.SIGTERM)
             assert process.ended() == exits.OK
     assert cli.state(run) == "queued"
+    assert cli.json("workers") == []
+
+
+def test_sigterm_is_heeded_while_the_start_waits_for_the_database(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    with psycopg.connect(cli.url) as holder, psycopg.connect(cli.url, autocommit=True) as watcher:
+        holder.execute("lock table holdfast.workers in access exclusive mode")
+        with running(tmp_path / "log", *worker(cli)) as process:
+            waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = "
+            until(lambda: watcher.execute(waits + "current_database()").fetchone(), "the wait")
+            process.send(signal.SIGTERM)
+            assert process.ended() == exits.OK
     assert cli.json("workers") == []
 
 

@@ -9,7 +9,12 @@ import pytest
 
 from holdfast.client import coalescing
 from holdfast.client.coalescing import Coalescer
-from holdfast.errors import DatabaseUnavailable, PayloadError, TransientDatabaseError
+from holdfast.errors import (
+    DatabaseUnavailable,
+    LockTimeout,
+    PayloadError,
+    TransientDatabaseError,
+)
 from holdfast.store.notifier import Notifier
 from holdfast.types import Notice
 
@@ -109,6 +114,34 @@ async def test_a_cancelled_caller_is_left_out_of_the_call() -> None:
     sender.let.set()
     assert await stays == 30
     assert sender.batches == [[1], [3]]
+
+
+async def test_a_close_does_not_wait_for_the_lock_of_another_transaction() -> None:
+    sender = Sender()
+    sender.errors = [LockTimeout("held")] * 1_000
+    coalescer = Coalescer(sender)
+    waits = asyncio.create_task(coalescer.submit(1))
+    while len(sender.batches) < 2:
+        await asyncio.sleep(0)
+    await coalescer.close()
+    with pytest.raises(LockTimeout):
+        await waits
+    assert len(sender.batches) < 10
+
+
+async def test_a_close_does_not_wait_for_a_call_whose_caller_has_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coalescing, "CLOSING_SECONDS", 0.01)
+    sender = Sender()
+    sender.let.clear()  # the database never answers
+    coalescer = Coalescer(sender)
+    gone = asyncio.create_task(coalescer.submit(1))
+    while not sender.batches:
+        await asyncio.sleep(0)
+    gone.cancel()
+    async with asyncio.timeout(60):
+        await coalescer.close()
 
 
 class Speaker:

@@ -23,6 +23,7 @@ MAX_BATCH = 1_000
 MAX_TRIES = 5
 LOCKED_SECONDS = 20.0  # that long an item is tried again while another transaction is in the way
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.32  # between two of these tries
+CLOSING_SECONDS = 2.0  # for calls whose callers have gone, when the client is closed
 LOCKED_CALLS = 2  # of a session at a time, so that other calls find a connection
 
 
@@ -68,6 +69,8 @@ class Coalescer(Generic[Item, Answer]):
         self._locked: set[asyncio.Task[None]] = set()  # parts of batches that have met a lock
         self._queued: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
+        self._callers = 0  # that wait for an answer
+        self._closing = False
 
     async def submit(self, item: Item) -> Answer:
         """Send an item together with the others that are queued, and return its answer."""
@@ -75,16 +78,29 @@ class Coalescer(Generic[Item, Answer]):
         self._queued.append((item, future))
         if self._task is None:
             self._task = asyncio.create_task(self._drain())
-        return await future
+        self._callers += 1
+        try:
+            return await future
+        finally:
+            self._callers -= 1
 
     async def send(self, items: Sequence[Item]) -> Sequence[Answer]:
         """Send items at once, in a call of their own. MAX_BATCH of them at most."""
         return await persist(partial(self._send, items))
 
     async def close(self) -> None:
-        """Wait until everything submitted is answered."""
+        """Wait until all callers have their answers: LockTimeout those that wait for a lock.
+
+        Calls whose callers have gone are waited for only for a moment: the database may be away.
+        """
+        self._closing = True
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLOSING_SECONDS
         while under_way := {*self._locked, *([] if self._task is None else [self._task])}:
-            await asyncio.wait(under_way)
+            if not self._callers and loop.time() > until:
+                for task in under_way:
+                    task.cancel()
+            await asyncio.wait(under_way, timeout=_FIRST_PAUSE)
 
     async def _drain(self) -> None:
         batch: list[tuple[Item, asyncio.Future[Answer]]] = []
@@ -139,7 +155,7 @@ class Coalescer(Generic[Item, Answer]):
     ) -> None:
         """Try a batch that has met a lock again in two parts, beside the batches after it."""
         locked = locked or _Locked(asyncio.get_running_loop().time() + LOCKED_SECONDS)
-        if locked.is_over():
+        if self._closing or locked.is_over():
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)

@@ -98,7 +98,8 @@ async def _serve(
     signals = process.signals = _on_signals(worker, stop, options.grace_seconds)
     try:
         async with kept_running(database):
-            await worker.start()
+            if not await _started(worker, stop):
+                return signals.exit_code()
             _say_ready(worker, app, database)
             if shown is not None:
                 logger.info("metrics of worker %s: %s", worker.worker_id, shown[1].url)
@@ -121,6 +122,22 @@ async def _serve(
             shown[1].stop()
         await store.close()
         signals.restore()
+
+
+async def _started(worker: Worker, stop: asyncio.Event) -> bool:
+    """Start the worker; return False if it was asked to stop before the database had answered."""
+    starting, stopping = asyncio.create_task(worker.start()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            return True
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await worker.stop()
+        return False
+    finally:
+        stopping.cancel()
 
 
 class WorkerProcess(Process):
