@@ -141,6 +141,30 @@ async def test_an_acknowledgement_against_the_end_of_the_visibility(
     assert await late == [False]
 
 
+async def test_deliveries_that_are_extended_are_acknowledged_with_the_others(
+    sessions: list[Session],
+) -> None:
+    """F30. The acknowledgement of both waits for the extension, and finds the row's new place."""
+    a, b, watcher, _ = sessions
+    await create(a)
+    await send(a, "1")
+    [(_, first)] = await a.take()
+    await send(a, "2")
+    assert await a.payloads() == ["2"]
+    await a.begin()
+    assert await a.value("select holdfast.extend(array[$1], 60)", first) == [True]
+    acked = soon(
+        b.value(
+            "select (holdfast.ack_deliveries(queue_id, array_agg(delivery_id))).acked "
+            "from holdfast.deliveries group by queue_id"
+        )
+    )
+    await until_waits(watcher, b)
+    await a.commit()
+    assert await acked == [True, True]
+    assert await b.value("select count(*) from holdfast.deliveries") == 0
+
+
 async def test_one_deduplication_id_in_two_transactions(sessions: list[Session]) -> None:
     """Edge case 6."""
     a, b, *_ = sessions

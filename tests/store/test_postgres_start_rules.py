@@ -190,3 +190,21 @@ async def test_rules_that_cannot_work_are_refused(scene: Scene, rules: object) -
         await scene.watcher.call("declare_start_rules", ["x/order"], [1], [json.dumps(rules)])
     assert await scene.store.list_start_rules() == []
     assert await scene.store.start_wait(uuid4()) is None
+
+
+async def test_a_start_that_began_earlier_gets_no_slot_before_the_one_that_was_first(
+    scene: Scene,
+) -> None:
+    """F30. Slots of a key are in the order of their starts, whatever the statements' moments."""
+    rules = StartRules(throttle_limit=2, throttle_period_seconds=60.0, throttle_excess="delay")
+    await declare(scene, rules)
+    began = [5, 0, 1]  # seconds: the second transaction had begun before the first
+    runs = [new_run() for _ in began]
+    for seconds, run in zip(began, runs, strict=True):
+        session = await scene.session()
+        at = f"2030-01-01 00:00:{seconds:02}+00"
+        await session.connection.execute("select set_config('holdfast.fake_now', $1, false)", at)
+        await start_within(session, run)
+    found = await scene.store.get_runs([run.run_id for run in runs])
+    due = [found[run.run_id].wait.visible_at for run in runs]  # type: ignore[union-attr]
+    assert [at - due[0] for at in due] == [0, 0, 60_000_000]

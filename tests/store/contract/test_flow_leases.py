@@ -7,7 +7,7 @@ import json
 import pytest
 from clocks import Clock
 
-from holdfast.types import Lease, Notice
+from holdfast.types import Lease, Notice, StepShape
 
 from .actors import SECOND, ManualWorker
 from .flow_actors import NAME, NO_LUCK, Flows, StepWorker, end, mapped, single
@@ -38,6 +38,21 @@ async def test_a_late_completion_counts_until_the_task_is_claimed_again(
     assert await flows.output(run_id) == {"a": 2}
     lost = await flows.details(run_id, "WorkerLost")
     assert lost == [{"task_key": "a", "lease_no": 1, "worker": "ann"}]
+
+
+@pytest.mark.parametrize("steps", [(single("a"),), (single("a"), single("b", "a"))])
+async def test_a_worker_that_claims_its_own_task_again_ends_only_the_new_attempt(
+    flows: Flows, worker: StepWorker, clock: Clock, steps: tuple[StepShape, ...]
+) -> None:
+    """F30. The attempt that it lost says no more, whether it ended well or not."""
+    await flows.run_of(*steps)
+    lost = await worker.one()
+    await lose(flows, clock)
+    again = await worker.one()
+    assert (again.lease_no, lost.lease_no) == (2, 1)
+    assert await worker.complete(lost, 1) == "lost"
+    assert await worker.fail(lost, retryable=False) == "lost"
+    assert await worker.complete(again, 2) == "recorded"
 
 
 async def test_the_fourth_lost_lease_fails_the_task(

@@ -361,3 +361,21 @@ async def test_a_payload_that_cannot_be_is_refused(store: Store) -> None:
         with pytest.raises((InvalidInput, PayloadError)):
             await store.publish(NewEvent(topic="orders.1.paid", payload=bad))
     assert (await store.list_runs(RunFilter())).runs == []
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_an_event_that_is_known_reaches_nothing_again(
+    store: Store, clock: Clock, fifo: bool
+) -> None:
+    """F30. Neither a queue nor a workflow, also one that is subscribed only now."""
+    await store.create_queue(QueueSettings(name="mail", fifo=fifo))
+    await store.subscribe(NewSubscription(pattern=PAID, target=QueueTarget(queue="mail")))
+    event = NewEvent(topic="orders.17.paid", event_id="e-1")
+    assert (await store.publish(event))[0] == Published(event_id="e-1", queues=1)
+    await subscribe(store)
+    again, notices = await store.publish(event)
+    assert (again, notices) == (Published(event_id="e-1", is_new=False), [])
+    assert len(await store.list_messages("mail")) == 1
+    assert (await store.list_runs(RunFilter())).runs == []
+    await clock.advance(3601)
+    assert (await store.publish(event))[0].is_new

@@ -116,7 +116,7 @@ class MemoryTopics(Part):
         async with self._transaction() as (tables, now):
             added: list[str] = []
             resumed: list[str] = []
-            for new in map(_checked, subscriptions):
+            for new in sorted(map(_checked, subscriptions), key=_in_order):
                 row, created = _write(tables, now, new)
                 row.app, row.heard_at = app, now
                 if created:
@@ -140,6 +140,11 @@ class MemoryTopics(Part):
             for each in old:
                 del tables.published[each]
             return len(old) + _forget(tables, limit)
+
+
+def _in_order(new: NewSubscription) -> tuple[str, str, bool, str]:
+    name = new.target.name if isinstance(new.target, RunTarget) else ""
+    return name, new.pattern, new.match is None, new.match or ""
 
 
 def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[Notice]]:
