@@ -23,7 +23,7 @@ async def test_a_paused_run_is_not_claimed_until_it_is_resumed(
     assert await finisher.claim() == []
     assert await handle.resume()
     assert not await handle.resume()
-    assert await finisher.complete(1) == [handle.run_id]
+    assert await finisher.complete(1, least=1) == [handle.run_id]
 
 
 async def test_a_run_that_cannot_be_paused_says_so(client: Client, finisher: Finisher) -> None:
@@ -52,7 +52,7 @@ async def test_nothing_of_a_paused_queue_or_workflow_is_claimed(
     assert await client.workflows.resume("shop/order")
     assert not await client.workflows.resume("shop/order")
     assert await client.queues.pauses() == await client.workflows.pauses() == []
-    assert len(await finisher.claim()) == 1
+    assert len(await finisher.claim(least=1)) == 1
 
 
 async def test_a_name_that_cannot_be_meant_is_not_paused(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
@@ -48,17 +49,25 @@ class Finisher:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def claim(self) -> list[ClaimedTask]:
-        """Lease all that is due."""
-        claims = await self._store.claim_tasks(
-            "finisher", ("default", "orders"), app.handlers(), 1000, lease_seconds=30
-        )
-        return claims.tasks
+    async def claim(self, least: int = 0) -> list[ClaimedTask]:
+        """Lease all that is due, and wait for so many.
 
-    async def complete(self, output: object = None) -> list[UUID]:
+        What was due long before the last claim, and could not be claimed, is only found soon.
+        """
+        tasks: list[ClaimedTask] = []
+        while True:
+            claims = await self._store.claim_tasks(
+                "finisher", ("default", "orders"), app.handlers(), 1000, lease_seconds=30
+            )
+            tasks += claims.tasks
+            if len(tasks) >= least:
+                return tasks
+            await asyncio.sleep(0.02)
+
+    async def complete(self, output: object = None, least: int = 0) -> list[UUID]:
         """End every run that is due, with this output; return their ids."""
         finish = Finish("completed", output=encode(output))
-        return await self._finish(finish, "WorkflowCompleted")
+        return await self._finish(finish, "WorkflowCompleted", least)
 
     async def fail(self, error: Exception) -> list[UUID]:
         """End every run that is due, with this error; return their ids."""
@@ -108,8 +117,8 @@ class Finisher:
         """Make an event of this moment."""
         return Event(type, key, encode(details), await self._store.now())
 
-    async def _finish(self, finish: Finish, event_type: str) -> list[UUID]:
-        tasks = await self.claim()
+    async def _finish(self, finish: Finish, event_type: str, least: int = 0) -> list[UUID]:
+        tasks = await self.claim(least)
         event = Event(event_type, None, None, await self._store.now())
         turns = [
             TurnCommit(task.run_id, task.lease_no, task.log_length, [event], finish)
