@@ -10,13 +10,25 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test lint ruff mypy pyright layers words bench bench-quick clean
+.PHONY: demo test test-quick test-others lint ruff mypy pyright layers words bench bench-quick clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
 
-test: lint .venv/browser
+test: lint .venv/programs
 	$(BIN)/pytest -n 3 --dist worksteal
+
+# The daily loop: the stores in memory, and no test of random programs.
+QUICK := tests/unit tests/runtime tests/store/contract tests/store/client \
+	--ignore tests/runtime/test_random_programs.py --ignore tests/runtime/test_mutants.py
+test-quick: .venv/tools
+	$(BIN)/pytest -q -n 3 --dist worksteal $(QUICK) -k "not postgres and not embedded and not system"
+
+# What may differ between versions of Python, on the others that this machine has.
+test-others: .venv/tools
+	scripts/test_others.sh tests/unit tests/runtime tests/store/contract \
+	tests/store/test_postgres_edge.py tests/server/test_requests.py \
+	--ignore tests/runtime/test_mutants.py -k "not (contract and postgres)"
 
 # The two type checkers take most of the time, and each uses one processor: they run side by side.
 lint: .venv/tools
@@ -57,12 +69,9 @@ clean:
 	$(BIN)/pip install --quiet --editable .
 	touch $@
 
-# Pages are tested in the system's Chromium; root installs it where it is missing.
-.venv/browser: .venv/tools
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { \
-	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && export DEBIAN_FRONTEND=noninteractive && \
-	apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || \
-	echo "no Chromium: tests of pages in a browser are skipped" >&2
+# Chromium, PgBouncer and a system PostgreSQL: root installs what is missing.
+.venv/programs: .venv/tools scripts/install_programs.sh
+	scripts/install_programs.sh
 	touch $@
 
 .venv/tools: .venv/runtime
