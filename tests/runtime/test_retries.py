@@ -659,10 +659,10 @@ async def test_a_retry_of_the_failed_steps_repeats_what_the_code_handled(
 
     async def code(ctx: Context, pay: Pay) -> object:
         work = [branch(pay, name) for name in "abc"]
+        found: list[object] = []
         if caught:
-            found = await asyncio.gather(*work, return_exceptions=True)
+            found += await asyncio.gather(*work, return_exceptions=True)
         else:
-            found = []
             for each in work:
                 try:
                     await each
