@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Client, Context, RunHandle
+from holdfast import App, Client, Context, Retry, RunHandle, StepFailed
 from holdfast.errors import RunFailed
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
@@ -495,3 +495,148 @@ async def test_a_worker_that_checks_only_warns(caplog: pytest.LogCaptureFixture)
 
 def test_workers_do_not_check_unless_asked() -> None:
     assert WorkerOptions().check == "no"
+
+
+FOREIGN: dict[str, Callable[[], Any]] = {
+    "a future": lambda: asyncio.get_running_loop().create_future(),
+    "a task": lambda: asyncio.create_task(asyncio.sleep(3600)),
+    "a gather": lambda: asyncio.gather(asyncio.get_running_loop().create_future()),
+}
+
+
+@pytest.mark.parametrize("replay", [True, False])
+@pytest.mark.parametrize("what", FOREIGN)
+async def test_a_wait_for_what_is_of_another_loop_names_its_line(what: str, replay: bool) -> None:
+    foreign = FOREIGN[what]()
+
+    async def code(charge: Any) -> object:
+        await charge(1)
+        return await foreign
+
+    app, checkout = workflow_of(code)
+    async with Environment(app, replay=replay) as env:
+        with pytest.raises(AssertionError, match="is stuck") as found:
+            await env.run(checkout)
+    assert "in code: a wait for a future of another event loop" in str(found.value)
+    assert "test_checking.py:" in str(found.value)
+    assert "make it inside the workflow" in str(found.value)
+    await asyncio.wait([asyncio.ensure_future(foreign)], timeout=0)
+    foreign.cancel()
+
+
+async def test_without_checks_a_lock_that_runs_share_makes_a_run_stuck_with_its_line() -> None:
+    """In a worker: the first run takes the lock and waits, the next ones find it taken."""
+    lock = asyncio.Lock()
+    app = App("shop")
+
+    @app.workflow
+    async def checkout(ctx: Context) -> None:
+        async with lock:
+            await ctx.wait_for_signal("paid")
+
+    @app.workflow
+    async def other(ctx: Context) -> None:
+        async with lock:
+            pass
+
+    store = MemoryStore()
+    async with working(app, store), Client(store=store, app=app) as client:
+        first = await client.start(checkout)
+        await eventually(lambda: _is(first, "waiting"))
+        second = await client.start(other)
+        await eventually(lambda: _is(second, "stuck"))
+        third = await client.start(other)
+        await eventually(lambda: _is(third, "stuck"))
+        reasons = [(await each.get()).record.wait.stuck or "" for each in (second, third)]  # type: ignore[union-attr]
+    assert "waits for nothing durable at " in reasons[0]
+    assert "other runs use too" in reasons[0]
+    assert "in other: a wait for an asyncio.Lock of another event loop" in reasons[1]
+    assert all("test_checking.py:" in reason for reason in reasons)
+
+
+async def test_a_step_that_uses_what_another_loop_has_used_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As a lock or a pool of connections that a module or an earlier test has made."""
+    kept: list[Any] = []
+
+    async def use() -> None:
+        lock = asyncio.Lock()
+        async with lock:
+            waiting = asyncio.create_task(lock.acquire())  # it must wait, which binds the lock
+            await asyncio.sleep(0)
+            waiting.cancel()
+        kept.append((lock, asyncio.get_running_loop().create_future()))
+
+    await asyncio.to_thread(asyncio.run, use())
+    lock, future = kept[0]
+    app = App("shop", retry=Retry.NEVER)
+
+    @app.step
+    async def locks() -> None:
+        await lock.acquire()
+        await lock.acquire()
+
+    @app.step
+    async def waits() -> None:
+        await future
+
+    @app.workflow
+    async def checkout(ctx: Context) -> None:
+        with contextlib.suppress(StepFailed):
+            await locks()
+        await waits()
+
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed, match=r"on another event loop.*app.lifespan"):
+            await env.run(checkout)
+    assert "Lock" in caplog.text
+
+
+async def test_a_client_inside_a_workflow_is_refused() -> None:
+    clients: list[Client] = []
+
+    async def code(charge: Any) -> object:
+        return await clients[0].start("shop/checkout")
+
+    app, checkout = workflow_of(code)
+    async with Environment(app) as env:
+        clients.append(env.client)
+        with pytest.raises(AssertionError, match="in code: a call of a client inside a workflow"):
+            await env.run(checkout)
+
+
+@pytest.mark.parametrize("kind", ["step", "activity", "workflow", "flow"])
+async def test_a_definition_inside_a_workflow_is_refused(kind: str) -> None:
+    async def code(charge: Any) -> object:
+        async def inner(ctx: Any = None) -> int:
+            return 1
+
+        if kind == "flow":
+            app.flow("inner")
+        else:
+            getattr(app, kind)(inner)
+        return await charge(1)
+
+    app, checkout = workflow_of(code)
+    async with Environment(app, replay=False) as env:
+        with pytest.raises(AssertionError, match=r"in code: the definition of .*inner") as found:
+            await env.run(checkout)
+    assert "define it in a module" in str(found.value)
+    assert not [each for each in app.handlers() if "inner" in each]
+
+
+async def test_threads_in_a_workflow_are_refused_with_their_line() -> None:
+    async def code(charge: Any) -> object:
+        return await asyncio.get_running_loop().run_in_executor(None, time.time)
+
+    found = await stuck(code)
+    assert "test_checking.py:" in found
+    assert "in code: loop.run_in_executor() inside a workflow" in found
+
+
+async def test_without_checks_python_warns_of_a_step_that_is_not_awaited() -> None:
+    app, checkout = workflow_of(_dropped)
+    async with Environment(app, replay=False) as env:
+        with pytest.warns(RuntimeWarning, match="'the call of a step in a workflow' was never"):
+            await env.run(checkout)

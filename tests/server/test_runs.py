@@ -14,6 +14,7 @@ from holdfast.server import Server
 from holdfast.server.access import KeyAccess
 from holdfast.server.gates import StreamGate
 from holdfast.store.port import Store
+from holdfast.types import AppInfo
 from tests.server.shop import HOST, KEY, Api
 from tests.server.test_operations import until
 
@@ -282,3 +283,14 @@ async def test_a_server_without_the_code_knows_inputs_from_workers(store: Store)
             await http.get(f"/login?key={KEY}&next=/runs")
             form = (await http.get("/workflow?name=shop/desk")).text
             assert "Charge, ask for an approval" in form
+
+
+async def test_a_start_for_an_app_that_no_worker_has_had_is_answered_with_a_warning(
+    api: Api, store: Store
+) -> None:
+    await store.sign_on_app(AppInfo(app="shop", workflows=("checkout",)), ())
+    started = await api.ask("POST", f"{RUNS}?app=shpo", {"input": 7}, status=201)
+    assert "app shpo has never had a worker with a workflow 'checkout'" in started["warning"]
+    assert "did you mean shop/checkout?" in started["warning"]
+    started = await api.ask("POST", f"{RUNS}?app=shop", {"input": 7}, status=201)
+    assert started["warning"] is None

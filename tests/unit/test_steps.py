@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.definitions.app import App
-from holdfast.definitions.steps import Step
+from holdfast.definitions.steps import Step, StepContext
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidName, PayloadError
 from holdfast.retry import Retry
+from holdfast.runtime.code.context import Context
 
 if TYPE_CHECKING:
     from nowhere import Missing  # type: ignore[import-not-found]
@@ -233,3 +234,25 @@ def test_two_steps_of_one_name_in_one_app_are_refused() -> None:
         define(app)
     define(app, "send-mail")
     define(App("other"))
+
+
+def test_a_step_is_given_no_context() -> None:
+    """The annotation is refused at the definition; else the call says it."""
+    shop = App("shop")
+
+    async def charge(ctx: Context, amount: int) -> None: ...
+    async def plain(ctx, amount: int) -> None: ...  # type: ignore[no-untyped-def]
+
+    with pytest.raises(ConfigurationError, match=r"charge\(ctx\).*only a workflow has a context"):
+        shop.step(charge)
+    with pytest.raises(ConfigurationError, match=r"charge\(ctx\).*only a workflow has a context"):
+        shop.activity(charge)
+    step: Any = shop.step(plain)
+    with pytest.raises(TypeError, match="leave ctx out, and use current_step"):
+        step.encode_arguments((1,), {})
+    with pytest.raises(PayloadError, match="only a workflow has a context"):
+        step.encode_arguments((Context(None), 1), {})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"finds it with current_step\(\)"):
+
+        @shop.step
+        async def attempt(context: StepContext) -> None: ...

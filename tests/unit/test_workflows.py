@@ -164,3 +164,20 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
 def test_an_apps_name_is_checked() -> None:
     with pytest.raises(InvalidName):
         App("my shop")
+
+
+def test_a_workflow_on_a_method_is_refused() -> None:
+    empty = App("empty")
+    with pytest.raises(ConfigurationError, match=r"workflow checkout is a method: .*a function"):
+
+        class Shop:
+            @empty.workflow
+            async def checkout(self, ctx: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="workflow place is a method"):
+
+        class Other:
+            @empty.workflow
+            async def place(self, ctx: Any, order: int) -> None: ...
+
+    assert empty.handlers() == ()

@@ -34,6 +34,7 @@ from holdfast.definitions.starts import (
     StartAndWaitOptions,
     StartManyOptions,
     StartOptions,
+    TransactionOptions,
 )
 from holdfast.durations import Duration, seconds
 from holdfast.insight.spans import Timeline
@@ -202,7 +203,8 @@ class Client:
         known, connection = StartOptions.__optional_keys__, options.get("connection")
         prepared = await prepare_start(self._session, workflow, options, known, connection)
         run = prepared.run(input, key=options.get("key"), run_id=options.get("run_id"))
-        return self._handles(prepared, [run], await submit(self._session, [run], options))[0]
+        answers = await submit(self._session, [run], options)
+        return self._handles(prepared, [run], answers, options)[0]
 
     @overload
     async def start_many(
@@ -237,7 +239,8 @@ class Client:
         known, connection = StartManyOptions.__optional_keys__, options.get("connection")
         prepared = await prepare_start(self._session, workflow, options, known, connection)
         runs = prepared.runs(inputs, options.get("keys"))
-        return self._handles(prepared, runs, await submit(self._session, runs, options))
+        answers = await submit(self._session, runs, options)
+        return self._handles(prepared, runs, answers, options)
 
     @overload
     async def run(
@@ -439,7 +442,11 @@ class Client:
         return await read_timeline(self._session.store, record)
 
     def _handles(
-        self, prepared: PreparedStart, runs: Sequence[NewRun], started: Sequence[StartedRun]
+        self,
+        prepared: PreparedStart,
+        runs: Sequence[NewRun],
+        started: Sequence[StartedRun],
+        options: TransactionOptions,
     ) -> builtins.list[RunHandle[object]]:
         restore = Restorer(prepared.workflow, self._session.app)
         refused = next((each for each in started if each.refused is not None), None)
@@ -453,6 +460,7 @@ class Client:
                 workflow=prepared.workflow,
                 already_existed=not each.created,
                 status_at_start=each.status,
+                within=options.get("connection") is not None,
             )
             for run, each in zip(runs, started, strict=True)
         ]

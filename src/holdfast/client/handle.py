@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, Never, TypeVar, overload
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from holdfast.client.run import Run
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
 from holdfast.durations import Duration
+from holdfast.errors import RunNotFound
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.suggestions import missing_attribute
@@ -55,6 +57,7 @@ class RunHandle(Generic[Out_co]):
         "_restore",
         "_run",
         "_session",
+        "_within",
         "_workflow",
         "already_existed",
         "status_at_start",
@@ -69,9 +72,13 @@ class RunHandle(Generic[Out_co]):
         workflow: AnyStartable | None = None,
         already_existed: bool = False,
         status_at_start: Status | None = None,
+        within: bool = False,
     ) -> None:
-        """Hold a run. Clients make handles: see `Client.start` and `Client.handle`."""
-        self._session, self._run = session, run
+        """Hold a run. Clients make handles: see `Client.start` and `Client.handle`.
+
+        `within` says that it was started within a transaction of the caller.
+        """
+        self._session, self._run, self._within = session, run, within
         self._restore, self._workflow = restore, workflow
         self.already_existed = already_existed
         self.status_at_start: Status | None = status_at_start
@@ -108,7 +115,8 @@ class RunHandle(Generic[Out_co]):
             print(failure.error)
         ```
         """
-        return await wait_for_result(self._session, self._run, self._restore, timeout)
+        with self._found():
+            return await wait_for_result(self._session, self._run, self._restore, timeout)
 
     async def status(self) -> Status:
         """Return the run's status now. Raises RunNotFound.
@@ -127,7 +135,22 @@ class RunHandle(Generic[Out_co]):
         print(run.state)
         ```
         """
-        return await get_run(self._session, self._run, self._workflow)
+        with self._found():
+            return await get_run(self._session, self._run, self._workflow)
+
+    @contextmanager
+    def _found(self) -> Generator[None]:
+        """Let RunNotFound say that the caller's transaction may not be committed."""
+        try:
+            yield
+        except RunNotFound as error:
+            if not self._within or error.run_id is None:
+                raise
+            raise RunNotFound(
+                error.run_id,
+                f"no run {error.run_id}: it was started with connection=, and exists once that "
+                "transaction commits; commit it before you use the handle",
+            ) from None
 
     async def signal(self, name: str, payload: object = None, signal_id: str | None = None) -> bool:
         """Send the run a signal; see `Client.signal`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -16,6 +17,8 @@ from holdfast.names import check_reference, full_name, split_name
 from holdfast.store.port import Store
 from holdfast.texts import check_id
 from holdfast.types import NewRun, StartedRun
+
+logger = logging.getLogger("holdfast.client")
 
 _MOST_SIMILAR = 3  # names that an error asks about
 _BELIEVED_SECONDS = 1.0
@@ -76,6 +79,18 @@ async def find_full_name(workflow: str, store: Store, lookup: Lookup | None = No
     if len(apps) > 1:
         raise AmbiguousWorkflow(workflow, apps)
     return full_name(apps[0], workflow)
+
+
+async def unknown_name(name: str, store: Store, lookup: Lookup | None = None) -> str | None:
+    """Return what is wrong with a full name that no worker has ever had; None if one had it."""
+    app, own = split_name(name)
+    apps = await (lookup or store.apps_with)(own)
+    if app in apps:
+        return None
+    near = apps if lookup else await similar_names(store, own)
+    similar = " or ".join([full_name(each, own) for each in apps] or near)
+    meant = f" (did you mean {similar}?)" if similar else ""
+    return f"app {app} has never had a worker with a workflow {own!r} on this database{meant}"
 
 
 async def similar_names(store: Store, workflow: str) -> list[str]:
@@ -148,6 +163,7 @@ class Names:
         self._store, self._app = store, app
         self._former: frozenset[str] | None = None
         self._no_flows: dict[str, float] = {}  # until when they count as none
+        self._checked: set[str] = set()
 
     async def full(self, workflow: Named | str) -> str:
         """Return a workflow's full name: of the client's app, or of the one app that has it.
@@ -170,6 +186,15 @@ class Names:
             self._no_flows[name] = now + _BELIEVED_SECONDS
             return None
         return shape.name
+
+    async def warn_if_unknown(self, name: str, lookup: Lookup | None = None) -> None:
+        """Warn, once for each full name, that no worker has ever had it: a run of it will wait."""
+        if name in self._checked:
+            return
+        problem = await unknown_name(name, self._store, lookup)
+        self._checked.add(name)
+        if problem is not None:
+            logger.warning("%s: the run that is started waits until one has", problem)
 
     async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
         """Return the full names that a filter means by names.

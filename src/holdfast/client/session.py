@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
@@ -17,6 +18,7 @@ from holdfast.client.replies import Replies
 from holdfast.client.waiting import EndWatcher
 from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import App
+from holdfast.definitions.caller import refuse_in_workflow
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, PayloadStore, with_payloads
 from holdfast.store.notifier import Notifier
@@ -238,9 +240,16 @@ class Session:
 
     @property
     def _live(self) -> _Parts:
-        if self._parts is None:
+        parts = self._parts
+        if parts is None:
             raise ConfigurationError("the client is not open: use `async with Client() as client`")
-        return self._parts
+        if (running := _get_running_loop()) is not parts.loop and running is not None:
+            refuse_in_workflow("a call of a client")
+            raise ConfigurationError(
+                "the client was opened on another event loop, and its connections belong to that: "
+                "open a client on the event loop that uses it, or use holdfast.sync"
+            )
+        return parts
 
 
 class _Parts:
@@ -248,6 +257,7 @@ class _Parts:
 
     def __init__(self, store: Store, app: str | None) -> None:
         self.store = store
+        self.loop = _get_running_loop()
         self.names = Names(store, app)
         self.ends = EndWatcher(store)
         self.replies = Replies(store, self.ends)

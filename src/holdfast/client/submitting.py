@@ -34,11 +34,14 @@ async def prepare_start(
     if isinstance(workflow, str) and not _is_known(session, workflow):
         name = check_reference("a workflow", workflow)
         flow = await session.names.flow(name)
-        if flow is None and "/" not in name:
+        if flow is None:
             within = connection is not None
             lookup = partial(apps_within, connection, session.schema) if within else None
-            name = await find_full_name(name, session.store, lookup)
-            flow = await session.names.flow(name)
+            if "/" in name:
+                await session.names.warn_if_unknown(name, lookup)
+            else:
+                name = await find_full_name(name, session.store, lookup)
+                flow = await session.names.flow(name)
         kind = "workflow" if flow is None else "flow"
         workflow = flow or name
     return prepare(workflow, session.app, options, known, kind)

@@ -179,12 +179,23 @@ _EXECUTORS: Mapping[str, Execute] = {
 }
 
 
+# Pools of asyncpg and psycopg, engines of SQLAlchemy. Its sessionmaker cannot execute.
+_MAKES_CONNECTIONS = ("acquire", "getconn", "dispose")
+
+
 def executor(connection: object) -> Execute:
     """Return what executes statements on the caller's connection. Raises ConfigurationError."""
-    for kind in type(connection).__mro__:
-        if execute := _EXECUTORS.get(kind.__module__.partition(".")[0]):
-            return execute
     kind = type(connection)
+    modules = [each.__module__.partition(".")[0] for each in kind.__mro__]
+    execute = next((_EXECUTORS[each] for each in modules if each in _EXECUTORS), None)
+    maker = execute is not None and not hasattr(connection, "execute")
+    if maker or any(hasattr(connection, name) for name in _MAKES_CONNECTIONS):
+        raise ConfigurationError(
+            f"a {kind.__module__}.{kind.__qualname__} makes connections and has no transaction of "
+            "yours: pass the connection or the session in which your transaction is open"
+        )
+    if execute is not None:
+        return execute
     raise ConfigurationError(
         f"a {kind.__module__}.{kind.__qualname__} is not a connection that a start can use: pass a "
         "connection of asyncpg or psycopg, or a connection or session of SQLAlchemy"

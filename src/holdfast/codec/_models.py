@@ -90,7 +90,15 @@ def dump(value: object) -> object:
     if isinstance(value, Awaitable):
         raise TypeError("what is to be awaited cannot be stored: is an await missing?")
     kind = type(value)
-    raise TypeError(f"objects of type {kind.__module__}.{kind.__qualname__} cannot be stored")
+    raise TypeError(
+        f"objects of type {kind.__module__}.{kind.__qualname__} cannot be stored{not_data(kind)}"
+    )
+
+
+def not_data(kind: type) -> str:
+    """Return what to do in place of passing an object of this class, if the class says so."""
+    advice: str | None = getattr(kind, "_not_data", None)
+    return "" if advice is None else f": {advice}"
 
 
 def load(kind: type, plain: object) -> object:

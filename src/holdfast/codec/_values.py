@@ -17,11 +17,12 @@ import msgspec
 from msgspec import inspect as types
 
 from holdfast.codec._envelope import MARK, MARK_BYTES, locked_message
-from holdfast.codec._models import Model, adapted, dump, is_model_type, is_text_type, load
+from holdfast.codec._models import Model, adapted, dump, is_model_type, is_text_type, load, not_data
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, PayloadLocked
 
 Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
 
+_USE_DATA: Final = ": use a dataclass, a msgspec struct, a TypedDict or a pydantic model"
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 256  # levels of nesting of a value that is stored
 # What is read may have more: a value, and what the store and callers put around it. Interpreters
@@ -261,8 +262,8 @@ def _check(annotation: object) -> None:
     for part in _walk(described, set()):
         if isinstance(part, types.CustomType) and not _is_known(part.cls):
             raise ConfigurationError(
-                f"{part.cls.__module__}.{part.cls.__qualname__} cannot be restored from JSON: "
-                "use a dataclass, a msgspec struct, a TypedDict or a pydantic model"
+                f"{part.cls.__module__}.{part.cls.__qualname__} cannot be restored from JSON"
+                + (not_data(part.cls) or _USE_DATA)
             )
 
 

@@ -31,6 +31,13 @@ class Caller(Protocol):
         ...
 
 
+def refuse_in_workflow(what: str, way_out: str = "do it in a step") -> None:
+    """Make the run stuck whose workflow code is executing, if one is: it must not do this."""
+    refuse = getattr(_get_running_loop(), "refuse", None)
+    if refuse is not None:
+        raise refuse(what, way_out)
+
+
 def current_caller() -> Caller | None:
     """Return the run whose workflow code is executing, None outside of workflow code."""
     return getattr(_get_running_loop(), "caller", None)

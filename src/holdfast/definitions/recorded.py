@@ -149,6 +149,10 @@ class AttemptContext:
     """
 
     variable: ClassVar[contextvars.ContextVar[Any]]
+    _not_data: ClassVar = (
+        "it is not an argument; the code of the attempt finds it with current_step() or "
+        "current_activity()"
+    )
 
     __slots__ = ("_cancelled", "attempt")
 

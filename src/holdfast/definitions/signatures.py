@@ -25,6 +25,7 @@ from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 
 Arguments: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
 
+_CONTEXTS: Final = ("ctx", "context")
 _NO_KEYWORDS: Mapping[str, object] = types.MappingProxyType({})
 NO_ARGUMENTS: Final[Arguments] = ((), _NO_KEYWORDS)
 
@@ -197,8 +198,18 @@ class Signature:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self._name}: {error}") from None
+            raise TypeError(f"{self._name}: {error}{self._about_context()}") from None
         return bound.args, bound.kwargs
+
+    def _about_context(self) -> str:
+        """Return what to do about a first parameter that looks like a workflow's context."""
+        first = next(iter(self._signature.parameters.values()), None)
+        if first is None or first.name not in _CONTEXTS or first.annotation is not first.empty:
+            return ""
+        return (
+            f"; only workflows are given a context: leave {first.name} out, and use current_step() "
+            "or current_activity() in the code"
+        )
 
     def _at(self, index: int) -> Declared:
         if index < len(self._positional):

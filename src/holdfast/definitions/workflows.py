@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Never, TypeAlias, TypeVar, cast, overload
 import msgspec
 
 from holdfast.definitions.activities import Activity
-from holdfast.definitions.caller import current_caller
+from holdfast.definitions.caller import current_caller, refuse_in_workflow
 from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.flow_parameters import annotation_of
 from holdfast.definitions.flows import Flow
@@ -41,6 +41,7 @@ Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 
+_IN_A_MODULE = "define it in a module, where each worker finds it when it starts"
 _SHAPE = "it takes the context and at most one input, so write (ctx) or (ctx, input)"
 
 
@@ -262,6 +263,7 @@ class Registry:
 
     def add_workflow(self, workflow: AnyWorkflow) -> None:
         """Add a workflow. Raises ConfigurationError for a version that is defined already."""
+        self._refuse_in_workflow(workflow)
         place = (workflow.name, workflow.version)
         if place in self.workflows:
             raise ConfigurationError(
@@ -273,6 +275,7 @@ class Registry:
 
     def add_flow(self, flow: AnyFlow) -> None:
         """Add a flow. Raises ConfigurationError for a version that is defined already."""
+        self._refuse_in_workflow(flow)
         place = (flow.name, flow.version)
         if place in self.flows:
             raise ConfigurationError(
@@ -286,6 +289,7 @@ class Registry:
         """Add a step. Raises ConfigurationError for a name that is defined already, and for an
         alias that is the name of another step.
         """
+        self._refuse_in_workflow(step)
         if step.name in self.steps:
             raise ConfigurationError(
                 f"step {step.name} is defined twice in app {self.name}: a log could not tell "
@@ -302,6 +306,7 @@ class Registry:
 
     def add_activity(self, activity: AnyActivity) -> None:
         """Add an activity. Raises ConfigurationError for a name that is defined already."""
+        self._refuse_in_workflow(activity)
         if activity.name in self.activities:
             raise ConfigurationError(
                 f"activity {activity.name} is defined twice in app {self.name}: "
@@ -317,6 +322,10 @@ class Registry:
                 "with name=…"
             )
         self.schedules[schedule.full_name] = schedule
+
+    @staticmethod
+    def _refuse_in_workflow(defined: object) -> None:
+        refuse_in_workflow(f"the definition of {defined}", _IN_A_MODULE)
 
     def _refuse_both(self, name: str, others: Iterable[tuple[str, int]]) -> None:
         if any(name == other for other, _ in others):
@@ -335,6 +344,11 @@ def _input_parameter(fn: Callable[..., object], name: str) -> inspect.Parameter 
     if not inspect.iscoroutinefunction(fn):
         raise ConfigurationError(f"workflow {name} must be an async function")
     parameters = list(read_signature(fn).parameters.values())
+    if parameters and parameters[0].name in ("self", "cls"):
+        raise ConfigurationError(
+            f"workflow {name} is a method: the worker that runs it has no object to call it on. "
+            "Make it a function of the module; a step may be a method"
+        )
     if any(p.kind not in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters):
         raise ConfigurationError(f"workflow {name}: {_SHAPE}, without *, ** or keyword-only ones")
     if not 1 <= len(parameters) <= 2:

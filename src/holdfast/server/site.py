@@ -61,6 +61,7 @@ class Site:
         self.read_only, self.max_body = read_only, max_body
         self.stream_seconds = stream_seconds
         self.requests, self.streams = RequestGate(), streams or StreamGate()
+        self.known_names: set[str] = set()  # full names that a worker has had
         self.metrics = ServerMetrics()
         self.closing = asyncio.Event()
         self.database: Database | None = None  # known once it is open, unless a store was given

@@ -24,6 +24,7 @@ from holdfast.definitions.steps import StepContext
 from holdfast.errors import PayloadError
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call
+from holdfast.runtime.loop.asyncio_forms import foreign, is_foreign
 from holdfast.trace_ids import QuietHeaders
 from holdfast.types import ErrorInfo
 from holdfast.worker.clock import Cancellable, Clock
@@ -144,6 +145,8 @@ class Execution(Generic[C]):
     def fail(self, error: BaseException) -> None:
         """Report a failure."""
         if self._report is not None:
+            if is_foreign(error):
+                error = foreign(error, "a future")
             self.error = describe(error)
             self.retryable = self._may_be_retried(error)
             self.delay_seconds = self._delay(error) if self.retryable else None

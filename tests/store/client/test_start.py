@@ -12,7 +12,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, UnknownWorkflow
 from holdfast.store.port import Store
-from holdfast.types import RunFilter
+from holdfast.types import AppInfo, RunFilter
 
 from .workflows import Finisher, Order, app, order, tick, tick_2
 
@@ -161,3 +161,19 @@ async def test_a_client_that_is_not_open_says_so(store: Store) -> None:
     client = Client(store=store)
     with pytest.raises(ConfigurationError, match="not open"):
         await client.start(tick)
+
+
+async def test_a_start_warns_once_of_a_name_that_no_worker_has_had(
+    client: Client, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run waits for its worker, which may come later: it may also be a misspelled name."""
+    await store.sign_on_app(AppInfo(app="shop", workflows=("checkout",)), ())
+    for _ in range(2):
+        assert (await client.start("shop/chekout")).status_at_start == "running"
+    assert caplog.text.count("never had a worker with a workflow 'chekout'") == 1
+    assert "did you mean shop/checkout?" in caplog.text
+    await client.start("shpo/checkout")
+    assert "app shpo has never had a worker" in caplog.text
+    caplog.clear()
+    await client.start("shop/checkout")
+    assert caplog.text == ""

@@ -14,12 +14,12 @@ import pytest
 from psycopg.rows import dict_row
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 from tests.databases import DatabaseServer
 
 from holdfast import App
 from holdfast.client import Client
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput, RunNotFound
 from holdfast.flows import shape_hash
 from holdfast.local import local
 from holdfast.runtime.code.context import Context
@@ -149,6 +149,32 @@ async def test_a_start_of_a_flow_is_part_of_the_callers_transaction(
         assert (await client.runs.list()).runs == []
     run = await handle.get()
     assert (run.kind, run.input) == ("flow", Order(7, ("ä", '"')))
+
+
+@pytest.mark.parametrize("begin", TRANSACTIONS)
+async def test_a_handle_says_that_its_transaction_is_not_committed(
+    begin: Begin, client: Client, database_url: str
+) -> None:
+    async with begin(database_url) as connection:
+        handle = await client.start(tick, connection=connection)
+        for ask in (handle.result, handle.get, handle.status):
+            with pytest.raises(RunNotFound, match="exists once that transaction commits") as found:
+                await ask()
+            assert found.value.run_id == handle.run_id
+    assert await handle.status() == "running"
+
+
+async def test_what_only_makes_connections_is_refused(client: Client, database_url: str) -> None:
+    """A pool would start the run at once, whatever becomes of the caller's transaction."""
+    engine = create_engine(dialect(database_url, "psycopg"))
+    async with asyncpg.create_pool(database_url, min_size=1, max_size=1) as pool:
+        async_engine = create_async_engine(dialect(database_url, "asyncpg"))
+        for maker in (pool, engine, async_engine, sessionmaker(engine)):
+            with pytest.raises(ConfigurationError, match="has no transaction of yours: pass the"):
+                await client.start(tick, connection=maker)
+        await async_engine.dispose()
+    engine.dispose()
+    assert (await client.runs.list()).runs == []
 
 
 @pytest.mark.parametrize("begin", TRANSACTIONS)

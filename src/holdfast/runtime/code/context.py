@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Never, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, ClassVar, Never, ParamSpec, TypeVar, cast, overload
 from uuid import UUID, uuid5
 
 from holdfast.definitions.steps import Step
@@ -50,6 +50,11 @@ class Context(
     Everything here gives the same on each replay. The `id` of a call is its name in the log: give
     one to calls that are made often or may be reordered.
     """
+
+    _not_data: ClassVar = (
+        "only a workflow has a context, so leave it out here; code of a step finds its run in "
+        "current_step(), and gets other values as arguments"
+    )
 
     __slots__ = ()
 

@@ -41,7 +41,7 @@ from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.runtime.log.virtual_log import count_replayed
-from holdfast.runtime.loop.asyncio_forms import install
+from holdfast.runtime.loop.asyncio_forms import foreign, install, is_foreign
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import Event
@@ -234,9 +234,11 @@ class Instance:
             code = self._invoke(text)
             try:
                 return await code
-            except BaseException:
+            except BaseException as error:
                 if not loop.closing:
                     self.history.note_failures().raised_at = self.history.position
+                    if is_foreign(error):
+                        raise foreign(error, "a future") from None
                 raise
         finally:
             if not loop.closing:

@@ -242,6 +242,10 @@ class Steps(Ledger):
         del self._run
 
 
+# Python says `coroutine '…' was never awaited`, with the line where the call was dropped.
+Steps._perform.__qualname__ = "the call of a step in a workflow"
+
+
 class Executions:
     """The steps of a turn: executing, or pausing before another attempt. It outlives a replay.
 

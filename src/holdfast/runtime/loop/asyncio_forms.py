@@ -13,8 +13,10 @@ from typing import Any, Final, TypeVar
 
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import WorkflowFuture, WorkflowTask
+from holdfast.runtime.loop.user_code import line_of_error
 
 _Gathering: Final[type[asyncio.Future[Any]]] = vars(asyncio.tasks)["_GatheringFuture"]
+_LoopBound: Final[Any] = asyncio.mixins._LoopBoundMixin  # of Lock and such
 _NUMBERED: Final = (WorkflowTask, WorkflowFuture, _Gathering)
 
 _T = TypeVar("_T")
@@ -31,9 +33,50 @@ def install() -> None:
     _installed = True
     asyncio.as_completed = asyncio.tasks.as_completed = _ordered(asyncio.as_completed)
     asyncio.wait = asyncio.tasks.wait = _ordered_wait(asyncio.wait)
+    _LoopBound._get_loop = _telling(_LoopBound._get_loop)
     _Gathering.__hash__ = _number_of  # type: ignore[method-assign, assignment]
     if sys.version_info < (3, 12):
         asyncio.wait_for = asyncio.tasks.wait_for = _taskless(asyncio.wait_for)
+
+
+def _telling(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a `_get_loop` whose error says why an object belongs to another loop, and where.
+
+    asyncio asks for the loop of a Lock, a Queue and the like when code must wait for it.
+    """
+
+    @functools.wraps(original)
+    def _get_loop(bound: Any) -> Any:
+        try:
+            return original(bound)
+        except RuntimeError as error:
+            raise foreign(error, f"an asyncio.{type(bound).__name__}") from None
+
+    return _get_loop
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Return True if asyncio says that code awaits a future or task of another event loop."""
+    return isinstance(error, RuntimeError) and "attached to a different loop" in str(error)
+
+
+def foreign(error: BaseException, what: str) -> BaseException:
+    """Return the error to raise for the use of what belongs to another event loop.
+
+    In a workflow, the run is stuck: corrected code can continue it.
+    """
+    loop = _get_running()
+    if isinstance(loop, WorkflowLoop):
+        return loop.refuse(
+            f"a wait for {what} of another event loop, as that of a module or of another run",
+            "make it inside the workflow; to wait for others, use a signal, an activity or a step",
+            line_of_error(error),
+        )
+    explained = RuntimeError(
+        f"{error}: it was used before on another event loop, as that of a workflow or of a test "
+        "before; make it on the loop that uses it, as in an app.lifespan of the worker"
+    )
+    return explained.with_traceback(error.__traceback__)
 
 
 def _ordered(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:

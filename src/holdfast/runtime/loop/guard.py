@@ -50,8 +50,13 @@ _REFUSED: Final = (
 class GuardedLoop(asyncio.AbstractEventLoop):
     """An event loop that refuses I/O, threads, processes and being run by hand."""
 
-    def refuse(self, what: str, way_out: str = "do it in a step") -> BaseException:
-        """Record that the code did `what`, and return the error to raise, with the line."""
+    def refuse(
+        self, what: str, way_out: str = "do it in a step", line: str | None = None
+    ) -> BaseException:
+        """Record that the code did `what`, and return the error to raise.
+
+        `line` is by default the one that executes.
+        """
         raise NotImplementedError
 
 

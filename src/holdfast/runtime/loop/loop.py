@@ -264,11 +264,13 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """Return at once: the loop has no executor."""
 
-    def refuse(self, what: str, way_out: str = "do it in a step") -> BaseException:
+    def refuse(
+        self, what: str, way_out: str = "do it in a step", line: str | None = None
+    ) -> BaseException:
         if self.closing:
             return Evicted()
         if self.broken is None:
-            line = running_line()
+            line = line or running_line()
             self.broken = DeterminismError(
                 f"{'' if line is None else f'{line}: '}{what} inside a workflow: a replay could "
                 f"not repeat it; {way_out}"

@@ -64,7 +64,7 @@ def line_of_call(
         if any(_key_of(frame) == key for frame in chain):
             if user is not None:
                 return describe(user)
-            fallback = fallback or _line_of_task(tasks, key.rpartition("/")[0])
+            fallback = fallback or line_of_task(tasks, key.rpartition("/")[0])
     return fallback
 
 
@@ -78,8 +78,18 @@ def running_line() -> str | None:
     return None
 
 
-def _line_of_task(tasks: Sequence[WorkflowTask[Any]], path: str) -> str | None:
-    """Return the line at which the task with this scope waits.
+def line_of_error(error: BaseException) -> str | None:
+    """Return the innermost line of the user's code that an error has passed; None for none."""
+    traceback, line = error.__traceback__, None
+    while traceback is not None:
+        if is_user_code(_file(traceback.tb_frame)):
+            line = describe(traceback.tb_frame)
+        traceback = traceback.tb_next
+    return line
+
+
+def line_of_task(tasks: Sequence[WorkflowTask[Any]], path: str) -> str | None:
+    """Return the line at which the task with this scope waits; None if it is not known.
 
     That line made the call if the call itself became a task, as in `asyncio.gather(pay(1))`.
     """

@@ -19,6 +19,7 @@ from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, completed_step, failed_step
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import is_taken_away
+from holdfast.runtime.loop.user_code import line_of_task
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.effects import Effects, State
 from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
@@ -426,9 +427,11 @@ class Turn:
         awaiting, wake_at = replayer.instance.awaiting, replayer.wake_at()
         if wake_at is None and not awaiting and replayer.instance.paused_events is None:
             if not replayer.log.fresh:
+                line = line_of_task(replayer.instance.loop.tasks, "")
                 raise DeterminismError(
-                    "the workflow waits for nothing durable: no step, timer or signal could ever "
-                    "wake it (does it wait for a thread, or for a lock that nobody releases?)"
+                    f"the workflow waits for nothing durable{f' at {line}' if line else ''}: no "
+                    "step, timer or signal could ever wake it (does it wait for a thread, for a "
+                    "lock that nobody releases, or for an asyncio object that other runs use too?)"
                 )
             self._ship(None)
             return

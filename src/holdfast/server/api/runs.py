@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from holdfast.client.naming import unknown_name
 from holdfast.codec import encode
 from holdfast.definitions.starts import StartOptions
 from holdfast.errors import (
@@ -81,11 +82,15 @@ class StartBody(Body, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """What became of a start: `created` is False if the key had a run already."""
+    """What became of a start: `created` is False if the key had a run already.
+
+    There is a `warning` if no worker has ever had the workflow: its name may be misspelled.
+    """
 
     run_id: UUID
     created: bool
     status: Status
+    warning: str | None = None
 
 
 class RunList(msgspec.Struct, frozen=True):
@@ -114,7 +119,12 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
         if wait is not None:
             await wait_for_end(call, run_id, wait)
             return Reply(await shown(call, run_id), status, headers)
-    started = Started(run_id, not handle.already_existed, handle.status_at_start or "running")
+    started = Started(
+        run_id,
+        not handle.already_existed,
+        handle.status_at_start or "running",
+        await _warning(call, name),
+    )
     return Reply(started, status, headers)
 
 
@@ -178,6 +188,19 @@ async def typed_input(call: Call[Any, StartBody], name: str) -> object:
         return call.body.input
     known = app.startable(own, call.body.version)
     return known.decode_input(encode(call.body.input))
+
+
+async def _warning(call: Call[Any, StartBody], name: str) -> str | None:
+    """Return a warning if no worker has ever had the workflow of a full name: its run waits."""
+    site = call.site
+    if "/" not in name or name in site.known_names:
+        return None
+    if await site.catalogue.find(name) is None and await site.store.get_flow(name) is None:
+        problem = await unknown_name(name, site.store)
+        if problem is not None:
+            return f"{problem}: the run waits until one has"
+    site.known_names.add(name)
+    return None
 
 
 OPERATIONS: Final = (
