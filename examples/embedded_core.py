@@ -32,6 +32,9 @@ async def checkout(ctx: Context, order: int) -> str:
     return f"{receipt}, {parcel}"
 
 
+ENDS = ("WorkflowCompleted", "WorkflowFailed", "WorkflowCanceled")
+
+
 class SqliteLogs:
     """Logs in SQLite: the primary key decides who appends."""
 
@@ -72,11 +75,14 @@ async def main(path: str, action: str, argument: str) -> None:
         store.append(run_id, 0, [started(checkout, int(argument))])
     else:
         run_id = UUID(argument)
+    log = store.read(run_id)
+    if action != "log" and log[-1].type in ENDS:
+        print(f"{run_id} has ended ({log[-1].type}) and accepts nothing more")
+        return
     if action == "packed":
-        log = store.read(run_id)
         store.append(run_id, len(log), [signal_received("packed", "parcel 1", id="packed")])
     if action == "log":
-        for index, event in enumerate(store.read(run_id)):
+        for index, event in enumerate(log):
             print(index, event.type, event.key or "", event.details or "")
         return
     todo = await drive(checkout, run_id, store)

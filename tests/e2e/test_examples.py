@@ -369,6 +369,9 @@ def test_the_embedded_core_continues_from_a_log_in_sqlite(desk: Desk) -> None:
     assert desk.run("embedded_core.py", "orders.db", "packed", run) == (
         f'{run} completed: "receipt-7, parcel 1"\n'
     )
+    assert desk.run("embedded_core.py", "orders.db", "packed", run) == (
+        f"{run} has ended (WorkflowCompleted) and accepts nothing more\n"
+    )
     log = desk.run("embedded_core.py", "orders.db", "log", run).splitlines()
     types = [line.split()[1] for line in log]
     assert types == ["WorkflowStarted", "StepCompleted", "SignalReceived", "WorkflowCompleted"]

@@ -22,6 +22,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
+from cronsim.cronsim import Field
 
 from holdfast.errors import ConfigurationError
 from holdfast.schedules.zones import (
@@ -48,6 +49,7 @@ _SECOND: Final = timedelta(seconds=1)
 # From here, 50 years have all that a calendar can have: each weekday on each day, leap days too.
 _LONG_AGO: Final = datetime(2000, 1, 1)
 _step = re.compile(r"/([0-9]+)")
+_stepped_range = re.compile(r"(\w+-\w+)/0*[1-9][0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,10 @@ def _calendar(fields: str) -> CronSim:
 
 
 def _fields_of(expression: str) -> list[str]:
-    """Return the fields of an expression or of what an alias means. Raises ConfigurationError."""
+    """Return the fields of an expression or of what an alias means. Raises ConfigurationError.
+
+    A range of one value loses its step: `cronsim` takes `9-9/2` for `9/2`, which goes on to 23.
+    """
     if expression.startswith("@"):
         if expression.lower() not in ALIASES:
             _refuse_alias(expression)
@@ -171,7 +176,18 @@ def _fields_of(expression: str) -> list[str]:
             f"cron expression {expression!r} has {len(fields)} field{'s' * (len(fields) != 1)}: "
             "write five (minute hour day-of-month month day-of-week), or six with the second first"
         )
-    return fields
+    return [
+        ",".join(_without_idle_step(kind, part) for part in field.split(","))
+        for kind, field in zip(list(Field)[-len(fields) :], fields, strict=True)
+    ]
+
+
+def _without_idle_step(kind: Field, part: str) -> str:
+    match = _stepped_range.fullmatch(part)
+    try:
+        return match[1] if match and len(kind.parse(match[1].upper())) == 1 else part
+    except CronSimError:
+        return part  # refused with the expression
 
 
 def _refuse_alias(expression: str) -> None:

@@ -59,6 +59,24 @@ def test_a_rare_expression_is_not_refused() -> None:
     assert first_ticks(leap_mondays, at("2026-01-01"), 1) == ["02-29 00:00:00 +0000"]
 
 
+@pytest.mark.parametrize(
+    ("cron", "same"),
+    [
+        ("0 9-9/2 * * *", "0 9 * * *"),
+        ("0 09-9/2 * * *", "0 9 * * *"),
+        ("0 1,9-9/3,12-14/2 * * *", "0 1,9,12,14 * * *"),
+        ("0 0 1 jan-1/2 *", "0 0 1 1 *"),
+        ("0 0 * * 1-mon/2", "0 0 * * 1"),
+        ("5-5/5 0 0 * * *", "5 0 0 * * *"),
+        ("0 9/7 * * *", "0 9,16,23 * * *"),
+    ],
+)
+def test_a_range_of_one_value_does_not_go_on(cron: str, same: str) -> None:
+    assert first_ticks(parse_when(cron), at("2026-01-01"), 5) == first_ticks(
+        parse_when(same), at("2026-01-01"), 5
+    )
+
+
 def test_a_step_longer_than_its_field_is_refused() -> None:
     assert "the minute has a step of 90, but only 60 values" in refused("*/90 * * * *")
 

@@ -243,7 +243,8 @@ class Steps(Ledger):
 
 
 # Python says `coroutine '…' was never awaited`, with the line where the call was dropped.
-Steps._perform.__qualname__ = "the call of a step in a workflow"
+_perform: Any = vars(Steps)["_perform"]
+_perform.__qualname__ = "the call of a step in a workflow"
 
 
 class Executions:

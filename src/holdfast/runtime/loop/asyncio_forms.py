@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
+from asyncio import mixins
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -16,7 +17,7 @@ from holdfast.runtime.loop.tasks import WorkflowFuture, WorkflowTask
 from holdfast.runtime.loop.user_code import line_of_error
 
 _Gathering: Final[type[asyncio.Future[Any]]] = vars(asyncio.tasks)["_GatheringFuture"]
-_LoopBound: Final[Any] = asyncio.mixins._LoopBoundMixin  # of Lock and such
+_LoopBound: Final[Any] = vars(mixins)["_LoopBoundMixin"]  # of Lock and such
 _NUMBERED: Final = (WorkflowTask, WorkflowFuture, _Gathering)
 
 _T = TypeVar("_T")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import inspect
 import random
 import secrets
 import socket
@@ -77,11 +78,11 @@ _SHARED: Final[tuple[type[Any], ...]] = (
     asyncio.Barrier,
 )
 _MADE: Final = frozenset(vars(each)["__init__"].__code__ for each in _SHARED)
-_USED: Final = frozenset(
+_WAITS: Final = frozenset(
     method.__code__
     for each in _SHARED
     for name, method in vars(each).items()
-    if isinstance(method, FunctionType) and name[:1] != "_"
+    if inspect.iscoroutinefunction(method) and name[:1] != "_"
 )
 
 
@@ -112,7 +113,7 @@ class Watch:
         elif event == "call" and frame.f_code in _MADE:
             self._made.add(frame.f_locals["self"])
             return
-        elif event == "call" and frame.f_code in _USED:
+        elif event == "call" and frame.f_code in _WAITS:
             self._see_shared(frame)
             return
         elif event == "call" and frame.f_code in _CODES:
