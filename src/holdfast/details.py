@@ -264,9 +264,14 @@ class By(msgspec.Struct, gc=False):
 
 
 class Forked(msgspec.Struct, gc=False):
-    """A copy of another run's log; the chance of both derives from `seed`."""
+    """A copy of another run's log; the chance of both derives from `seed`.
+
+    `again` are the calls that were left out because a retry makes them again. Older releases did
+    not write it.
+    """
 
     seed: UUID
+    again: Sequence[str] | None = None
 
 
 class WorkerLost(msgspec.Struct, gc=False):

@@ -139,7 +139,7 @@ async def test_a_call_that_was_taken_out_under_a_run_is_not_said_to_differ() -> 
     store = MemoryStore()
 
     def version(*, weighs: bool) -> App:
-        app = App("shop")
+        app = App("shop", careful=False)
 
         @app.step
         def weigh(box: object) -> None: ...

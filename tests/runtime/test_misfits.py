@@ -23,7 +23,7 @@ from holdfast.events import (
     VALUE_RECORDED,
 )
 from holdfast.types import Event
-from tests.runtime.bench import Bench, Code
+from tests.runtime.bench import SECOND, Bench, Code
 
 
 @dataclass
@@ -126,6 +126,31 @@ def test_a_value_that_fitted_before_makes_the_run_stuck_and_a_roll_back_heals(ki
     assert "street" in str(bench.stuck)
     assert bench.commit_due is None
     bench.claim(KINDS[kind](Old))
+    bench.settle()
+    assert bench.output == "done"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_that_fitted_before_makes_the_run_stuck_after_a_new_sleep_too(kind: str) -> None:
+    """Fault: the run failed, since the new sleep had moved the code beyond the log."""
+
+    async def delayed(ctx: Context) -> object:
+        await ctx.sleep(5)
+        return await KINDS[kind](New)(ctx)
+
+    bench = Bench(KINDS[kind](Old))
+    fit(bench, kind)
+    bench.complete("after", "done")
+    part = bench.commit_due
+    assert part is not None
+    bench.log.append(part.events[0])
+    bench.crash(delayed)
+    bench.settle()
+    bench.now += 6 * SECOND
+    bench.resume()
+    bench.settle()
+    assert "does not fit" in str(bench.stuck)
+    bench.crash(KINDS[kind](Old))
     bench.settle()
     assert bench.output == "done"
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
 from holdfast import Context
 from holdfast.codec import fingerprint
+from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.events import (
+    COMPLETED,
     FORKED,
     STEP_COMPLETED,
     VALUE_RECORDED,
     write_step_completed,
 )
 from holdfast.types import Event
-from tests.runtime.bench import RUN_ID, Bench
+from tests.runtime.bench import RUN_ID, SECOND, Bench, Code
 
 
 async def _elsewhere(item: int) -> int:
@@ -218,3 +224,80 @@ def test_a_run_that_changed_its_path_under_an_older_release_is_replayed_as_it_wa
     bench.claim(flow)
     assert bench.stuck is None
     assert bench.starts == ["extra#2"]
+
+
+# A new call before the patch
+
+pay_old, pay_new = Step(_elsewhere, name="pay_old"), Step(_elsewhere, name="pay_new")
+render = Activity(_elsewhere, name="render")
+
+
+def ending_with(make_call: Callable[[Context], Coroutine[Any, Any, object]]) -> Code:
+    """Return code that makes a new call, then pays the new way or the old one."""
+
+    async def code(ctx: Context) -> int:
+        await make_call(ctx)
+        return await (pay_new if ctx.patched("pay") else pay_old)(1)
+
+    return code
+
+
+async def pays(ctx: Context) -> int:
+    paid = await pay_old(1)
+    await ctx.wait_for_signal("end")
+    return paid
+
+
+async def _both(ctx: Context) -> object:
+    return await asyncio.gather(extra(1), work(1))
+
+
+async def _event(ctx: Context) -> object:
+    ctx.subscribe("orders.#")
+    return await ctx.sleep(0)
+
+
+NEW_CALLS: dict[str, Callable[[Context], Coroutine[Any, Any, object]]] = {
+    "step": lambda ctx: extra(1),
+    "activity": lambda ctx: render(1),
+    "child": lambda ctx: ctx.child("child", 1),
+    "approval": lambda ctx: ctx.approve("pay?"),
+    "gather": _both,
+    "subscription": _event,
+    "sleep": lambda ctx: ctx.sleep(5),
+    "signal": lambda ctx: ctx.wait_for_signal("go"),
+    "timeout": lambda ctx: ctx.wait_for_signal("no", timeout=5),
+}
+
+
+async def _without_error(call: Coroutine[Any, Any, object]) -> None:
+    with contextlib.suppress(TimeoutError):
+        await call
+
+
+@pytest.mark.parametrize("attempt", ["done", "to be tried again"])
+@pytest.mark.parametrize("kind", NEW_CALLS)
+def test_a_new_call_before_the_patch_does_not_turn_the_old_path_into_the_new_one(
+    kind: str, attempt: str
+) -> None:
+    """Fault: paid twice. The new call moved the code beyond the log, so it took the new path."""
+    bench = Bench(pays)
+    if attempt == "done":
+        bench.complete("pay_old", 5)
+    else:
+        bench.fail("pay_old", OSError("busy"), retry_in=3600)
+    bench.settle()
+    bench.crash(ending_with(lambda ctx: _without_error(NEW_CALLS[kind](ctx))))
+    for _ in range(9):
+        bench.settle()
+        for key in bench.starts:
+            if key in bench.turn.executing:
+                bench.complete(key, 1)
+        if bench.suspended:
+            bench.now += 6 * SECOND
+            bench.resume(bench.signal("go"))
+    assert "pay_new" not in bench.starts
+    assert bench.stuck is not None or bench.types()[-1] == COMPLETED or attempt != "done"
+    bench.crash(pays)
+    assert bench.stuck is None, "a roll-back heals it"
+    assert bench.starts == []

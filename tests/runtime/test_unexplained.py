@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -116,6 +117,31 @@ async def renamed_first_step(ctx: Context) -> object:
     return await ship("order")
 
 
+async def old_name_as_a_variable(ctx: Context) -> object:
+    await reserve("lamp")
+    await (pay := charge)("order")
+    return await ship("order"), pay
+
+
+async def old_name_in_a_text(ctx: Context) -> object:
+    await reserve("lamp")
+    ctx.log.info("pay")
+    await charge("order")
+    return await ship("order")
+
+
+async def old_step_in_another_branch(ctx: Context) -> object:
+    await reserve("lamp")
+    await (pay if ctx.run_id is None else charge)("order")
+    return await ship("order")
+
+
+async def old_step_with_another_name(ctx: Context) -> object:
+    await reserve("lamp")
+    await pay.with_options(name="charge")("order")
+    return await ship("order")
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -125,6 +151,10 @@ async def renamed_first_step(ctx: Context) -> object:
         (old_by_helper, renamed_helper),
         (old, turned_into_an_activity),
         (old, renamed_first_step),
+        (old, old_name_as_a_variable),
+        (old, old_name_in_a_text),
+        (old, old_step_in_another_branch),
+        (old, old_step_with_another_name),
     ],
 )
 def test_recorded_work_is_not_done_again_and_a_roll_back_heals(before: Code, after: Code) -> None:
@@ -198,7 +228,7 @@ def test_results_of_running_steps_are_recorded_before_the_run_is_stuck() -> None
     assert bench.starts == []
 
 
-# What still may change
+# What changed code may not do, and what it may
 
 
 async def with_a_new_step(ctx: Context) -> object:
@@ -218,67 +248,145 @@ async def with_a_new_branch(ctx: Context) -> object:
     return await ship("order")
 
 
-def test_a_new_step_between_recorded_ones_runs_with_the_same_arguments_too() -> None:
-    bench = paid(old)
-    bench.crash(with_a_new_step)
-    assert bench.starts == ["audit"]
-    bench.complete("audit", 7)
-    bench.settle()
-    assert bench.starts == ["audit", "ship"]
-    bench.complete("ship", 3)
-    bench.settle()
-    assert bench.output == 3
+async def with_a_new_activity(ctx: Context) -> object:
+    await reserve("lamp")
+    await asyncio.gather(draw("lamp"))
+    await pay("order")
+    return await ship("order")
 
 
-def test_a_new_branch_between_recorded_steps_runs() -> None:
+async def with_a_new_child(ctx: Context) -> object:
+    await reserve("lamp")
+    await ctx.child("delivery", "lamp")
+    await pay("order")
+    return await ship("order")
+
+
+async def with_a_new_approval(ctx: Context) -> object:
+    await reserve("lamp")
+    await ctx.approve("pay?")
+    await pay("order")
+    return await ship("order")
+
+
+async def with_a_new_signal(ctx: Context) -> object:
+    await reserve("lamp")
+    ctx.signal_run(RUN_ID, "paying")
+    await ctx.sleep(5)
+    await pay("order")
+    return await ship("order")
+
+
+async def with_a_new_subscription(ctx: Context) -> object:
+    await reserve("lamp")
+    await ctx.wait_for_event("payments.#")
+    await pay("order")
+    return await ship("order")
+
+
+async def without_the_first_step(ctx: Context) -> object:
+    await pay("order")
+    return await ship("order")
+
+
+async def in_another_order(ctx: Context) -> object:
+    await pay("order")
+    await charge("lamp")
+    return await ship("order")
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        with_a_new_step,
+        with_a_new_branch,
+        with_a_new_activity,
+        with_a_new_child,
+        with_a_new_approval,
+        with_a_new_signal,
+        with_a_new_subscription,
+        without_the_first_step,
+        in_another_order,
+    ],
+)
+def test_nothing_new_starts_while_the_log_has_calls_that_the_code_has_not_made(after: Code) -> None:
     bench = paid(old)
-    bench.crash(with_a_new_branch)
+    length = len(bench.log)
+    bench.crash(after)
     bench.settle()
-    assert bench.starts == ["watch/audit"]
+    assert "which this code has not called" in str(bench.stuck)
+    assert (bench.starts, len(bench.log)) == ([], length + 1)
+    bench.crash(old)
+    assert bench.starts == ["ship"]
+    bench.careful = False
+    bench.crash(after)
+    bench.settle()
     assert bench.stuck is None
-    bench.complete("watch/audit", 7)
-    bench.settle()
-    bench.log.append(bench.activity_completed("draw", 1))
-    bench.resume()
-    bench.settle()
-    assert bench.starts[-1] == "ship"
 
 
-@pytest.mark.parametrize("by_name", [False, True])
-@pytest.mark.parametrize("ended", [False, True])
-def test_a_new_step_before_an_activity_or_a_child_of_an_app_runs(
-    by_name: bool, ended: bool
-) -> None:
-    shop = App("shop")
+def test_a_new_step_with_a_patch_between_recorded_ones_is_for_new_runs() -> None:
+    async def second(ctx: Context) -> object:
+        await reserve("lamp")
+        if ctx.patched("audit"):
+            await audit("order")
+        await pay("order")
+        return await ship("order")
 
-    @shop.activity
-    def wrap(item: str) -> int:
-        raise AssertionError("the test gives the results")
+    bench = paid(old)
+    bench.crash(second)
+    assert bench.starts == ["ship"]
+    new = Bench(second)
+    new.complete("reserve", 1)
+    new.settle()
+    assert new.starts == ["reserve", "audit"]
 
-    @shop.workflow
-    async def delivery(ctx: Context, item: str) -> int:
-        raise AssertionError("the test gives the results")
+
+def test_a_new_branch_beside_recorded_calls_runs_if_the_code_makes_them_all() -> None:
+    async def second(ctx: Context) -> object:
+        watching = asyncio.create_task(audit("order"))
+        await reserve("lamp")
+        await pay("order")
+        await watching
+        return await ship("order")
+
+    bench = paid(old)
+    bench.crash(second)
+    assert (bench.starts, bench.stuck) == (["audit"], None)
+
+
+def test_a_step_that_failed_and_waits_for_its_next_attempt_counts_as_recorded() -> None:
+    """Its work may have been done, and the new call has another idempotency key."""
 
     async def first(ctx: Context) -> object:
-        return await asyncio.gather(wrap("lamp"), delivery("lamp"))
+        return await pay("order")
 
-    async def called(ctx: Context) -> object:
-        await audit("lamp")
-        return await asyncio.gather(wrap("lamp"), delivery("lamp"))
+    async def second(ctx: Context) -> object:
+        return await charge("order")
 
-    async def called_by_name(ctx: Context) -> object:
-        await audit("lamp")
-        return await asyncio.gather(
-            ctx.activity("shop/wrap", "lamp"), ctx.child("shop/delivery", "lamp")
-        )
-
-    bench = Bench(first, registry=shop.registry)
+    bench = Bench(first)
+    bench.fail("pay", OSError("busy"), retry_in=30)
     bench.settle()
-    if ended:
-        bench.log.append(bench.activity_completed("wrap", 1, "shop/wrap"))
-        bench.log.append(bench.child_completed("delivery", 2))
-    bench.crash(called_by_name if by_name else called)
-    assert (bench.starts, bench.stuck) == (["audit"], None)
+    bench.crash(second)
+    assert "step pay" in str(bench.stuck)
+    assert bench.starts == []
+    bench.now += 30_000_000
+    bench.crash(first)
+    assert bench.attempts == [("pay", 2)]
+
+
+def test_a_message_names_three_calls_and_counts_the_others() -> None:
+    async def first(ctx: Context) -> object:
+        for item in range(5):
+            await pay(item)
+        return await ship("order")
+
+    async def second(ctx: Context) -> object:
+        return await charge("order")
+
+    bench = paid(first)
+    bench.crash(second)
+    assert "step pay under 'pay#3' and 2 more, which this code" in str(bench.stuck)
+    assert "step charge under 'charge' (at " in str(bench.stuck)
 
 
 def test_an_activity_recorded_before_names_had_apps_is_not_scheduled_elsewhere() -> None:
@@ -309,32 +417,6 @@ def test_an_activity_recorded_before_names_had_apps_is_not_scheduled_elsewhere()
     assert bench.stuck is None
 
 
-def test_code_without_a_recorded_step_continues() -> None:
-    async def second(ctx: Context) -> object:
-        await pay("order")
-        return await ship("order")
-
-    bench = paid(old)
-    bench.crash(second)
-    assert bench.starts == ["ship"]
-    assert any("reserve" in problem for problem in bench.problems)
-    bench.complete("ship", 3)
-    bench.settle()
-    assert bench.output == 3
-
-
-def test_a_roll_back_of_a_new_step_continues_if_later_steps_are_recorded() -> None:
-    async def added(ctx: Context) -> object:
-        await audit("lamp")
-        await reserve("lamp")
-        await pay("order")
-        return await ship("order")
-
-    bench = paid(added)
-    bench.crash(old)
-    assert bench.starts == ["ship"]
-
-
 def test_an_app_may_opt_out() -> None:
     bench = paid(old)
     bench.careful = False
@@ -354,9 +436,10 @@ def test_patched_code_keeps_the_old_call_for_runs_under_way() -> None:
     assert bench.starts == ["ship"]
 
 
-def copied(bench: Bench, *without: str) -> None:
-    """Make the log that of a retry or a fork, which makes some calls again."""
-    seed = f'{{"run_id":"{RUN_ID}","idx":3,"seed":"0198c0de-0000-7000-8000-00000000000a"}}'
+def copied(bench: Bench, *without: str, again: bool = True) -> None:
+    """Make the log that of a retry, which makes some calls again and says `again` which."""
+    told = {"run_id": str(RUN_ID), "idx": 3, "seed": "0198c0de-0000-7000-8000-00000000000a"}
+    seed = json.dumps(told | ({"again": without} if again else {}))
     left_out = {*TERMINAL, *without}
     kept = [event for event in bench.log if left_out.isdisjoint((event.type, event.key))]
     bench.log = [*kept, bench.plain(FORKED, seed)]
@@ -371,7 +454,7 @@ def test_a_retry_with_mended_code_does_not_repeat_what_it_copied(before: Code, a
     bench.complete("ship", 3)
     bench.settle()
     copied(bench, "ship")
-    bench.crash(after)
+    bench.claim(after)
     assert bench.starts == []
     assert "which this code has not called" in str(bench.stuck)
     bench.crash(before)
@@ -395,11 +478,65 @@ def test_a_call_of_a_retry_is_not_taken_for_a_copied_one_that_comes_after_it() -
     assert (bench.starts, bench.stuck) == (["pay"], None)
 
 
-def test_a_fork_may_have_results_of_calls_that_are_still_to_come() -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_a_retry_may_have_results_of_calls_that_are_still_to_come(again: bool) -> None:
     bench = paid(old)
-    copied(bench, "reserve")
+    copied(bench, "reserve", again=again)
     bench.claim(old)
     assert bench.starts == ["reserve"]
+    bench.complete("reserve", 1)
+    bench.settle()
+    assert bench.starts == ["reserve", "ship"]
+
+
+def test_a_retry_may_take_another_path_after_the_call_that_it_makes_again() -> None:
+    """What it has copied of the other path is never called."""
+
+    async def flow(ctx: Context) -> object:
+        found = await asyncio.gather(pay("a"), pay("b"), return_exceptions=True)
+        if any(isinstance(each, Exception) for each in found):
+            return await audit("order")
+        return await ship("order")
+
+    bench = Bench(flow)
+    bench.complete("pay", 1)
+    bench.fail("pay#2", OSError("refused"))
+    bench.commit()
+    bench.complete("audit", 1)
+    bench.settle()
+    copied(bench, "pay#2")
+    bench.claim(flow)
+    assert (bench.starts, bench.stuck) == (["pay#2"], None)
+    bench.complete("pay#2", 1)
+    bench.settle()
+    assert bench.starts == ["pay#2", "ship"]
+    bench.complete("ship", 1)
+    bench.settle()
+    assert bench.output == 1
+
+
+def test_a_retry_of_a_retry_may_have_results_of_calls_that_are_still_to_come() -> None:
+    bench = paid(old)
+    copied(bench, "reserve")
+    copied(bench, "ship")
+    bench.claim(old)
+    assert bench.starts == ["reserve"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_retry_does_not_make_a_copied_call_in_another_place(again: bool) -> None:
+    async def moved(ctx: Context) -> object:
+        async def pay_one(order: str) -> int:
+            return await pay(order)
+
+        return [await reserve("lamp"), *await asyncio.gather(pay_one("order"), ship("order"))]
+
+    bench = paid(old)
+    copied(bench, "reserve", again=again)
+    bench.claim(moved)
+    bench.complete("reserve", 1)
+    bench.settle()
+    assert "which this code has not called" in str(bench.stuck)
 
 
 def test_a_worker_with_renamed_steps_is_stuck_until_one_with_the_alias_comes() -> None:
@@ -442,6 +579,40 @@ async def _deploy() -> None:
         async with working(version("charge", "pay"), store):
             assert await handle.result(timeout="120s") == "lamp"
     assert charged == ["pay lamp"]
+
+
+def test_a_run_whose_wait_was_removed_says_how_it_continues() -> None:
+    """Fault: it waited on without a word."""
+    asyncio.run(_remove_a_wait())
+
+
+async def _remove_a_wait() -> None:
+    store = MemoryStore()
+
+    def version(*, waits: bool) -> App:
+        app = App("shop")
+
+        @app.workflow
+        async def checkout(ctx: Context, order: str) -> str:
+            if waits:
+                await ctx.wait_for_signal("packed")
+            return order
+
+        return app
+
+    client = Client(store=store)
+    async with client:
+        async with working(version(waits=True), store):
+            handle = await client.start("checkout", "lamp")
+            await eventually(lambda: _is(handle, "waiting"))
+            assert not (await client.why(handle.run_id)).details
+        store.advance_to(store.time() + 1_000_000)
+        async with working(version(waits=False), store):
+            [told] = (await client.why(handle.run_id)).details
+            assert "if this wait was removed from the code, pause and resume the run" in told
+            await handle.pause()
+            await handle.resume()
+            assert await handle.result(timeout="120s") == "lamp"
 
 
 async def _is(handle: RunHandle[object], state: str) -> bool:
@@ -576,20 +747,43 @@ def test_a_renamed_signal_is_warned_of_if_its_message_woke_the_run() -> None:
     assert "'payment'" in problem
 
 
-async def paid_and_waiting(ctx: Context) -> object:
+async def paid_and_auditing(ctx: Context) -> object:
     await reserve("lamp")
     await pay("order")
-    return await ctx.wait_for_signal("go")
+    calls = audit("first"), audit("beside"), draw_up("beside")
+    return await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def moved_beside_others(ctx: Context) -> object:
-    async def audit_and_pay() -> int:
-        await audit("before")
-        return await pay("order")
+async def charging_after_an_audit(ctx: Context) -> object:
+    first, *beside = audit("first"), audit("beside"), draw_up("beside")
+
+    async def then_charge() -> int:
+        await first
+        return await charge("order")
 
     await reserve("lamp")
-    await ctx.wait_for_signal("go")
-    return await asyncio.gather(audit_and_pay(), audit("beside"))
+    return await asyncio.gather(then_charge(), *beside, return_exceptions=True)
+
+
+def tried_again(*, cached: bool) -> Bench:
+    """A run of changed code that has not called `pay`, with second attempts of three steps."""
+    bench = Bench(paid_and_auditing)
+    for key in ("reserve", "pay"):
+        bench.complete(key, 1)
+        bench.commit()
+    for key in ("audit", "audit#2", "draw_up"):
+        bench.fail(key, OSError("busy"), retry_in=30)
+    bench.settle()
+    if cached:
+        bench.crash(charging_after_an_audit)
+        bench.settle()
+    bench.now += 30_000_000
+    if cached:
+        bench.resume()
+    else:
+        bench.crash(charging_after_an_audit)
+    assert [key for key, attempt in bench.attempts if attempt == 2] == bench.starts
+    return bench
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -597,21 +791,10 @@ def test_a_step_that_ended_before_its_run_got_stuck_is_recorded_despite_a_confli
     cached: bool,
 ) -> None:
     """Faults: the step ran a second time; the run was neither stuck nor continued."""
-    bench = Bench(paid_and_waiting)
-    for _ in range(2):
-        bench.complete(bench.starts[-1], 1)
-        bench.commit()
-    if cached:  # its log is read again after a conflict
-        bench.crash(moved_beside_others)
-        bench.commit()
-        bench.resume(bench.signal("go"))
-    else:
-        bench.log.append(bench.signal("go"))
-        bench.crash(moved_beside_others)
-    assert bench.starts == ["audit_and_pay/audit", "audit"]
+    bench = tried_again(cached=cached)
     for key in bench.starts:
         bench.complete(key, 1)
-    bench.commit()  # of the first; `pay` is refused now, and the second is to be recorded
+    bench.commit()  # of the first; `charge` is refused now, and the others are to be recorded
     bench.refuse(bench.signal("other"))
     assert bench.needs_log == cached
     if cached:
@@ -619,31 +802,15 @@ def test_a_step_that_ended_before_its_run_got_stuck_is_recorded_despite_a_confli
     bench.settle()
     assert "may be the same work" in str(bench.stuck)
     ends = [event.key for event in bench.of_type(STEP_COMPLETED)]
-    assert ends == ["reserve", "pay", "audit_and_pay/audit", "audit"]
-
-
-async def moved_beside_two(ctx: Context) -> object:
-    async def audit_and_pay() -> int:
-        await audit("before")
-        return await pay("order")
-
-    await reserve("lamp")
-    await ctx.wait_for_signal("go")
-    calls = audit_and_pay(), audit("beside"), draw_up("beside")
-    return await asyncio.gather(*calls, return_exceptions=True)
+    assert ends == ["reserve", "pay", "audit", "audit#2", "draw_up"]
 
 
 def test_a_result_that_cannot_be_stored_does_not_keep_a_refused_run_from_getting_stuck() -> None:
     """Fault: the commit that the database refused was sent again without end."""
-    bench = Bench(paid_and_waiting)
-    for _ in range(2):
-        bench.complete(bench.starts[-1], 1)
-        bench.commit()
-    bench.log.append(bench.signal("go"))
-    bench.crash(moved_beside_two)
+    bench = tried_again(cached=False)
     for key in bench.starts:
         bench.complete(key, 1)
-    bench.commit()  # of the first; `pay` is refused now, and two results are to be recorded
+    bench.commit()  # of the first; `charge` is refused now, and two results are to be recorded
     for _ in range(9):
         if (part := bench.commit_due) is None:
             break
@@ -654,4 +821,4 @@ def test_a_result_that_cannot_be_stored_does_not_keep_a_refused_run_from_getting
             bench.commit()
     assert "may be the same work" in str(bench.stuck)
     ends = [event.key for event in bench.log if event.type in STEP_ENDS]
-    assert ends == ["reserve", "pay", "audit_and_pay/audit", "audit", "draw_up"]
+    assert ends == ["reserve", "pay", "audit", "audit#2", "draw_up"]

@@ -94,12 +94,13 @@ class App(Scheduling, Subscribing, Consuming, Limiting):
     """The workflows, steps, activities and flows of one program, and their defaults.
 
     Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the
-    policy of steps and activities that have none of their own. If the code of a run has changed so
-    that a new call may be recorded in the log under another name, the run is stuck; with `careful`
-    False the call is made. With `strict`, a run is stuck on any difference between its code and its
-    log, an added step included. `blocking_limit` is how long workflow code may run without
-    waiting: it holds its worker's thread meanwhile. After that the run is stuck. `archive` is where
-    workers write ended runs before they delete them: `s3://bucket/prefix` or `file:///folder`.
+    policy of steps and activities that have none of their own. As long as the log of a run has
+    calls that its changed code has not made, the run starts nothing new and does not end: it is
+    stuck. With `careful` False it continues. With `strict`, a run is stuck on any difference
+    between its code and its log, an added step included. `blocking_limit` is how long workflow code
+    may run without waiting: it holds its worker's thread meanwhile. After that the run is stuck.
+    `archive` is where workers write ended runs before they delete them: `s3://bucket/prefix` or
+    `file:///folder`.
 
     ```python
     app = App("shop")

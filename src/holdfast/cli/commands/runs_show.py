@@ -115,7 +115,8 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
         output.print(
             timeline(picture.spans, run.created_at, run.completed_at, picture.now, whole=whole)
         )
-    if found := traceback_text(decoded(run.error)):
+    stuck = run.wait.stuck or "" if run.wait is not None else ""
+    if found := traceback_text(decoded(run.error)) or stuck.partition("\n")[2]:
         output.print()
         write_traceback(output, found)
     if picture.children.shown:

@@ -122,6 +122,8 @@ def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
         facts.append(("deadline", f"{moment(run.deadline_at)} ({ago(run.deadline_at, now)})"))
     if run.archive is not None:
         facts.append(("archived", f"in {run.archive}; `holdfast archive restore {run.run_id}`"))
+    if run.wait is not None and run.wait.stuck is not None:
+        facts.append(("stuck", run.wait.stuck.partition("\n")[0]))
     facts.append(("output", run.output))
     facts.append(("error", error_text(decoded(run.error)) or None))
     return [(name, value) for name, value in facts if value]

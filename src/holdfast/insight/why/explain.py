@@ -105,7 +105,7 @@ def _open(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surrounding
         return explain_start(run, wait, around.start_wait)
     if not begins_later:
         return explain_queued(run, wait, around)
-    return explain_waiting(run, wait, spans, around.now)
+    return explain_waiting(run, wait, spans, around)
 
 
 def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
@@ -212,8 +212,9 @@ def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Exp
             "another path than the log that it copied, fork from an earlier index"
         )
         actions.insert(0, Action("fork", origin.run_id, index=1, new_input=other))
+    reason, _, traceback = reason.partition("\n")
     because = f"it cannot continue with the code that the workers have: {reason}"
-    return explanation(run, because, tuple(details), tuple(actions))
+    return explanation(run, because, tuple(details), tuple(actions), traceback)
 
 
 def _paused(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.insight.actions import Action
+from holdfast.insight.serving import live_workers, serves
 from holdfast.insight.spans import Span
 from holdfast.insight.why.calls import count_open
 from holdfast.insight.why.explanation import Explanation, explanation
+from holdfast.insight.why.surroundings import Surroundings
 from holdfast.insight.wording import ago, moment
 from holdfast.patterns import pattern_of
 from holdfast.types import ANY_END, RunRecord, Wait, update_topic
@@ -16,10 +18,16 @@ _MESSAGES = ("signal", "update", "pause")
 _UPDATE = "update:"  # the beginning of the name of an awaited update
 
 
-def explain_waiting(run: RunRecord, wait: Wait, spans: Sequence[Span], now: int) -> Explanation:
+def explain_waiting(
+    run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings
+) -> Explanation:
     """Explain a run that no worker needs to take now."""
-    at = wait.visible_at
-    details = (*cancel_notes(spans), *_unread_messages(wait, spans, now))
+    at, now = wait.visible_at, around.now
+    details = (
+        *cancel_notes(spans),
+        *_unread_messages(wait, spans, now),
+        *_newer_code(run, spans, around),
+    )
     until = "" if at is None else f"{moment(at, now)} ({ago(at, now)})"
     backoff = describe_backoff(spans, now)
     if backoff is not None:
@@ -38,6 +46,18 @@ def explain_waiting(run: RunRecord, wait: Wait, spans: Sequence[Span], now: int)
     timers = [span.label for span in spans if span.kind == "timer" and span.outcome == "open"]
     by = f" ({timers[0]})" if len(timers) == 1 else ""
     return explanation(run, f"it sleeps until {until}{by}", details)
+
+
+def _newer_code(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Iterator[str]:
+    """Say that the code of no live worker has been asked if it still waits."""
+    workers = [each for each in live_workers(around.workers, around.now) if serves(each, run)]
+    since = max((_last(span) for span in spans if span.kind not in _MESSAGES), default=0)
+    begun = run.started_at
+    if begun and workers and all(each.started_at > max(since, begun) for each in workers):
+        yield (
+            "the workers that serve it started after it began to wait: if this wait was removed "
+            "from the code, pause and resume the run, and it continues with their code"
+        )
 
 
 def describe_backoff(spans: Sequence[Span], now: int) -> str | None:

@@ -102,8 +102,7 @@ class Commands(Ledger):
     """The commands of one instance.
 
     `open` has those without an end, `unseen` the failures of activities that the code has not
-    awaited. `made` has commands of changed code that are not in the log although the log continues
-    after them, with the number of entries that the code had seen.
+    awaited.
     """
 
     facts: ClassVar = CALL_COMMANDS | COMMAND_ENDS
@@ -118,7 +117,6 @@ class Commands(Ledger):
         "_withdrawn",
         "children",
         "has_children",
-        "made",
         "open",
         "open_activities",
         "unseen",
@@ -131,7 +129,6 @@ class Commands(Ledger):
         self.unseen: dict[str, Event] = {}
         self.children: dict[UUID, Command] = {}  # those for which the caller gave a key
         self.has_children = False
-        self.made: dict[str, int] = {}
         self._dropped: set[str] = set()
         self._withdrawn: set[str] = set()
         self._over = False
@@ -200,18 +197,18 @@ class Commands(Ledger):
         history.called_at = history.position
         if history.failures is not None:
             history.failures.note_call(key)
+        if history.again:
+            history.make_again(key)
         recorded = history.recorded.get(key)
         if recorded is not None:
             if recorded.family == TIMER:
                 history.check(key, str(recorded), str(command))
             del history.recorded[key]
             self._compare(command, recorded)
-        end = history.ends.pop(key, None) if history.ends else None
+        end = history.take_end(key) if history.ends else None
         if recorded is None and end is None:
             if command.family in _ROWS:
                 _check_row_key(command)
-            if history.position < history.length:
-                self.made[key] = history.position
             text = encode_details(details()).decode()
             self._run.record(_COMMANDS[command.family], key, text)
         if command.family in _ENDLESS:

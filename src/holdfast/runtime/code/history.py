@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from holdfast.details import Timer
+from holdfast.details import StepRetryScheduled, Timer
 from holdfast.errors import DeterminismError
 from holdfast.runtime.code.failures import Failures
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -57,32 +57,46 @@ class History:
     - `replayed`: those that some worker's code has seen before.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
 
-    `failures` are those of the run's calls, None before the first one. `forked` says that the log
-    was copied from another run. `recorded` has the timers and commands that the code has not called
-    yet, by key, and `ends` the ends of calls that it has not made.
+    `failures` are those of the run's calls, None before the first one.
+
+    `forked` is how many entries were copied from another run's log, with the one that says so (0 if
+    none were). `copied` are the keys of copied calls that may still come, since the code has called
+    what a retry left out: `again` has those calls, and for each the keys that were copied.
+
+    Three have what the code has not called yet, by key: `recorded` timers and commands, `ends` the
+    ends of calls, and `retries` the last failed attempts of steps. `late` are the keys of calls
+    that the code made when the log had their ends already, as only changed code and forks do.
     """
 
     __slots__ = (
         "_loop",
+        "again",
         "called_at",
+        "copied",
         "ends",
         "failures",
         "forked",
+        "late",
         "length",
         "live_from",
         "position",
         "recorded",
         "replayed",
+        "retries",
     )
 
     def __init__(self, loop: WorkflowLoop) -> None:
         self._loop = loop
         self.position = self.length = self.called_at = 0
         self.replayed = self.live_from = 0
-        self.forked = False
+        self.forked = 0
+        self.copied: frozenset[str | None] = frozenset()
+        self.again: dict[str, frozenset[str | None]] = {}
         self.failures: Failures | None = None
         self.recorded: dict[str, Recorded] = {}
         self.ends: dict[str, Event] = {}
+        self.retries: dict[str, StepRetryScheduled] = {}
+        self.late: dict[str, None] = {}  # an empty set would take more memory
 
     def note_failures(self) -> Failures:
         """Return the failures of the run's calls. Made on first use: most runs have none."""
@@ -95,9 +109,34 @@ class History:
         """True if the code repeats what it has done before."""
         return self.position <= self.live_from
 
+    @property
+    def is_behind(self) -> bool:
+        """True if the code has yet to make calls that it has been fed, or is to be fed."""
+        return bool(self.ends or self.recorded or self.retries)
+
+    @property
+    def was_passed(self) -> bool:
+        """True if older code passed the place where the code is now.
+
+        The log continues with what the code of some worker did, or it has calls that the code has
+        yet to make: a new call has delayed it.
+        """
+        return self.position <= self.replayed or self.is_behind
+
+    def take_end(self, key: str) -> Event | None:
+        """Return the end of a call that is being made, if the log has it already."""
+        event = self.ends.pop(key, None)
+        if event is not None:
+            self.late[key] = None
+        return event
+
+    def make_again(self, key: str) -> None:
+        """Record that the code makes a call that may be one of those that a retry left out."""
+        self.copied |= self.again.pop(key, frozenset())
+
     def unused(self) -> list[str]:
         """Return the keys of calls that are in the log and that the code has not made."""
-        return sorted({*self.ends, *self.recorded})
+        return sorted({*self.ends, *self.recorded, *self.retries})
 
     # Differences
 

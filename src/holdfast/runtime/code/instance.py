@@ -144,21 +144,27 @@ class Instance:
         if Step.any_aliases:
             for event in events:
                 self.steps.learn_keys(event)
-        for event in events:
+        for place, event in enumerate(events):
             try:
                 if event.details is not None:
                     check_depth(event.details)
                 if (ledger := FACTS.get(event.type)) is not None:
                     self.ledger(ledger).learn(event)
                 elif event.type == FORKED:
-                    self._learn_fork(event)
+                    self._learn_fork(event, events[:place])
             except (InvalidInput, *UNREADABLE) as error:
                 raise unreadable(event, error) from None
 
-    def _learn_fork(self, event: Event) -> None:
-        self.seed = read_forked(event.details or "").seed
+    def _learn_fork(self, event: Event, copied: Sequence[Event]) -> None:
+        fork, history = read_forked(event.details or ""), self.history
+        self.seed = fork.seed
         self.loop.salt(self.seed.int & _SALT_BITS)
-        self.history.forked = True
+        history.forked = history.position + len(copied) + 1
+        keys = frozenset(each.key for each in copied)
+        if fork.again is None:  # a fork of an older release: any call may be one that was left out
+            history.copied = keys
+        else:
+            history.again.update(dict.fromkeys(fork.again, keys))
 
     def feed(self, event: Event) -> None:
         """Deliver one event, then run the code until it is blocked. In a pause, keep the event.

@@ -12,7 +12,6 @@ import msgspec
 
 from holdfast.codec import describe, fingerprint
 from holdfast.definitions.steps import Step
-from holdfast.details import StepRetryScheduled
 from holdfast.errors import InvalidInput, PayloadError, StepFailed, StepTimedOut
 from holdfast.events import (
     STEP_COMPLETED,
@@ -85,21 +84,19 @@ class Steps(Ledger):
 
     `pending` are those that the code waits for, `issued` those that may start once as many entries
     as their `mark` says are durable. `given_up` are those that the code no longer waits for, with
-    the number of entries that must be durable for this to be certain. `retries` are the last failed
-    attempts of calls that the code has not made yet.
+    the number of entries that must be durable for this to be certain.
     """
 
     facts: ClassVar = frozenset({STEP_RETRY})
     delivers: ClassVar = STEP_ENDS
 
-    __slots__ = ("_dropped", "_recorded", "_run", "given_up", "issued", "pending", "retries")
+    __slots__ = ("_dropped", "_recorded", "_run", "given_up", "issued", "pending")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.pending: dict[str, Call] = {}
         self.issued: list[Call] = []
         self.given_up: dict[str, int] = {}
-        self.retries: dict[str, StepRetryScheduled] = {}
         self._dropped: dict[str, None] = {}  # keys; an empty set would take more memory
         self._recorded: dict[str, None] = {}  # keys that the log has, for steps with aliases
 
@@ -115,7 +112,7 @@ class Steps(Ledger):
         key, fact = event.key or "", read_step_retry(event.details or "")
         call = self.pending.get(key)
         if call is None:
-            self.retries[key] = fact
+            self._run.history.retries[key] = fact
         else:
             call.attempt, call.retry_at = fact.attempt + 1, fact.retry_at
 
@@ -198,7 +195,7 @@ class Steps(Ledger):
         # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
         future: asyncio.Future[msgspec.Raw | str] = asyncio.Future(loop=loop)
         call.future = future
-        if history.recorded or history.ends or self.retries:
+        if history.recorded or history.ends or history.retries or history.again:
             self._compare(call)
         if not future.done():
             pending[key] = call
@@ -221,13 +218,15 @@ class Steps(Ledger):
     def _compare(self, call: Call) -> None:
         """Apply what the log already has for this call."""
         key, history = call.key, self._run.history
+        if history.again:
+            history.make_again(key)
         if (recorded := history.recorded.get(key)) is not None:
             history.check(key, str(recorded), f"a call of {call.name}")
-        retry = self.retries.pop(key, None)
+        retry = history.retries.pop(key, None)
         if retry is not None:
             self._check(call, retry.name, retry.args)
             call.attempt, call.retry_at = retry.attempt + 1, retry.retry_at
-        event = history.ends.pop(key, None)
+        event = history.take_end(key)
         if event is not None:
             if event.type == TIMER_FIRED:
                 history.check(key, "a timer", f"a call of {call.name}")

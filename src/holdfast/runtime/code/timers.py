@@ -89,7 +89,7 @@ class Timers(Ledger):
             timer.fire_at, timer.recorded = fact.fire_at, True
         self.live[key] = timer
         self._new.append(timer)
-        if history.ends and (event := history.ends.pop(key, None)) is not None:
+        if history.ends and (event := history.take_end(key)) is not None:
             history.check(key, "a timer" if event.type == TIMER_FIRED else "a step", "a timer")
             del self.live[key]
             self._fire(timer, event)

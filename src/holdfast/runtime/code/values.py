@@ -1,12 +1,13 @@
 """The ledger of what a run's code records about itself.
 
 These are values for observers (`ctx.set_value`), patches that the code has passed (`ctx.patched`),
-and misfits: values that do not fit the type that the code declares.
+misfits (values that do not fit the type that the code declares), and that the run's own code has
+raised, if the entry of its end comes in a later commit.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from holdfast.codec import encode
 from holdfast.errors import DeterminismError, InvalidInput
@@ -14,6 +15,8 @@ from holdfast.events import VALUE_RECORDED, VALUE_SET, write_value
 from holdfast.names import check_step_name, check_value_name
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.types import Event
+
+RAISED: Final = "raised"
 
 
 class Values(Ledger):
@@ -50,13 +53,14 @@ class Values(Ledger):
     def patched(self, patch: str) -> bool:
         """Return True if code that was changed here takes its new path, and record that.
 
-        If the log does not have the patch, code that passed here before was older code. The answer
-        holds for the whole run: a loop that began on one path stays on it.
+        If the log does not have the patch, code that passed here before was older code, and so was
+        the code that made calls which this code has not made yet. The answer holds for the whole
+        run: a loop that began on one path stays on it.
         """
         history, key = self._run.history, self._run.loop.scope().key(f"patch:{patch}")
         answer = key in self._recorded
         if not answer:
-            answer = self._patched.get(patch, history.position > history.replayed)
+            answer = self._patched.get(patch, not history.was_passed)
             if answer and patch not in self._patched:
                 self._record(key)
         self._patched[patch] = answer
@@ -68,19 +72,28 @@ class Values(Ledger):
         """Return what to raise for a value that does not fit the type that the code declares.
 
         `call` is the key of the call that returned the value; without a call, `name` says what the
-        value is. A misfit is recorded when it is first seen. So if the log has been replayed and
-        lacks the misfit, the value fitted before: the code has changed, which must not fail the
-        run.
+        value is. A misfit is recorded when it is first seen. So if older code passed here and the
+        log lacks the misfit, the value fitted before: the code has changed, which must not fail
+        the run.
         """
         history, key = self._run.history, f"misfit:{call}"
         if call is None:
             key = self._run.loop.scope().key(f"misfit:{name}")
         if key not in self._recorded:
-            if history.position <= history.replayed:
+            if history.was_passed or call in history.late:
                 what = f"what the log has for {call or name!r} does not fit ({error})"
                 return history.differ(what)
             self._record(key)
         return error
+
+    @property
+    def has_raised(self) -> bool:
+        """True if the log says that the run's own code has raised."""
+        return RAISED in self._recorded
+
+    def record_raised(self) -> None:
+        """Record that the run's own code has raised."""
+        self._record(RAISED)
 
     def _record(self, key: str) -> None:
         self._recorded.add(key)

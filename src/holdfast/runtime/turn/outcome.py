@@ -22,6 +22,19 @@ class Outcome(NamedTuple):
     end: Finish
 
 
+def raised(instance: Instance) -> BaseException | None:
+    """Return what the run's own code has raised, if the run fails of it."""
+    root, fatal = instance.root, instance.loop.fatal
+    if fatal is not None or root is None or not root.done():
+        return fatal
+    if root.cancelled():
+        if instance.cancel_requested:
+            return None
+        return RuntimeError("the workflow was cancelled, but not from outside")
+    error = root.exception()
+    return None if isinstance(error, DeterminismError | ContinueAsNew) else error
+
+
 def must_stay_open(instance: Instance) -> bool:
     """Return True if a run must stay open although its code has returned.
 
@@ -53,33 +66,26 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
     A cancellation that was not requested is a failure, and so is an output that cannot be stored:
     `unstorable` is the error if the database has refused it.
     """
-    root, fatal = instance.root, instance.loop.fatal
-    if unstorable is not None:
-        return _failed(instance, unstorable)
-    if fatal is not None:
-        return _failed(instance, fatal)
+    root, failure = instance.root, unstorable or raised(instance)
+    if failure is not None:
+        return _failed(instance, failure)
     assert root is not None, "only code that was started ends"
     if root.cancelled():
-        if instance.cancel_requested:
-            return Outcome(CANCELLED, None, Finish("cancelled"))
-        unasked = RuntimeError("the workflow was cancelled, but not from outside")
-        return _failed(instance, unasked)
+        return Outcome(CANCELLED, None, Finish("cancelled"))
     error = root.exception()
     if error is None:
         try:
             output = instance.workflow.encode_output(root.result())
             return Outcome(COMPLETED, None, Finish("completed", output))
         except PayloadError as refused:
-            error = refused
-    if isinstance(error, DeterminismError):
-        raise error
-    if isinstance(error, ContinueAsNew):
-        if instance.cancel_unheard:  # the next run would not receive the cancel
-            return Outcome(CANCELLED, None, Finish("cancelled"))
-        new = continuation(instance, error)
-        end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
-        return Outcome(CONTINUED, write_details(new), end)
-    return _failed(instance, error)
+            return _failed(instance, refused)
+    if not isinstance(error, ContinueAsNew):
+        raise error  # a DeterminismError
+    if instance.cancel_unheard:  # the next run would not receive the cancel
+        return Outcome(CANCELLED, None, Finish("cancelled"))
+    new = continuation(instance, error)
+    end = Finish("continued", f'{{"run_id":"{new.run_id}"}}')
+    return Outcome(CONTINUED, write_details(new), end)
 
 
 def _failed(instance: Instance, error: BaseException) -> Outcome:

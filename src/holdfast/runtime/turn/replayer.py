@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
+from holdfast.codec import describe
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.events import (
@@ -20,19 +21,31 @@ from holdfast.events import (
     STEPS,
     TIMER_FIRED,
     TIMER_SCHEDULED,
+    VALUE_RECORDED,
     read_target,
     with_role,
     without_mark,
     write_timer,
+    write_value,
 )
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, step_unstorable
+from holdfast.runtime.code.values import RAISED, Values
 from holdfast.runtime.log.virtual_log import VirtualLog, can_wait, in_delivery_order
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check, check_end, replay_to_end, watch
-from holdfast.runtime.turn.divergence import CHANGED, Unexplained, differences, renamed_signal
+from holdfast.runtime.turn.divergence import (
+    CHANGED,
+    differences,
+    ended_early,
+    missed_signal,
+    renamed_signal,
+    repeated_by_call,
+    repeated_by_commands,
+)
+from holdfast.runtime.turn.outcome import raised
 from holdfast.types import Event, Finish, Suspend, TurnCommit
 
 # Facts: the code is not fed them, so they may also come after other events.
@@ -85,7 +98,7 @@ class Replayer:
         self._undelivered: list[Event] = []  # events to feed after the log that it waits for
         self._live_from: int | None = 0  # how many entries the last instance had seen
         self._deadlines: dict[str, int] = {}  # and the deadlines of its timers that still hold
-        self.unexplained: Unexplained | None = None  # recorded calls that the code has not made
+        self.unexplained = False  # True: the log had calls that the code had not made
         self._replay(log, self._deadlines, None)
 
     @property
@@ -119,16 +132,9 @@ class Replayer:
             instance.foresee(events)
             for event in events:
                 instance.feed(event)
-            self._judge(events, position)
+            self.unexplained = instance.history.is_behind
         except DeterminismError as error:
             self.broken = error
-
-    def _judge(self, events: Sequence[Event], position: int) -> None:
-        history = self.instance.history
-        if history.ends or history.recorded or self.unexplained is not None:
-            unexplained = self.unexplained or Unexplained()
-            unexplained.judge(self.instance, events, position)
-            self.unexplained = unexplained
 
     def complete(self, key: str, event: Event, result: str) -> None:
         """Feed a step's result if the code still waits for it; else only record the event."""
@@ -203,32 +209,46 @@ class Replayer:
         """Return warnings about differences of code and log; with `strict` they are an error."""
         found = [text for each in differences(self.log, self.instance) for text in each]
         if strict and found:
-            self.broken = DeterminismError("; ".join(found))
+            early = ended_early(self.instance)
+            self.broken = self._difference("; ".join(found if early is None else [early, *found]))
         return found + renamed_signal(self.log.durable or (), self.instance)
 
-    def check_commands(self, unexplained: Unexplained) -> None:
+    def check_commands(self) -> None:
         """Raise DeterminismError if a fresh command may be in the log under another name."""
-        self._refuse_repeated(unexplained.repeated_by_commands(self.instance, self.log.fresh))
+        self._refuse(repeated_by_commands(self.instance, self.log.fresh))
 
-    def check_calls(self, unexplained: Unexplained, calls: list[Call]) -> None:
+    def check_calls(self, calls: list[Call]) -> None:
         """Raise DeterminismError if a step may be in the log under another name."""
         try:
             for call in calls:
-                self._refuse_repeated(unexplained.repeated_by_call(self.instance, call))
+                self._refuse(repeated_by_call(self.instance, call))
         except DeterminismError:
             self.executions.forget(calls)
             raise
 
+    def check_end(self) -> None:
+        """Raise DeterminismError if the code has ended where older code had not."""
+        if self.unexplained or self.instance.history.replayed:
+            self._refuse(ended_early(self.instance))
+
     def check_signal(self) -> None:
         """Raise DeterminismError if the code may know a recorded signal under another name."""
-        if self.unexplained is not None:
-            self._refuse_repeated(self.unexplained.missed_signal(self.instance))
+        if self.unexplained:
+            self._refuse(missed_signal(self.instance))
 
-    def _refuse_repeated(self, reason: str | None) -> None:
+    def _refuse(self, reason: str | None) -> None:
         if reason is not None and self._careful:
-            error = DeterminismError(f"{reason}; {CHANGED}")
+            error = self._difference(reason)
             self.refuse(error)
             raise error
+
+    def _difference(self, reason: str) -> DeterminismError:
+        """Return the error for a difference of code and log, with what the code has raised."""
+        cause = raised(self.instance)
+        trace = "" if cause is None else f"\n{describe(cause).format().rstrip()}"
+        error = DeterminismError(f"{reason}; {CHANGED}{trace}")
+        error.__cause__ = cause
+        return error
 
     # Commits
 
@@ -297,6 +317,12 @@ class Replayer:
             self._live_from, self._deadlines = None, {}
         self._begin_again([without_mark(event) for event in undurable if event.type in STEPS])
 
+    def record_raised(self) -> None:
+        """Record before all else, once, that the code has raised: its end is in a later commit."""
+        if raised(self.instance) is not None and not self.instance.ledger(Values).has_raised:
+            self.instance.ledger(Values).record_raised()
+            self.log.fresh.insert(0, self.log.fresh.pop())
+
     def take_back(self) -> None:
         """Make the events of a refused commit fresh again, without its end or suspension."""
         self.log.fresh = [event for event in self.log.refused() if event.type not in _LAST]
@@ -316,7 +342,10 @@ class Replayer:
         self._rebuild()
 
     def unrecorded(self) -> list[Event]:
-        """Return ends of attempts that the log may not have, so that they can be appended."""
+        """Return ends of attempts that the log may not have, so that they can be appended.
+
+        If the code has raised, an entry before them says so: the end of the run is not in the log.
+        """
         log = self.log
         waiting = [
             *log.flight,
@@ -324,7 +353,10 @@ class Replayer:
             *self._undelivered,
             *self.executions.uncertain_ends.values(),
         ]
-        return log.signed([without_mark(event) for event in waiting if event.type in STEPS])
+        ends = [without_mark(event) for event in waiting if event.type in STEPS]
+        if ends and not self.closed and raised(self.instance) is not None:
+            ends.insert(0, Event(VALUE_RECORDED, RAISED, write_value("true"), self._clock()))
+        return log.signed(ends)
 
     def verify(self) -> None:
         """Replay the log of code that has ended.
@@ -380,7 +412,7 @@ class Replayer:
         is_new = len(log) <= 1  # no more than its first event
         if not is_new:
             log = in_delivery_order(log)
-        self.unexplained = None
+        self.unexplained = False
         instance = self.instance = Instance(self._workflow, self._info, self.log.record)
         instance.timers.kept = deadlines
         instance.history.length = len(log)
@@ -395,7 +427,7 @@ class Replayer:
             )
             for event in log:
                 feed(event)
-            self._judge(log, 0)
+            self.unexplained = instance.history.is_behind
         except DeterminismError as error:
             self.broken = error
             self.log.fresh.clear()

@@ -347,12 +347,12 @@ class Turn:
     def _act(self) -> None:
         replayer = self._replayer
         instance, log, executions = replayer.instance, replayer.log, replayer.executions
-        steps, issued = instance.steps, instance.steps.issued
-        if replayer.unexplained is not None and not log.committing:
-            replayer.check_commands(replayer.unexplained)
+        steps, issued, ended = instance.steps, instance.steps.issued, instance.loop.ended
+        if (ended or replayer.unexplained) and not log.committing:
+            replayer.check_end() if ended else replayer.check_commands()
         if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts):
             self._ship_apart()
-        if instance.loop.ended:
+        if ended:
             self._finish()
             return
         if steps.given_up:
@@ -378,8 +378,8 @@ class Turn:
         if log.bars_steps:
             return
         if calls := replayer.executions.start(replayer.instance.steps, log.certain):
-            if replayer.unexplained is not None:
-                replayer.check_calls(replayer.unexplained, calls)
+            if replayer.unexplained:
+                replayer.check_calls(calls)
             self._start = tuple(calls)
 
     def _await_moments(self) -> None:
@@ -410,6 +410,8 @@ class Turn:
             return
         count = 1 if self._singly else log.bearable()
         if self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
+            if self._replayer.instance.loop.ended:
+                self._replayer.record_raised()
             self._ship(None, count)
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:

@@ -110,7 +110,7 @@ class MemoryForks(Part):
             tables.logs[fork.new_run_id] = [
                 EventRow(_replaced(event, fork.results)) for event in events
             ]
-            tables.append(fork.new_run_id, _forked(fork, until, log, now))
+            tables.append(fork.new_run_id, _forked(fork, until, log, fatal, now))
             share_payloads(tables, fork.run_id, fork.new_run_id)
             return "forked", [Notice(WORK_TOPIC, new.queue)]
 
@@ -196,11 +196,14 @@ def _replaced(event: Event, results: Mapping[str, str]) -> Event:
     return Event(event.type, event.key, details.write(**fields), event.at)
 
 
-def _forked(fork: Fork, until: int, log: Sequence[EventRow], now: int) -> Event:
+def _forked(
+    fork: Fork, until: int, log: Sequence[EventRow], fatal: Fatal | None, now: int
+) -> Event:
     """Return the last event of the copy. Ids and random numbers keep the first origin's seed."""
     seed = str(fork.run_id)
     for row in log:
         if row.event.type == FORKED:
             seed = details.read(row.event.details, _Forked).seed
-    told = details.write(run_id=str(fork.run_id), idx=until, seed=seed)
+    again = [] if fatal is None else sorted(fatal.calls)
+    told = details.write(run_id=str(fork.run_id), idx=until, seed=seed, again=again)
     return Event(FORKED, None, told, now)

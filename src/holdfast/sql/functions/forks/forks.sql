@@ -140,7 +140,8 @@ begin
     return p_details;
 end $$;
 
--- Write the log of a fork. Its random numbers keep the seed of the first origin. Raises HF002 if an
+-- Write the log of a fork. Its random numbers keep the seed of the first origin. The last event names
+-- the calls that a retry makes again: other copied calls may come after them. Raises HF002 if an
 -- event cannot be read. Locks nothing that others wait for. Called by fork_run.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_again json, p_results json
@@ -166,7 +167,8 @@ begin
     from holdfast.events e where e.run_id = p_run_id and e.event_type = 'WorkflowForked' limit 1;
     insert into holdfast.events (run_id, idx, event_type, details, at)
     values (p_new_run_id, v_length, 'WorkflowForked', ('{"run_id":"' || p_run_id || '","idx":'
-        || p_until || ',"seed":' || to_json(coalesce(v_seed, p_run_id::text)) || '}')::json,
+        || p_until || ',"seed":' || to_json(coalesce(v_seed, p_run_id::text))
+        || ',"again":' || coalesce(p_again -> 'calls', '[]') || '}')::json,
         holdfast.now());
 end $$;
 
