@@ -222,6 +222,28 @@ def test_a_worker_fires_the_ticks_of_a_backfill(served: CommandLine) -> None:
         served.await_state(str(tick["run_id"]), "completed")
 
 
+def test_doctor_names_schedules_that_are_silent_since_the_clock_was_set_back(
+    cli: CommandLine,
+) -> None:
+    """They fired while the clock was ahead; a pause and a resume let them begin from now."""
+
+    def found() -> str:
+        [one] = [each for each in cli.json("doctor") if each["check"] == "schedules"]
+        return str(one["message"])
+
+    make(cli)
+    with psycopg.connect(cli.url) as connection:
+        connection.execute(
+            "update holdfast.schedules set position = now() + interval '1 hour', "
+            "next_tick_at = now() + interval '1 day', look_at = now() + interval '1 day'"
+        )
+    assert found().startswith("1 schedule silent, because the database's clock was set back")
+    assert "holdfast schedules resume sample/nightly" in cli("doctor").stdout
+    cli("schedules", "pause", "nightly")
+    cli("schedules", "resume", "nightly")
+    assert found() == "1 schedule, none is late"
+
+
 def test_doctor_names_schedules_that_are_late(cli: CommandLine, hand: Hand) -> None:
     def found() -> tuple[str, str]:
         [one] = [each for each in cli.json("doctor") if each["check"] == "schedules"]

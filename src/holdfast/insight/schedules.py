@@ -12,6 +12,7 @@ from holdfast.store.port import Store, iterate_schedules
 from holdfast.types import ScheduleRecord, SendTarget, Target
 
 _LATE: Final = 10_000_000  # microseconds after which a schedule counts as late
+_AHEAD: Final = 60_000_000  # microseconds; a schedule has no reason to be ahead of the clock
 _MOST: Final = 100_000  # schedules that are looked at
 
 
@@ -27,6 +28,7 @@ async def check_schedules(store: Store) -> Finding:
     now, count = await store.now(), 0
     wrong: list[ScheduleRecord] = []
     late: dict[str, int] = {}
+    ahead: dict[str, int] = {}  # have fired what is not due yet: the clock was set back
     async for each in iterate_schedules(store):
         if count == _MOST:
             break
@@ -37,6 +39,8 @@ async def check_schedules(store: Store) -> Finding:
         since = each.next_tick_at if each.is_computed else changed_at
         if each.error is not None:
             wrong.append(each)
+        elif each.position - now > _AHEAD:
+            ahead[each.name] = each.position - now
         elif since is not None and now - since > _LATE:
             late[each.name] = now - since
     if wrong:
@@ -46,6 +50,16 @@ async def check_schedules(store: Store) -> Finding:
             f"the ticks of {several(len(wrong), 'schedule')} cannot be computed, as of "
             f"{wrong[0].name}: {wrong[0].error}",
             f"correct it: holdfast schedules update {wrong[0].name}",
+        )
+    if ahead:
+        most = max(ahead, key=ahead.__getitem__)
+        return Finding(
+            "schedules",
+            "warn",
+            f"{several(len(ahead), 'schedule')} silent, because the database's clock was set back: "
+            f"{most} has dealt with its ticks up to a moment that is {length(ahead[most])} ahead",
+            "restart the workers; then let it begin from now: holdfast schedules pause "
+            f"{most}; holdfast schedules resume {most}",
         )
     if late:
         most = max(late, key=late.__getitem__)

@@ -284,8 +284,9 @@ begin
     return v_paused_by is null;
 end $$;
 
--- Resume a schedule: its next tick is after now. Returns false if it was not paused, and null if
--- there is no such schedule.
+-- Resume a schedule: its next tick is after now, also if it has fired ticks that are ahead by more
+-- than a minute, because the server's clock was set back. Returns false if it was not paused, and
+-- null if there is no such schedule.
 -- Locks: the schedule. Called by clients and users.
 create or replace function holdfast.resume_schedule(p_name text) returns boolean
 language plpgsql
@@ -296,7 +297,9 @@ declare
     v_now timestamptz := holdfast.now();
 begin
     update holdfast.schedules s
-    set paused_at = null, paused_by = null, note = null, position = greatest(s.position, v_now),
+    set paused_at = null, paused_by = null, note = null,
+        position = case when s.position > v_now + interval '1 minute' then v_now
+            else greatest(s.position, v_now) end,
         next_tick_at = null, look_at = v_now, error = null
     where s.name = v_name and s.paused_at is not null;
     if found then

@@ -44,6 +44,7 @@ def redefine(row: ScheduleRow, new: NewSchedule, now: int, revision: int) -> Non
 
 
 def resume(row: ScheduleRow, now: int) -> None:
-    """End a pause: the next tick is after now."""
+    """End a pause: the next tick is after now, also if the clock was set back."""
     row.paused_at = row.paused_by = row.note = row.next_tick_at = row.error = None
-    row.position, row.look_at = max(row.position, now), now
+    is_ahead = row.position > now + 60_000_000
+    row.position, row.look_at = now if is_ahead else max(row.position, now), now
