@@ -340,6 +340,7 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "runs.resume": lambda w, c: of(w.waiting(), c.runs.resume),
     "runs.resume_all": lambda w, c: c.runs.resume_all(NOTHING),
     "runs.retry": lambda w, c: of(w.failed(), c.runs.retry),
+    "runs.retry_plan": lambda w, c: of(w.failed(), c.runs.retry_plan),
     "runs.retry_all": lambda w, c: c.runs.retry_all(NOTHING),
     "runs.signal_all": lambda w, c: c.runs.signal_all(NOTHING, "go"),
     "runs.terminate": lambda w, c: of(w.waiting(), c.runs.terminate),
