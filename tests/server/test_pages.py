@@ -15,6 +15,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from holdfast import App
 from holdfast.client import Client
 from holdfast.errors import RunNotFound
 from holdfast.server import Level, Principal, Server
@@ -639,6 +640,46 @@ def test_a_line_over_several_layers_passes_beside_the_steps_between() -> None:
     long = next(chain for chain in chains if chain[0] == "a" and chain[-1] == "d")
     assert len(long) == 4
     assert not {"b", "c"} & set(long)
+
+
+async def test_a_flow_of_a_thousand_steps_is_a_drawing_and_a_list_that_can_be_filtered(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    """Each step is a small box; the list shows what failed alone, and a hundred rows at once."""
+    large = App("large")
+    wide = large.flow("wide", input=int)
+
+    @wide.step
+    async def first(run: int) -> int:
+        return run
+
+    def make(number: int) -> None:
+        async def act(first: int) -> int:
+            if number % 100 == 7:
+                raise ValueError("it is broken")
+            return number
+
+        wide.step(name=f"step{number}", attempts=1, on_exhausted="skip")(act)
+
+    for number in range(1_000):
+        make(number)
+
+    async with Client(store=store, app=large) as client:
+        worker = Worker(large, store)
+        await worker.start()
+        run_id = (await client.start(wide, 1)).run_id
+        await client.runs.wait(run_id)
+        await worker.stop(grace=0)
+    html = await page(browser, f"/runs/{run_id}")
+    assert html.count('class="box small"') == 1_001
+    assert "<tbody>" not in html
+    assert html.count('class="strip"') <= 100
+    assert len(html) < 600_000
+    failed = await page(browser, f"/runs/{run_id}?only=failed")
+    assert html.count("only failed 10<") == failed.count("only failed 10<") == 1
+    assert failed.count('class="strip"') == 10
+    assert "data-window" not in failed
+    await page(browser, f"/runs/{run_id}?only=other", 400)
 
 
 async def test_a_mounted_server_makes_its_urls_below_its_place(store: Store) -> None:

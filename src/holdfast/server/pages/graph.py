@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import Final
 
@@ -13,8 +14,26 @@ from holdfast.insight.wording import length, shorten
 from holdfast.store.port import Store
 from holdfast.types import FlowShape, RunRecord
 
-MOST_DRAWN: Final = 300  # steps; more are a table
-_WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE = 168, 50, 54, 16, 8
+MOST_DRAWN: Final = 2_000  # steps
+_EDGE: Final = 8
+
+
+class Size(msgspec.Struct, frozen=True):
+    """How large the box of a step is, and how far from the next across and down.
+
+    A layer of more than so many `rows` has several columns.
+    """
+
+    width: int
+    height: int
+    across: int
+    down: int
+    rows: int
+
+
+_LARGE: Final = Size(168, 50, 54, 16, 10_000)
+_SMALL: Final = Size(26, 12, 30, 4, 32)  # without names, for flows of many steps
+_MOST_LARGE: Final = 300  # steps
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -35,13 +54,20 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """The drawing of a flow. With too many steps it has no nodes, only the steps."""
+    """The drawing of a flow, with counts of steps by state. With too many steps it has no nodes."""
 
+    size: Size
     width: int
     height: int
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     steps: tuple[StepProgress, ...]
+    counts: dict[str, int]
+
+    @property
+    def is_small(self) -> bool:
+        """True if the boxes have no names."""
+        return self.size == _SMALL
 
 
 async def draw_flow(store: Store, run: RunRecord) -> Graph | None:
@@ -53,25 +79,32 @@ async def draw_flow(store: Store, run: RunRecord) -> Graph | None:
     ended = run.status != "running"
     tasks = () if ended else await store.open_step_tasks(run.run_id)
     steps = progress_of(states, tasks, ended=ended)
+    counts: dict[str, int] = dict(Counter(str(each.state) for each in steps))
     if len(shape.steps) > MOST_DRAWN:
-        return Graph(0, 0, (), (), tuple(steps))
+        return Graph(_SMALL, 0, 0, (), (), tuple(steps), counts)
+    size = _LARGE if len(shape.steps) <= _MOST_LARGE else _SMALL
     layers, chains = layers_of(shape)
-    tallest = max((len(layer) for layer in layers), default=1)
-    height = tallest * (_HEIGHT + _DOWN) - _DOWN
+    tallest = min(max((len(layer) for layer in layers), default=1), size.rows)
+    height = tallest * (size.height + size.down) - size.down
     places: dict[str, tuple[int, int]] = {}
-    for depth, layer in enumerate(layers):
-        above = (height - (len(layer) * (_HEIGHT + _DOWN) - _DOWN)) // 2
-        for row, name in enumerate(layer):
-            x = _EDGE + depth * (_WIDTH + _ACROSS)
-            places[name] = x, _EDGE + above + row * (_HEIGHT + _DOWN)
+    x = _EDGE
+    for layer in layers:
+        rows = min(len(layer), size.rows)
+        above = (height - (rows * (size.height + size.down) - size.down)) // 2
+        for number, name in enumerate(layer):
+            column, row = divmod(number, size.rows)
+            beside = x + column * (size.width + size.down)
+            places[name] = beside, _EDGE + above + row * (size.height + size.down)
+        x += -(-len(layer) // size.rows) * (size.width + size.down) - size.down + size.across
     nodes = [
         Node(*places[each.step], shorten(each.step, 18), each, _below(each), _part(each))
         for each in steps
         if each.step in places
     ]
-    edges = [Edge(_line([places[name] for name in chain])) for chain in chains]
-    width = len(layers) * (_WIDTH + _ACROSS) - _ACROSS
-    return Graph(width + 2 * _EDGE, height + 2 * _EDGE, tuple(nodes), tuple(edges), tuple(steps))
+    edges = [Edge(_line([places[name] for name in chain], size)) for chain in chains]
+    width = x - size.across + _EDGE
+    height += 2 * _EDGE
+    return Graph(size, width, height, tuple(nodes), tuple(edges), tuple(steps), counts)
 
 
 def layers_of(shape: FlowShape) -> tuple[list[list[str]], list[list[str]]]:
@@ -114,16 +147,16 @@ def _ordered(layers: list[list[str]], before: dict[str, list[str]]) -> list[list
     return ordered
 
 
-def _line(places: list[tuple[int, int]]) -> str:
+def _line(places: list[tuple[int, int]], size: Size) -> str:
     """Return the path of a line from the first place to the last, straight through the others."""
-    middle = _HEIGHT // 2
-    path = f"M{places[0][0] + _WIDTH} {places[0][1] + middle}"
+    middle = size.height // 2
+    path = f"M{places[0][0] + size.width} {places[0][1] + middle}"
     for (x, y), (to_x, to_y) in pairwise(places):
-        first, last = (x + _WIDTH, y + middle), (to_x, to_y + middle)
-        bend = max(20, (last[0] - first[0]) // 2)
+        first, last = (x + size.width, y + middle), (to_x, to_y + middle)
+        bend = max(10, (last[0] - first[0]) // 2)
         path += f"C{first[0] + bend} {first[1]} {last[0] - bend} {last[1]} {last[0]} {last[1]}"
         if (to_x, to_y) != places[-1]:
-            path += f"H{to_x + _WIDTH}"
+            path += f"H{to_x + size.width}"
     return path
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 from uuid import UUID
@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.errors import RunNotFound
 from holdfast.insight.approvals import OpenApproval
-from holdfast.insight.folding import Fold
-from holdfast.insight.spans import error_chain, read_json, traceback_text
+from holdfast.insight.folding import MOST_SPANS, Fold
+from holdfast.insight.spans import Span, error_chain, read_json, traceback_text
 from holdfast.insight.traces import find_trace
 from holdfast.insight.tree import read_children
 from holdfast.insight.why import Explanation, explain
@@ -130,14 +130,39 @@ async def _timeline(view: View, log: RunLog, now: int) -> Mapping[str, object]:
     graph = None
     if log.run.kind == "flow":
         graph = await draw_flow(view.store, log.run)
+    only = view.param("only")
+    lines = _only(log, only)
     return {
-        "strips": make_strips(log.lines, scale),
+        "strips": make_strips(lines, scale),
         "of": "",
-        "windows": list(range(WINDOW, len(log.lines), WINDOW)),
+        "only": only,
+        "counts": _counts(log) if len(log.spans) > MOST_SPANS else {},
+        "windows": list(range(WINDOW, len(lines), WINDOW)),
         "scale": scale,
         "window": WINDOW,
         "graph": graph,
     }
+
+
+_ONLY: Final[Mapping[str, Callable[[Span], bool]]] = {
+    "failed": lambda span: span.outcome == "failed" or bool(span.failures),
+    "open": lambda span: span.outcome == "open",
+    "calls": lambda span: span.kind in ("step", "activity", "child"),
+}
+"""What of a long timeline can be shown alone."""
+
+
+def _only(log: RunLog, only: str) -> Sequence[Span | Fold]:
+    """Return the lines of a timeline that are asked for. Raises Problem 400."""
+    if not only:
+        return log.lines
+    if only not in _ONLY:
+        raise Problem(400, "bad-parameter", f"only is one of {', '.join(_ONLY)}")
+    return [span for span in log.spans if _ONLY[only](span)]
+
+
+def _counts(log: RunLog) -> Mapping[str, int]:
+    return {name: sum(map(fits, log.spans)) for name, fits in _ONLY.items()}
 
 
 def _scale(log: RunLog, now: int) -> Scale:
@@ -150,7 +175,7 @@ async def timeline_window(view: View) -> Fragment:
     """Return rows of a long timeline: those from a place on, of a folded row if one is named."""
     log = await logs_of(view.site).read(view.run_id)
     first = view.number("from", 0, 10**9)
-    lines = log.lines
+    lines = _only(log, view.param("only"))
     if fold := view.param("fold"):
         index = view.number("fold", 0, 10**9)
         found = lines[index] if index < len(lines) else None
