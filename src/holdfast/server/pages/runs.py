@@ -256,12 +256,11 @@ async def find(view: View, text: str) -> Redirect:
         run_id := await _by_name_and_key(view, text) or await _by_beginning(view, text)
     ) is not None:
         return Redirect(f"/runs/{run_id}")
-    ways: tuple[tuple[str, RunFilters], ...] = (
-        ("key", {"key": text, "limit": 2}),
-        ("workflow", {"names": text, "limit": 2}),
-        ("tag", {"tags": text, "limit": 2}),
-    )
-    for name, filters in ways:
+    by_key: RunFilters = {"key": text, "limit": 2}
+    by_workflow: RunFilters = {"names": text, "limit": 2}
+    by_tag: RunFilters = {"tags": text, "limit": 2}
+    ways: dict[str, RunFilters] = {"key": by_key, "workflow": by_workflow, "tag": by_tag}
+    for name, filters in ways.items():
         try:
             page = await view.reader.runs.list(**filters)
         except (UnknownWorkflow, AmbiguousWorkflow, ConfigurationError, InvalidInput) as error:
