@@ -12,9 +12,10 @@ import asyncpg
 import psycopg
 import pytest
 
+from holdfast import Client
 from holdfast.database.embedded.account import account_for
 from holdfast.database.embedded.binaries import binaries_for
-from holdfast.database.migrate import migrate, plan, render
+from holdfast.database.migrate import migrate, plan, prepare_schema, render
 from holdfast.database.schema import check_schema
 from holdfast.database.scripts import FOLDERS, Scripts, in_schema, load_scripts
 from holdfast.errors import (
@@ -327,6 +328,33 @@ async def test_install_by_psql_equals_install_by_the_runner(
     connection = await asyncpg.connect(database_url)
     await connection.execute("drop schema holdfast cascade")
     await migrate(connection)
+    await connection.close()
+    assert catalog(empty_database_url) == catalog(database_url)
+
+
+@pytest.mark.parametrize("way", ["runner", "psql"])
+async def test_a_database_whose_literals_have_escapes_gets_the_same_schema(
+    empty_database_url: str, database_url: str, way: str
+) -> None:
+    connection = await asyncpg.connect(empty_database_url)
+    name = await connection.fetchval("select current_database()")
+    await connection.execute(f'alter database "{name}" set standard_conforming_strings = off')
+    await connection.close()
+    if way == "runner":
+        await prepare_schema(empty_database_url)
+    else:
+        result = psql(empty_database_url, render())
+        assert result.returncode == 0, result.stderr
+    async with Client(empty_database_url) as client:
+        await client.queues.create("boxes")
+        await client.topics.subscribe("box.*", queue="boxes")
+        await client.topics.publish("box.sent", "\x7f\\")
+        [box] = await client.queues.receive("boxes")
+        assert box.payload == "\x7f\\"
+        assert await box.ack()
+        await client.start("shop/order", {"path": "\x7f\\u0000"})
+    connection = await asyncpg.connect(empty_database_url)
+    await connection.execute(f'alter database "{name}" reset standard_conforming_strings')
     await connection.close()
     assert catalog(empty_database_url) == catalog(database_url)
 

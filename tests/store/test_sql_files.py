@@ -108,6 +108,12 @@ def test_heads_name_the_functions_that_call() -> None:
     assert wrong == {}
 
 
+def test_literals_mean_the_same_whatever_a_session_makes_of_backslashes() -> None:
+    for name, text in FILES.items():
+        literals = re.findall(r"(\w?)('(?:[^']|'')*')", statements(text))
+        assert [each for prefix, each in literals if "\\" in each and prefix != "E"] == [], name
+
+
 def test_lines_fit_the_page() -> None:
     for name, text in FILES.items():
         assert [line for line in text.splitlines() if len(line) > 100] == [], name

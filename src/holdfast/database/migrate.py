@@ -35,6 +35,9 @@ _LOCK = "select pg_advisory_xact_lock(hashtext('holdfast.migrate'));"
 # So that the recorded signatures are the same for every role that migrates.
 _FIX_PATH = "set local search_path = pg_catalog;"
 
+# Databases and roles may have it off: then a backslash in a literal begins an escape.
+_STANDARD = "standard_conforming_strings = on;"
+
 # All functions that an earlier release recorded are dropped before those of this one are made:
 # `create or replace` can neither change a result's columns nor remove an overload.
 # Functions of migrations and of users are not recorded, and stay.
@@ -123,7 +126,7 @@ async def migrate(
     if connection.is_in_transaction():
         raise MigrationFailed("a migration is a transaction of its own: commit yours first")
     async with connection.transaction(isolation="read_committed"):
-        await connection.execute(f"set local lock_timeout = 0; {_LOCK}")
+        await connection.execute(f"set local lock_timeout = 0; set local {_STANDARD} {_LOCK}")
         state = await read_state(connection, schema)
         state.refuse_newer(scripts)
         missing = state.missing(scripts)
@@ -155,6 +158,7 @@ def render(schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None) -> str:
     """
     scripts = scripts or load_scripts()
     parts = [f"-- The schema {check_schema_name(schema)!r} of holdfast {__version__}.\n"]
+    parts += [f"set {_STANDARD}\n"]
     parts += [f"-- {each}\n{in_schema(each.text, schema)}" for each in scripts.migrations]
     parts += ["-- functions\nbegin;", _LOCK, _FIX_PATH, in_schema(_DROP_RECORDED, schema)]
     parts += [in_schema(file.text, schema) for file in scripts.functions]

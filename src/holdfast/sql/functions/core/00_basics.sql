@@ -65,7 +65,8 @@ return (
             6, get_byte(d.b, 6) & 15 | 128), 8, get_byte(d.b, 8) & 63 | 128),
         'hex')::uuid
     from (select substr(sha256(
-        convert_to(p_name, 'UTF8') || '\x00'::bytea || convert_to(p_key, 'UTF8')), 1, 16) as b) as d
+        convert_to(p_name, 'UTF8') || E'\\x00'::bytea || convert_to(p_key, 'UTF8')), 1, 16)
+        as b) as d
 );
 
 -- Draw a run id that sorts by time: UUIDv7, with 48 bits of milliseconds before random bits.

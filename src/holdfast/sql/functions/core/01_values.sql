@@ -27,13 +27,13 @@ return octet_length(p_id) between 1 and 1024;
 -- Return true if a JSON text is so short and plain that nothing in it can be wrong.
 create or replace function holdfast._is_plain(p_value json) returns boolean
 language sql stable parallel safe
-return octet_length(p_value::text) <= 512 and strpos(p_value::text, '\u') = 0;
+return octet_length(p_value::text) <= 512 and strpos(p_value::text, E'\\u') = 0;
 
 -- Return true if nothing in a longer JSON text can be wrong either: it has no escapes of
 -- characters, and so few brackets that they cannot be nested too deep.
 create or replace function holdfast._is_shallow(p_value json) returns boolean
 language sql stable parallel safe
-return octet_length(p_value::text) <= 65536 and strpos(p_value::text, '\u') = 0
+return octet_length(p_value::text) <= 65536 and strpos(p_value::text, E'\\u') = 0
     and 2 * octet_length(p_value::text) - octet_length(replace(p_value::text, '[', ''))
         - octet_length(replace(p_value::text, '{', '')) <= 256;
 
@@ -70,7 +70,7 @@ begin
         then
             return 'is nested more than 256 levels deep';
         end if;
-    elsif strpos(v_text, '\u') > 0 then
+    elsif strpos(v_text, E'\\u') > 0 then
         perform v_text::jsonb;
     end if;
     return null;

@@ -16,7 +16,7 @@ begin
         return p_headers;
     end if;
     v_parts := regexp_match(p_headers ->> 'traceparent',
-        '^\s*[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])(-.*)?\s*$');
+        E'^\\s*[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]([0-9a-f])(-.*)?\\s*$');
     if v_parts is null then
         return p_headers;
     end if;

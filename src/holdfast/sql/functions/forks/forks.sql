@@ -140,9 +140,9 @@ begin
     return p_details;
 end $$;
 
--- Write the log of a fork. Its random numbers keep the seed of the first origin. The last event names
--- the calls that a retry makes again: other copied calls may come after them. Raises HF002 if an
--- event cannot be read. Locks nothing that others wait for. Called by fork_run.
+-- Write the log of a fork. Its random numbers keep the seed of the first origin. The last event
+-- names the calls that a retry makes again: other copied calls may come after them. Raises HF002 if
+-- an event cannot be read. Locks nothing that others wait for. Called by fork_run.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_again json, p_results json
 ) returns void
@@ -217,7 +217,7 @@ begin
     )
     select (row_number() over (order by coalesce(k.seen, k.idx), k.seen is null, k.idx))::int - 1,
         k.event_type, k.key, case when k.seen is null then k.details
-            else regexp_replace(k.details::text, '"seen":\d+,', '')::json end, k.at
+            else regexp_replace(k.details::text, E'"seen":\\d+,', '')::json end, k.at
     from marked as k
     where case
         when k.event_type = 'SignalSent'
@@ -236,7 +236,7 @@ create or replace function holdfast._seen(p_event_type text, p_details json) ret
 language sql immutable
 return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then
     substring(left(p_details::text, 60)
-        from '^\{(?:"python":"[^"]*",)?"seen":(\d+),')::int end;
+        from E'^\\{(?:"python":"[^"]*",)?"seen":(\\d+),')::int end;
 
 -- Return the first p_until events of a log without what a retry makes again, as _made_again says:
 -- the failures of `calls`, the calls `after` them, and what only followed from these. After the

@@ -144,8 +144,9 @@ end $$;
 -- _guess_failures.
 create or replace function holdfast._failed_call(p_error json) returns text
 language sql immutable parallel safe
-return case when p_error ->> 'kind' ~ '^holdfast\.errors\.(Step|Activity|Child)(Failed|TimedOut)$'
-    then substring(p_error ->> 'message' from '^(?:step|activity|child) (\S+) failed: ') end;
+return case when p_error ->> 'kind'
+        ~ E'^holdfast\\.errors\\.(Step|Activity|Child)(Failed|TimedOut)$'
+    then substring(p_error ->> 'message' from E'^(?:step|activity|child) (\\S+) failed: ') end;
 
 -- Return the path of the task that made a call, '' for the run's own. Called by _surrounds_failure.
 create or replace function holdfast._scope(p_key text) returns text

@@ -88,7 +88,7 @@ begin
     perform holdfast._check_given('the receipts', p_receipts is not null);
     foreach v_receipt in array p_receipts loop
         perform holdfast._check_given('a receipt', v_receipt is not null);
-        if v_receipt !~ '^[0-9]+\.[0-9a-f-]+\.[0-9]+$'
+        if v_receipt !~ E'^[0-9]+\\.[0-9a-f-]+\\.[0-9]+$'
             or octet_length(split_part(v_receipt, '.', 1)) > 9
             or octet_length(split_part(v_receipt, '.', 3)) > 9
             or translate(split_part(v_receipt, '.', 2), '0123456789abcdef', repeat('0', 16))

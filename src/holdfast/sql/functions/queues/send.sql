@@ -49,8 +49,8 @@ begin
     -- One search through all payloads costs less than to test each with _is_plain; that for one
     -- character is the quickest.
     if (v_simple and v_longest <= 516
-            and (strpos(array_to_string(p_payloads, ','), '\') = 0
-                or strpos(array_to_string(p_payloads, ','), '\u') = 0)) is not true
+            and (strpos(array_to_string(p_payloads, ','), E'\\') = 0
+                or strpos(array_to_string(p_payloads, ','), E'\\u') = 0)) is not true
         and not holdfast._are_messages(
             p_payloads, p_delays, p_groups, p_dedup_ids, p_priorities, p_headers)
     then

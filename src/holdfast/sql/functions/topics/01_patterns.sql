@@ -6,13 +6,13 @@
 -- Return true if events can be published to this topic.
 create or replace function holdfast._is_topic(p_topic text) returns boolean
 language sql immutable parallel safe
-return octet_length(p_topic) <= 255 and p_topic ~ '^[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*$';
+return octet_length(p_topic) <= 255 and p_topic ~ E'^[a-zA-Z0-9_-]+(\\.[a-zA-Z0-9_-]+)*$';
 
 -- Return true if this is a pattern of topics.
 create or replace function holdfast._is_pattern(p_pattern text) returns boolean
 language sql immutable parallel safe
 return octet_length(p_pattern) <= 255
-    and p_pattern ~ '^([a-zA-Z0-9_-]+|[*]|#)(\.([a-zA-Z0-9_-]+|[*]|#))*$';
+    and p_pattern ~ E'^([a-zA-Z0-9_-]+|[*]|#)(\\.([a-zA-Z0-9_-]+|[*]|#))*$';
 
 -- Refuse what is not a topic (22023), and a null (22004). Called by publish, list_subscriptions,
 -- count_subscriptions and _check_sender.

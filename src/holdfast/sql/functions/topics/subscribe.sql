@@ -99,8 +99,9 @@ begin
             perform holdfast._queue(p_new.target);
         when 'url' then
             perform holdfast._check_given('the secret', p_new.secret is not null);
-            if octet_length(p_new.target) > 2048 or p_new.target !~
-                '^https?://(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+)(:[0-9]{1,5})?([/?][!-"$-~]*)?$'
+            if octet_length(p_new.target) > 2048 or p_new.target !~ (
+                E'^https?://(\\[[0-9a-fA-F:.]+\\]|[a-zA-Z0-9._-]+)'
+                '(:[0-9]{1,5})?([/?][!-"$-~]*)?$')
             then
                 raise invalid_parameter_value using message = format(
                     '%s is not a URL for events: it is http or https, a host, and if wanted a '
