@@ -26,9 +26,9 @@ test-quick: .venv/tools
 
 # What may differ between versions of Python, on the others that this machine has.
 test-others: .venv/tools
-	scripts/test_others.sh tests/unit tests/runtime tests/store/contract \
-	tests/store/test_postgres_edge.py tests/server/test_requests.py \
-	--ignore tests/runtime/test_mutants.py -k "not (contract and postgres)"
+	scripts/test_others.sh tests/unit tests/runtime tests/store/test_postgres_edge.py \
+	tests/server/test_requests.py \
+	--ignore tests/runtime/test_mutants.py --ignore tests/runtime/test_random_programs.py
 
 # The two type checkers take most of the time, and each uses one processor: they run side by side.
 lint: .venv/tools

@@ -309,6 +309,8 @@ ANSWERED = [
     "list_deliveries(true, -1, -1, 0)",
     "redrive_deliveries(array[]::bigint[])",
     "discard_deliveries(array[null]::bigint[])",
+    "retry_plan(null)",
+    "retry_plan(gen_random_uuid(), null)",
     "delete_queue('nothing')",
     "list_queues()",
     "list_queues('nothing')",
