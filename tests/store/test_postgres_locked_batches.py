@@ -178,6 +178,7 @@ async def test_a_batch_costs_one_statement(
     called = [text for text in texts if ".notify(" not in text]
     assert len(called) == 3
     assert all("lock_timeout" in text for text in called)
+    assert not any(" join " in text for text in called)  # a plan of one node, as without it
     assert not any("lock_timeout" in text for text in texts if ".notify(" in text)
 
 

@@ -117,6 +117,18 @@ _OTHER_WORKFLOW: Final = "HF001"
 _RUN_ACTIVE: Final = "HF006"
 _THROTTLED: Final = "HF007"
 
+# Of the functions that may be called with a limit for locks: the type of the first argument.
+_FIRST_TYPES: Final = {
+    "start_one": "uuid",
+    "start_runs": "uuid[]",
+    "start_flows": "uuid[]",
+    "signal_runs": "uuid[]",
+    "send_messages": "text",
+    "ack_and_start": "int",
+    "end_activities": "text",
+    "end_step_tasks": "text",
+}
+
 # A connection that was idle for longer is tested before use: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0
 _FRESH_SECONDS: Final = 0.001  # after so short a pause a connection need not be tested
@@ -297,8 +309,8 @@ def call_text(
     """Return the text of a call with numbered parameters, which waits so long for each lock.
 
     The limit is set within the statement, for its transaction: no round trip is added, and a pooler
-    may be in between. What is lateral is carried out after what it refers to. Some of the
-    parameters may be packed.
+    may be in between. It is part of the first argument, which the server computes before the call:
+    a join costs more. Some of the parameters may be packed.
 
     >>> call_text("holdfast", "waits", 2)
     'select * from "holdfast".waits($1, $2)'
@@ -306,12 +318,11 @@ def call_text(
     marks = [f"${number}" for number in range(1, count + 1)]
     for position, kind in packing:
         marks[position] = unpacked(marks[position], kind)
-    call = f'"{schema}".{function}({", ".join(marks)})'
-    if millis is None:
-        return f"select * from {call}"
-    limit = f"pg_catalog.set_config('lock_timeout', '{millis}ms', true) as c (millis)"
-    limited = f"(select * from {call} as {function} where c.millis is not null offset 0)"
-    return f"select {function}.* from {limit} cross join lateral {limited} as {function}"
+    if millis is not None:
+        limit = f"pg_catalog.set_config('lock_timeout', '{millis}ms', true)"
+        first = f"cast({marks[0]} as {_FIRST_TYPES[function]})"
+        marks[0] = f"case when {limit} is not null then {first} end"
+    return f'select * from "{schema}".{function}({", ".join(marks)})'
 
 
 def read_notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:
