@@ -16,8 +16,8 @@ from holdfast import App, Context, current_message
 from holdfast.client import Client, coalescing
 from holdfast.errors import LockTimeout
 from holdfast.ids import keyed_run_id
-from holdfast.types import ActivityEnd, Notice
-from holdfast.worker import Worker, WorkerOptions
+from holdfast.types import ActivityEnd, Notice, Release
+from holdfast.worker import Worker, WorkerOptions, giving_back, releases
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.reporting import Reporter
@@ -236,3 +236,31 @@ async def test_a_start_of_a_consumer_whose_key_an_open_transaction_has(
         await scene.until(left, lambda count: count == 0)
     finally:
         await worker.stop(grace=0)
+
+
+@pytest.mark.parametrize("blocked", [False, True], ids=["a-drain", "a-blocked-worker"])
+async def test_leases_of_a_worker_that_stops_beside_a_row_that_a_transaction_has(
+    scene: Scene, blocked: bool
+) -> None:
+    """All others are free for other workers at once."""
+    ann = ManualWorker(scene.store, "ann")
+    for _ in range(8):
+        await ordered(scene.store, ann, activity())
+    tasks = (await ann.claim(handlers=RESIZE)).tasks
+    session = await scene.session()
+    await session.connection.execute("begin")
+    hold = "select from holdfast.tasks where run_id = $1 for update"
+    await session.connection.execute(hold, tasks[1].run_id)
+    given_up = [Release(each.run_id, each.key, each.lease_no) for each in tasks]
+    if blocked:
+        gives = giving_back.give_back(scene.store, "ann", [*map(giving_back.GivenUp, given_up)])
+    else:
+        calls = releases.LastCalls()
+        gives = releases.Releases(scene.store, "ann", list[Notice]().extend, calls).send(given_up)
+    giving = asyncio.create_task(gives)
+    left = "select count(*) from holdfast.tasks where worker = 'ann'"
+    await scene.until(left, lambda count: count == 1)
+    assert not giving.done()
+    await session.connection.execute("commit")
+    await giving
+    assert await scene.value(left) == 0

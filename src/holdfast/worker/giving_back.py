@@ -13,8 +13,10 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.errors import LockTimeout
 from holdfast.store.port import Store
-from holdfast.types import Refusal, Release, TurnCommit, count_bearable
+from holdfast.store.port.locks import BriefLocks
+from holdfast.types import Notice, Refusal, Release, TurnCommit, count_bearable
 from holdfast.worker.recording import weigh_part
 
 _BUSY_SECONDS: Final = 0.05
@@ -33,7 +35,29 @@ async def give_back(store: Store, worker_id: str, given_up: Sequence[GivenUp]) -
     while parts:
         parts = await _record(store, worker_id, parts)
     releases = [each.release for each in given_up]
-    await store.notify(await store.release_tasks(worker_id, releases))
+    locked, notices = await release_free(store, worker_id, releases)
+    await store.notify(notices)
+    if locked:
+        await store.notify(await store.release_tasks(worker_id, locked))
+
+
+async def release_free(
+    store: Store, worker_id: str, releases: Sequence[Release]
+) -> tuple[list[Release], list[Notice]]:
+    """Release leases; return those that were not, as another transaction has their rows."""
+    parts, locked, notices = [releases], list[Release](), list[Notice]()
+    while parts:
+        part = parts.pop()
+        try:
+            with BriefLocks():
+                notices += await store.release_tasks(worker_id, part)
+        except LockTimeout:
+            middle = len(part) // 2
+            if middle:
+                parts += [part[middle:], part[:middle]]
+            else:
+                locked += part
+    return locked, notices
 
 
 async def _record(store: Store, worker_id: str, parts: Sequence[TurnCommit]) -> list[TurnCommit]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from holdfast.errors import HoldfastError
 from holdfast.store.port import Store
 from holdfast.types import Notice, Release
+from holdfast.worker.giving_back import release_free
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -74,13 +76,23 @@ class Releases:
         call.add_done_callback(self._calls.discard)
 
     async def send(self, releases: Sequence[Release]) -> None:
-        """Give leases back, and wait until this is done."""
-        await self._last_calls.make(lambda: self._send(releases))
+        """Give leases back, and wait until this is done.
+
+        A lease whose row another transaction has is waited for after the others, alone.
+        """
+        locked: list[Release] = []
+
+        async def send_free() -> None:
+            locked[:], notices = await release_free(self._store, self._worker_id, releases)
+            self._notify(notices)
+
+        await self._last_calls.make(send_free)
+        await asyncio.gather(*(self._last_calls.make(partial(self._send, each)) for each in locked))
 
     async def flush(self) -> None:
         """Wait until all submitted leases are given back."""
         if self._calls:
             await asyncio.wait(self._calls)
 
-    async def _send(self, releases: Sequence[Release]) -> None:
-        self._notify(await self._store.release_tasks(self._worker_id, releases))
+    async def _send(self, release: Release) -> None:
+        self._notify(await self._store.release_tasks(self._worker_id, [release]))

@@ -127,6 +127,7 @@ _FIRST_TYPES: Final = {
     "ack_and_start": "int",
     "end_activities": "text",
     "end_step_tasks": "text",
+    "release_tasks": "text",
 }
 
 # A connection that was idle for longer is tested before use: a firewall may have forgotten it.
