@@ -246,7 +246,8 @@ def test_each_page_is_readable_for_all(
     ]
     paths += ["/doctor", f"/runs/{waiting}", f"/runs/{asking}", f"/runs/{failed}", f"/runs/{flow}"]
     paths += [f"/runs/{failed}?tab={tab}" for tab in ("log", "data")]
-    paths += [f"/runs/{many}", f"/runs/{waiting}/fork", "/bulk?do=cancel&state=waiting", "/runs/x"]
+    paths += [f"/runs/{many}", f"/runs/{waiting}/fork", "/bulk?do=cancel&state=waiting"]
+    paths += [f"/bulk?do=cancel&run={waiting},{asking},{failed}", "/runs/x"]
     context = chromium.new_context(
         color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce"
     )
@@ -451,6 +452,37 @@ def test_a_person_decides_and_cancels_many(desk: Desk, reader: Reader) -> None:
     expect(page.locator("#job")).to_contain_text("3 changed")
 
 
+def test_runs_of_a_list_are_chosen(desk: Desk, reader: Reader) -> None:
+    """By clicks and by keys; what was chosen stays so while the list changes."""
+    runs = [desk.start(ship, Order(number), tags=["choose"]) for number in range(3)]
+    for run in runs:
+        desk.await_state(run, "waiting")
+    page = reader.go("/runs?q=tag:choose")
+    expect(page.locator("#live")).to_have_text("live")
+    boxes, all_ = page.locator("td [name=run]"), page.get_by_label("all of this page")
+    all_.check()
+    assert [box.is_checked() for box in boxes.all()] == [True] * 3
+    boxes.nth(1).uncheck()
+    assert not all_.is_checked()
+    assert all_.evaluate("each => each.indeterminate")
+    desk(desk.client.runs.pause, runs[1])
+    expect(page.locator("#rows")).to_contain_text("paused")
+    assert [box.is_checked() for box in boxes.all()] == [True, False, True]
+    boxes.nth(0).uncheck()
+    page.keyboard.press("j")  # the box that was clicked has the focus, and hears keys
+    page.keyboard.press("x")
+    page.keyboard.press("x")
+    assert [box.is_checked() for box in boxes.all()] == [False, False, True]
+    page.get_by_label("Do with the chosen").select_option("cancel")
+    page.locator("#chosen").get_by_role("button", name="Count them").press("Enter")
+    expect(page.locator("main")).to_contain_text("1 run chosen")
+    page.get_by_label("Type 1 to confirm").fill("1")
+    page.get_by_role("button", name="Cancel 1 run").click()
+    expect(page.locator("#job")).to_contain_text("1 changed")
+    desk.await_state(runs[0], "cancelled")
+    assert desk(desk.client.runs.get, runs[2]).state == "waiting"
+
+
 def test_the_keyboard_is_enough(desk: Desk, reader: Reader) -> None:
     run = desk.start(ship, Order(8), key="keys", tags=["keys"])
     page = reader.go("/")
@@ -618,4 +650,15 @@ def test_pages_can_be_read_and_sent_without_scripts(desk: Desk, chromium: Browse
     page.get_by_role("button", name="Cancel the run").click()
     expect(page.get_by_text("The run was asked to end.")).to_be_visible()
     desk(desk.client.runs.wait, run)
+    for number in range(2):
+        desk.start(ship, Order(number), tags=["plain"])
+    page.goto(f"{desk.site}/runs?q=tag:plain")
+    page.get_by_label("all of this page").check()
+    page.get_by_label("Do with the chosen").select_option("cancel")
+    page.locator("#chosen").get_by_role("button", name="Count them").click()
+    expect(page.locator("main")).to_contain_text("2 runs would be changed")
+    page.goto(f"{desk.site}/runs?q=tag:plain")
+    page.locator("td [name=run]").first.check()
+    page.locator("#chosen").get_by_role("button", name="Count them").click()
+    expect(page.locator("main")).to_contain_text("1 run chosen")
     context.close()

@@ -563,6 +563,62 @@ async def test_many_runs_are_counted_then_changed(
     await page(browser, "/bulk/nobody", 404)
 
 
+async def test_chosen_runs_are_counted_then_changed(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    """The form of a list names runs: these are changed, whatever else there is."""
+    runs = [await start(server, number) for number in range(4)]
+    await server.site.client.runs.terminate(runs[3])
+    html = await page(browser, "/runs")
+    boxes = re.findall(r'<input type="checkbox"[^>]* value="([0-9a-f,]+)"', html)
+    assert boxes[0].split(",") == boxes[1:]  # without a script, one box means all of the page
+    assert {UUID(each) for each in boxes[1:]} == {UUID(each) for each in runs}
+    assert 'form="chosen"' in html
+    query = urlencode([("do", "cancel"), ("run", boxes[4]), ("run", boxes[1]), ("run", boxes[4])])
+    html = await page(browser, f"/bulk?{query}")
+    assert "<b>1 run</b> would be changed, of 2 that were chosen" in html
+    assert "the chosen runs" in html
+    form = {"do": "cancel", "count": "1", "job": "chosen", "typed": "1"}
+    answer = await send(browser, f"/bulk?{query}", **form)
+    async with asyncio.timeout(30):
+        while "completed" not in (html := await page(browser, answer.headers["location"])):
+            await asyncio.sleep(0.02)
+    assert "<b>1</b> changed, 1 unchanged, 2 looked at" in html
+    assert "Cancel the chosen runs" in html
+    states = [(await server.site.client.runs.get(each)).state for each in runs]
+    assert states == ["cancelled", "queued", "queued", "terminated"]
+    lost = answer.headers["location"].replace("/bulk/chosen", "/bulk/other")
+    assert boxes[4] in await page(browser, lost)  # where a server that has gone left off
+
+
+@pytest.mark.parametrize("run", ["", ",", "x", "0", f"{UUID(int=1)},x", ",".join(["%032x"] * 201)])
+async def test_a_form_that_chooses_no_runs_is_refused(
+    server: Server, browser: httpx.AsyncClient, run: str
+) -> None:
+    """It must not mean all runs."""
+    left = await start(server)
+    text = run % tuple(range(201)) if "%" in run else run
+    for query in (urlencode({"do": "cancel", "run": text}), urlencode({"run": text})):
+        await page(browser, f"/bulk?do=cancel&{query}", 400)
+        form = {"do": "cancel", "count": "1", "job": "none", "typed": "1"}
+        await send(browser, f"/bulk?{query}", 400, **form)
+    assert (await server.site.client.runs.get(left)).state == "queued"
+
+
+async def test_a_form_that_chose_nothing_is_refused(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    """A browser sends no field for boxes that are empty."""
+    await start(server)
+    html = await page(browser, "/runs")
+    form = html[html.index('<form id="chosen"') :]
+    hidden = dict(
+        re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form.split("</form>")[0])
+    )
+    assert hidden
+    await page(browser, f"/bulk?{urlencode({'do': 'cancel', **hidden})}", 400)
+
+
 async def test_an_approval_is_decided_in_the_inbox(
     server: Server, browser: httpx.AsyncClient, store: Store
 ) -> None:

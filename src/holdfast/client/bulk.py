@@ -12,6 +12,7 @@ import msgspec
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
+from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
@@ -37,7 +38,7 @@ class BulkOutcome(msgspec.Struct, frozen=True):
 
 
 class BulkChange:
-    """Changes all the runs of a filter. Made for one call.
+    """Changes all the runs of a filter, or runs that are given. Made for one call.
 
     If the filter names no states, the change is made in those states in which it has an effect.
     `progress` is called after each page.
@@ -46,7 +47,7 @@ class BulkChange:
     def __init__(
         self,
         session: Session,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         dry_run: bool,
         progress: Callable[[BulkOutcome], None] | None,
     ) -> None:
@@ -114,6 +115,8 @@ class BulkChange:
         states: Sequence[State],
         change: Callable[[Sequence[RunRecord]], Awaitable[int]],
     ) -> BulkOutcome:
+        if not isinstance(self._where, dict):
+            return await self._change_given(self._where, states, change)
         filters: RunFilters = {"limit": PAGE, **self._where}
         if not filters.get("states"):
             filters["states"] = states
@@ -121,16 +124,37 @@ class BulkChange:
         done = BulkOutcome()
         while True:
             page = await self._session.store.list_runs(page_filter)
-            matched = len(page.runs)
-            changed = await change(page.runs) if matched else 0
-            done = BulkOutcome(
-                done.matched + matched, done.changed + changed, done.unchanged + matched - changed
-            )
-            if self._progress is not None:
-                self._progress(done)
+            changed = await change(page.runs) if page.runs else 0
+            done = self._count(done, len(page.runs), changed)
             if page.cursor is None:
                 return done
             page_filter = msgspec.structs.replace(page_filter, cursor=page.cursor)
+
+    async def _change_given(
+        self,
+        runs: Sequence[RunRef],
+        states: Sequence[State],
+        change: Callable[[Sequence[RunRecord]], Awaitable[int]],
+    ) -> BulkOutcome:
+        """Change those of the runs that are in one of the states; the others match, too."""
+        run_ids = list(dict.fromkeys(await self._session.names.runs(runs)))
+        done = BulkOutcome()
+        for first in range(0, len(run_ids), PAGE):
+            part = run_ids[first : first + PAGE]
+            found = (await self._session.store.get_runs(part, payloads=False)).values()
+            fitting = [run for run in found if run.state in states]
+            changed = await change(fitting) if fitting else 0
+            done = self._count(done, len(found), changed)
+        return done
+
+    def _count(self, done: BulkOutcome, matched: int, changed: int) -> BulkOutcome:
+        """Return the outcome with one more page, and tell it."""
+        done = BulkOutcome(
+            done.matched + matched, done.changed + changed, done.unchanged + matched - changed
+        )
+        if self._progress is not None:
+            self._progress(done)
+        return done
 
     async def _deliver(
         self, call: Callable[[Sequence[UUID]], Awaitable[Delivered]], runs: Sequence[RunRecord]

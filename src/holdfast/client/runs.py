@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Unpack
 from uuid import UUID
 
@@ -312,7 +312,7 @@ class Runs:
 
     async def cancel_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -322,8 +322,9 @@ class Runs:
         """Ask all runs of a filter to end; see `cancel`.
 
         `where` has the filters of `list`; `{}` matches all runs. Without `states` in it, runs in
-        those states are changed in which the change has an effect. `progress` is called after each
-        page of runs. A page is changed as a whole or not at all: the call may be interrupted and
+        those states are changed in which the change has an effect. Runs may be given in its place,
+        as in `cancel_all([run_id, ("checkout", "order-7")])`. `progress` is called after each page
+        of runs. A page is changed as a whole or not at all: the call may be interrupted and
         repeated, and changes nothing twice. The same holds for all these methods.
 
         ```python
@@ -335,7 +336,7 @@ class Runs:
 
     async def terminate_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -353,7 +354,7 @@ class Runs:
 
     async def pause_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -373,7 +374,7 @@ class Runs:
 
     async def resume_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         by: str | None = None,
         dry_run: bool = False,
@@ -389,7 +390,7 @@ class Runs:
 
     async def signal_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         name: str,
         payload: object = None,
         *,
@@ -410,7 +411,7 @@ class Runs:
 
     async def retry_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Unpack
 from uuid import UUID
 
@@ -257,7 +257,7 @@ class SyncRuns(SyncGroup[Runs]):
 
     def cancel_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -267,8 +267,9 @@ class SyncRuns(SyncGroup[Runs]):
         """Ask all runs of a filter to end; see `cancel`.
 
         `where` has the filters of `list`; `{}` matches all runs. Without `states` in it, runs in
-        those states are changed in which the change has an effect. `progress` is called after each
-        page of runs. A page is changed as a whole or not at all: the call may be interrupted and
+        those states are changed in which the change has an effect. Runs may be given in its place,
+        as in `cancel_all([run_id, ("checkout", "order-7")])`. `progress` is called after each page
+        of runs. A page is changed as a whole or not at all: the call may be interrupted and
         repeated, and changes nothing twice. The same holds for all these methods.
 
         ```python
@@ -282,7 +283,7 @@ class SyncRuns(SyncGroup[Runs]):
 
     def terminate_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -307,7 +308,7 @@ class SyncRuns(SyncGroup[Runs]):
 
     def pause_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -329,7 +330,7 @@ class SyncRuns(SyncGroup[Runs]):
 
     def resume_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         by: str | None = None,
         dry_run: bool = False,
@@ -345,7 +346,7 @@ class SyncRuns(SyncGroup[Runs]):
 
     def signal_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         name: str,
         payload: object = None,
         *,
@@ -373,7 +374,7 @@ class SyncRuns(SyncGroup[Runs]):
 
     def retry_all(
         self,
-        where: RunFilters,
+        where: RunFilters | Sequence[RunRef],
         *,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast.client import Client
+from holdfast.client import Client, bulk
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
 from holdfast.errors import ConfigurationError, InvalidName
@@ -32,6 +32,33 @@ async def test_a_filter_s_runs_are_cancelled_in_pages(client: Client) -> None:
     assert await states(client, "a") == {"cancelled"}
     assert await spared.status() == "running"
     assert await client.runs.cancel_all({"tags": "a"}) == BulkOutcome()
+
+
+@pytest.mark.parametrize("page", [1, 2, 200])
+async def test_runs_that_are_given_are_changed_and_no_others(
+    client: Client, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """Those that have ended, or do not exist, are unchanged or not counted."""
+    monkeypatch.setattr(bulk, "PAGE", page)
+    handles = await client.start_many(tick, [None] * 5)
+    keyed = await client.start(tick, key="seven")
+    await handles[3].terminate()
+    given = [handles[0].run_id, str(handles[1].run_id), handles[0].run_id, handles[3].run_id]
+    chosen = [*given, (tick, "seven"), uuid4()]
+    foreseen = await client.runs.pause_all(chosen, dry_run=True)
+    assert foreseen == BulkOutcome(matched=4, changed=3, unchanged=1)
+    seen: list[BulkOutcome] = []
+    assert await client.runs.pause_all(chosen, progress=seen.append) == foreseen
+    assert seen[-1] == foreseen
+    assert await client.runs.pause_all(chosen) == BulkOutcome(4, 0, 4)
+    found = [(await client.runs.get(each.run_id)).state for each in (*handles, keyed)]
+    assert found == ["paused", "paused", "queued", "terminated", "queued", "paused"]
+    assert await client.runs.resume_all(chosen) == foreseen
+    assert await client.runs.signal_all(chosen, "go") == foreseen
+    assert await client.runs.retry_all(chosen) == BulkOutcome(4, 0, 4)
+    assert await client.runs.terminate_all(chosen) == foreseen
+    assert await client.runs.cancel_all([]) == BulkOutcome()
+    assert [await each.status() for each in (handles[2], handles[4])] == ["running"] * 2
 
 
 async def test_a_dry_run_changes_nothing(client: Client) -> None:

@@ -7,11 +7,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlencode
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from holdfast.client import Client
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
+from holdfast.client.naming import RunRef
 from holdfast.ids import uuid7
 from holdfast.server.api.bulk import LEVELS, check_level
 from holdfast.server.pages.forms import decode
@@ -23,8 +25,9 @@ from holdfast.server.site import Site
 logger = logging.getLogger("holdfast.server")
 
 _COUNT_SECONDS: Final = 15.0
+_MOST_CHOSEN: Final = 200  # runs that one form names
 _KEPT: Final = 50  # jobs that have ended and can still be looked at
-_FILTERS: Final = ("q", "state", "workflow", "queue", "tag", "key", "since", "parent")
+_FILTERS: Final = ("run", "q", "state", "workflow", "queue", "tag", "key", "since", "parent")
 
 Progress = Callable[[BulkOutcome], None]
 
@@ -62,6 +65,7 @@ _jobs: WeakKeyDictionary[Site, dict[str, Job]] = WeakKeyDictionary()
 async def bulk_page(view: View) -> Page:
     """Return what a change would change: a dry run."""
     do, where = _read(view, view.param("do"))
+    chosen, filters = (where, RunFilters()) if isinstance(where, list) else ([], where)
     counted, complete = BulkOutcome(), True
 
     def advance(outcome: BulkOutcome) -> None:
@@ -75,14 +79,15 @@ async def bulk_page(view: View) -> Page:
         complete = False
     return Page(
         template="bulk.html",
-        title="All matching",
+        title="Chosen runs" if chosen else "All matching",
         place="/runs",
         values={
             "do": do,
             "counted": counted,
             "complete": complete,
-            "where": {name: value for name, value in where.items() if name != "input_contains"},
-            "inputs": where.get("input_contains"),
+            "chosen": chosen,
+            "where": {name: value for name, value in filters.items() if name != "input_contains"},
+            "inputs": filters.get("input_contains"),
             "query": view.request.url.query,
             "job": str(uuid7()),
         },
@@ -126,7 +131,12 @@ async def job_page(view: View) -> Page:
         title="All matching",
         place="/runs",
         parts={"job": "parts/job.html"},
-        values={"job": job, "do": do if job is None else job.do, "query": _asked(view, do)},
+        values={
+            "job": job,
+            "do": do if job is None else job.do,
+            "query": _asked(view, do),
+            "chosen": "run" in view.request.query_params,
+        },
         seconds=0.5,
     )
 
@@ -163,21 +173,38 @@ def _asked(view: View, do: str) -> str:
     return urlencode([("do", do), *given])
 
 
-def _read(view: View, do: str) -> tuple[str, RunFilters]:
+def _read(view: View, do: str) -> tuple[str, RunFilters | list[RunRef]]:
     """Return what is to be done, and to which runs. Raises Problem 400 or 403."""
     if do not in LEVELS:
         raise Problem(400, "bad-parameter", f"do is one of {', '.join(LEVELS)}")
     check_level(view.principal, do)
+    if "run" in view.request.query_params:
+        return do, _read_chosen(view)
     direct, text = read_search(view)
     if direct is not None:
         raise Problem(400, "bad-parameter", f"{direct!r} names one run: open its page")
     return do, read_filters(view, text)
 
 
+def _read_chosen(view: View) -> list[RunRef]:
+    """Return the runs that were chosen in a list: `run` has an id, or several with commas.
+
+    A form that chose none is refused: without a filter, all runs would be meant.
+    """
+    texts = [each for given in view.params("run") for each in given.split(",") if each.strip()]
+    try:
+        chosen = list(dict.fromkeys(UUID(each.strip()) for each in texts))
+    except ValueError:
+        raise Problem(400, "bad-parameter", "run is the id of a run") from None
+    if not 0 < len(chosen) <= _MOST_CHOSEN:
+        raise Problem(400, "bad-parameter", f"choose 1 to {_MOST_CHOSEN} runs of the list")
+    return [*chosen]
+
+
 async def _change(
     client: Client,
     do: str,
-    where: RunFilters,
+    where: RunFilters | list[RunRef],
     form: dict[str, object],
     progress: Progress,
     *,

@@ -141,10 +141,19 @@
   });
   addEventListener("pageshow", () => $$("form[data-sent]").forEach((each) => { delete each.dataset.sent; }));
 
-  // Choosing all rows of a list.
-  document.addEventListener("change", (event) => {
-    if (event.target.matches("[data-go]")) event.target.form.requestSubmit();
+  // Choosing rows of a list, one or all of them. The box of all sends what the others send.
+  const boxes = (form) => [...form.elements].filter((each) => each.matches("td > [name=run]"));
+  document.addEventListener("change", ({ target }) => {
+    if (target.matches("[data-go]")) target.form.requestSubmit();
+    if (target.name !== "run") return;
+    if ("all" in target.dataset) boxes(target.form).forEach((each) => { each.checked = target.checked; });
+    else tellAll(target.form);
   });
+  function tellAll(form) {
+    const all = $("[data-all]", form), chosen = boxes(form).filter((each) => each.checked).length;
+    all.checked = chosen > 0 && chosen === boxes(form).length;
+    all.indeterminate = chosen > 0 && !all.checked;
+  }
 
   // Keys.
   let at = -1;
@@ -169,7 +178,7 @@
       if (event.target.matches("input, textarea, select")) event.target.blur();
       return;
     }
-    if (event.target.closest("input, textarea, select, dialog")) return;
+    if (event.target.closest("input:not([type=checkbox]), textarea, select, dialog")) return;
     if (Date.now() - went < 1200 && PLACES[event.key]) {
       location.href = root + PLACES[event.key];
       return;
@@ -178,6 +187,7 @@
       "/": () => $("input[type=search]") ? $("input[type=search]").focus() : (location.href = `${root}/runs`),
       j: () => move(1),
       k: () => move(-1),
+      x: () => $("tr.at input[name=run]")?.click(),
       f: () => $(".chips a")?.focus(),
       g: () => { went = Date.now(); },
       n: () => $("a[rel=next]")?.click(),
