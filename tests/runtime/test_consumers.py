@@ -19,7 +19,7 @@ from holdfast.definitions.middleware import CallNext, Middleware
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
-from holdfast.types import Notice, Receipt
+from holdfast.types import Notice, Receipt, Receive, Received
 from holdfast.worker import Worker, WorkerOptions
 from tests.runtime.desk import eventually
 
@@ -282,6 +282,48 @@ async def test_worker_that_stops_gives_back_what_did_not_end_and_does_not_count_
         await worker.stop(grace=0.01)
         [message] = await client.queues.receive("orders", wait="10s")
     assert message.attempts == 1
+
+
+async def test_worker_that_stops_while_its_last_message_is_acknowledged_says_nothing_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The call that acknowledges has no answer yet: the second one finds nothing in flight."""
+
+    class Slow(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__(wall_clock)
+            self.acked, self.repeated = asyncio.Event(), asyncio.Event()
+
+        async def receive_messages(self, receive: Receive) -> Received:
+            answer = await super().receive_messages(receive)
+            if receive.acks:
+                self.acked.set()
+                await self.repeated.wait()
+            return answer
+
+        async def ack_messages(
+            self, receipts: Sequence[Receipt]
+        ) -> tuple[list[bool], list[Notice]]:
+            answer = await super().ack_messages(receipts)
+            self.repeated.set()
+            return answer
+
+    app, store = App("shop"), Slow()
+
+    @app.consumer("orders")
+    async def book(number: int) -> None:
+        pass
+
+    worker = Worker(app, store, WorkerOptions())
+    async with Client(store=store) as client:
+        await client.queues.create("orders")
+        await client.queues.send("orders", 1)
+        await worker.start()
+        async with asyncio.timeout(60):
+            await store.acked.wait()
+        await worker.stop()
+        assert store.repeated.is_set()
+    assert "too late" not in caplog.text
 
 
 async def test_workflows_and_consumers_share_an_app_its_lifespans_and_its_middleware() -> None:

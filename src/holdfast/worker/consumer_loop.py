@@ -64,6 +64,7 @@ class ConsumerLoop:
         self._running: set[MessageCall] = set()
         self._whole: list[Receipt] = []  # deliveries that have ended well
         self._single: list[Receipt] = []  # messages of other deliveries that have ended well
+        self._unanswered = set[Receipt]()  # acknowledged once, by a call that did not answer
         self._returns: list[MessageReturn] = []
         self._starts = MessageStarts(consumer, store, notify, self._recorded)
         self._woken = asyncio.Event()
@@ -147,9 +148,10 @@ class ConsumerLoop:
             answer = await self._receiver.receive(self._receive(room, acks))
         except BaseException:  # they may be acknowledged, or not: a second time changes nothing
             self._whole = acks + self._whole
+            self._unanswered.update(acks)
             raise
         self._notify(list(answer.notices))
-        warn_of_late(self.consumer, answer.acked)
+        warn_of_late(self.consumer, acks, answer.acked, self._unanswered)
         deliveries = [HeldDelivery.of(each) for each in answer.deliveries]
         if any((each.group is not None) is not self._is_fifo for each in deliveries):
             self._is_fifo = None  # it was deleted, and is of another kind now
@@ -318,7 +320,7 @@ class ConsumerLoop:
         try:
             if done:
                 acked, notices = await self._store.ack_messages(done)
-                warn_of_late(self.consumer, acked)
+                warn_of_late(self.consumer, done, acked, self._unanswered)
                 done = []
                 self._notify(notices)
             if returns:
@@ -327,6 +329,7 @@ class ConsumerLoop:
                 self._notify(notices)
         finally:  # after an error they are recorded by a later turn: a second time changes nothing
             self._single, self._returns = done + self._single, returns + self._returns
+            self._unanswered.update(done)
 
     # Keeping what is in flight
 

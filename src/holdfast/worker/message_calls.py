@@ -111,9 +111,19 @@ def give_back(
     return MessageReturn(delivery.receipt(place), pause, text)
 
 
-def warn_of_late(consumer: Consumer, acked: Sequence[bool]) -> None:
-    """Log how many acknowledgements came too late."""
-    late = list(acked).count(False)
+def warn_of_late(
+    consumer: Consumer, receipts: Sequence[Receipt], acked: Sequence[bool], unanswered: set[Receipt]
+) -> None:
+    """Log how many acknowledgements came too late.
+
+    Those that are repeated because an earlier call did not answer do not count: that call may have
+    acknowledged them. They leave `unanswered`.
+    """
+    late = sum(
+        not in_time and receipt not in unanswered
+        for receipt, in_time in zip(receipts, acked, strict=True)
+    )
+    unanswered.difference_update(receipts)
     if late:
         logger.warning(
             "%s ended %d delivery(s) too late: they were not in flight any more, and others "
