@@ -66,6 +66,18 @@ REFUSED = [
     ("extend('{1.00000000-0000-0000-0000-000000000000.1}', null)", NULL),
     ("extend('{1.00000000-0000-0000-0000-000000000000.1}', 'nan')", WRONG),
     ("purge_messages('nothing')", UNKNOWN_QUEUE),
+    ("receive('sieve', p_contains => BAD)", WRONG),
+    ("receive('sieve', p_contains => '1e400000')", WRONG),
+    ("send('sieve', '1', p_headers => BAD)", WRONG),
+    ("send('sieve', '1', p_headers => '{\"a\":1e400000}')", WRONG),
+    ("message_page('sieve', 1, '{nonsense}')", WRONG),
+    ("message_page('sieve', 1, '{false,1,9223372036854775807}')", WRONG),
+    ("list_buckets('shop/nobody', -9223372036854775808)", WRONG),
+    ("backfill_schedule('shop/nobody', 1, -9223372036854775808)", WRONG),
+    ("read_stats(-9223372036854775808, null, 1)", WRONG),
+    (f"start_one({RUN}, 'order', p_rules => BAD)", WRONG),
+    (f"start_one({RUN}, 'order', p_headers => '{{\"a\":1e400000}}')", WRONG),
+    (f"start_one({RUN}, 'order', p_tags => '[1e400000]')", WRONG),
     ("redrive_messages('nothing')", UNKNOWN_QUEUE),
     ("queue_metrics('nothing')", UNKNOWN_QUEUE),
     ("queue_metrics(p_limit => -1)", WRONG),
@@ -368,7 +380,11 @@ ANSWERED = [
     "list_limits()",
     "remove_limit('queue', 'mail', 'rate')",
     "list_schedules()",
-    "list_buckets('shop/nobody', 9223372036854775807)",
+    "list_buckets('shop/nobody', 10000000000000000)",
+    *(
+        f"{function}_runs(array[{IDS}, {IDS}])"
+        for function in ("cancel", "terminate", "pause", "resume")
+    ),
     f"start_wait({RUN})",
     "delete_schedule('shop/nobody')",
     "pause_schedule('shop/nobody')",
@@ -443,6 +459,7 @@ async def test_impossible_values_are_refused_by_the_function_that_gets_them(
     """Every public function, every kind of value that no reader could read."""
     connection = await asyncpg.connect(database_url)
     try:
+        await connection.execute("select holdfast.create_queue('sieve', p_filters => true)")
         await connection.execute(f"set standard_conforming_strings = {standard_strings}")
         found = {call: (await refusal(connection, escaped(call))).sqlstate for call, _ in calls()}
     finally:

@@ -142,7 +142,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     perform holdfast._check_given('the run ids', p_run_ids is not null);
-    perform holdfast._check_given('a run id', array_position(p_run_ids, null) is null);
+    perform holdfast._check_given('a run id', (
+        select count(*) = count(u.run_id) from unnest(p_run_ids) as u (run_id)));
     perform holdfast._check_text('a reason', p_reason);
     perform holdfast._check_text('who changes a run', p_by);
 end $$;

@@ -209,7 +209,8 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-    perform holdfast._check_given('a dependency', array_position(p_deps, null) is null);
+    perform holdfast._check_given('a dependency', (
+        select count(*) = count(u.slug) from unnest(p_deps) as u (slug)));
     if p_type is null or p_type not in ('single', 'map') then
         raise invalid_parameter_value using message = format(
             'a step is single or map, not %s', coalesce(quote_literal(left(p_type, 200)), 'null'));

@@ -316,8 +316,10 @@ set search_path = pg_catalog, pg_temp
 as $$
     select s.*, holdfast._micros(l.stopped_at), l.stopped_id
     from holdfast._list_ids(p_states, p_names, p_queues, p_tags, p_key,
-        holdfast._moment(p_since), holdfast._moment(p_until), p_parent_run_id,
-        p_input_contains, holdfast._moment(p_before_at), p_before_id,
+        holdfast._moment(holdfast._check_moment('the first moment', p_since)),
+        holdfast._moment(holdfast._check_moment('the last moment', p_until)), p_parent_run_id,
+        p_input_contains, holdfast._moment(holdfast._check_moment('the place', p_before_at)),
+        p_before_id,
         holdfast._limit(p_limit), p_bound, p_seconds) as l
     left join lateral holdfast._show_runs(l.run_ids, p_payloads) as s on true
 $$;

@@ -48,7 +48,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
     return p_value::jsonb is not null;
-exception when numeric_value_out_of_range or untranslatable_character then
+exception when data_exception or program_limit_exceeded then
     return false;
 end $$;
 

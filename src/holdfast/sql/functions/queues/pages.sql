@@ -4,7 +4,8 @@
 -- the order of receives, of a FIFO queue group by group; then what is in flight. A page reads
 -- p_limit rows and no more. Payloads are texts, of p_clip characters if it is given; with p_origin
 -- those of other queues' dead letters are empty. `place` continues after a message.
--- Refuses an unknown queue (HFQ01) and a limit below 0 (22023). Locks nothing. Called by clients.
+-- Refuses an unknown queue (HFQ01), a limit below 0 and a place that no page gave (22023). Locks
+-- nothing. Called by clients.
 create or replace function holdfast.message_page(
     p_queue text, p_limit int, p_after text[] default null, p_clip int default null,
     p_origin text default null
@@ -24,7 +25,8 @@ as $$
 declare
     v_id int := (holdfast._queue(p_queue)).queue_id;
     v_limit int := holdfast._limit(p_limit);
-    v_flying boolean := coalesce(p_after[1]::boolean, false);
+    v_after text[] := holdfast._check_place(p_after);
+    v_flying boolean := coalesce(v_after[1]::boolean, false);
     v_priority smallint := coalesce(p_after[2]::smallint, -1);
     v_visible timestamptz := coalesce(holdfast._moment(p_after[3]::bigint), '-infinity');
     v_group text := case when v_flying then null else coalesce(p_after[4], '') end;
@@ -75,7 +77,7 @@ begin
             from (
                 select * from holdfast.deliveries d
                 where d.queue_id = v_id and d.delivery_id >= v_delivery
-                order by d.delivery_id limit v_limit + 1
+                order by d.delivery_id limit v_limit + 1::bigint
             ) as d
             cross join lateral unnest(d.message_ids, d.priorities, d.attempts, d.origin_ids,
                 d.sent_ats, d.payloads, d.headers, d.errors) with ordinality
@@ -88,4 +90,21 @@ begin
     ) as m
     left join holdfast.queues q on q.queue_id = m.origin_id
     order by m.in_flight, m.k1, m.k2, m.k3, m.k4;
+end $$;
+
+-- Return the place of a message, as message_page gave it. Refuses another one (22023). Called by
+-- message_page.
+create or replace function holdfast._check_place(p_after text[]) returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform p_after[1]::boolean, p_after[2]::smallint, p_after[5]::bigint,
+        holdfast._check_moment('a place', p_after[3]::bigint),
+        case when p_after[1]::boolean then p_after[4]::uuid end;
+    return p_after;
+exception when data_exception then
+    raise invalid_parameter_value using message = format(
+        'p_after is the place of a message, as an earlier page gave it, not %s',
+        left(p_after::text, 200));
 end $$;

@@ -61,7 +61,8 @@ begin
     if (p_limit between 1 and 10000 and p_per_group between 1 and 10000
         and coalesce(p_visibility_seconds, 1) between 0.001 and 1e10) is not true
         or p_contains is not null
-            and not (v_q.has_filters and holdfast._is_searchable(p_contains))
+            and not (v_q.has_filters and holdfast._is_legible(p_contains)
+                and holdfast._is_searchable(p_contains))
     then
         perform holdfast._check_receive(p_queue, v_q.fifo, v_q.has_filters, p_limit,
             p_visibility_seconds, p_contains, p_per_group);

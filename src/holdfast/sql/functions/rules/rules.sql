@@ -70,6 +70,9 @@ as $$
 declare
     v_rules holdfast.start_rules;
 begin
+    if not holdfast._is_legible(coalesce(p_rules, 'null')) then
+        perform holdfast._check_json('the rules', p_rules);
+    end if;
     select r.* into v_rules from holdfast.start_rules r where r.name = p_name;
     if not found then
         v_rules := holdfast._merge_rules(null, p_rules -> 'declared');

@@ -21,6 +21,7 @@ begin
     perform holdfast._check_given('the first moment', p_first is not null);
     perform holdfast._check_given('the last moment', p_last is not null);
     perform holdfast._check_moment('the first moment', p_first);
+    perform holdfast._check_moment('the last moment', p_last);
     perform holdfast._check_overlap(coalesce(p_overlap, 'skip'));
     if p_last < p_first or holdfast._moment(p_last) > v_now then
         raise invalid_parameter_value using message = format(

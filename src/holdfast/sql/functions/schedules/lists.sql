@@ -41,7 +41,8 @@ begin
 end $$;
 
 -- List what the ticks of a schedule did, newest first; of ticks before a moment, in microseconds.
--- Refuses a negative limit (22023). Locks nothing. Called by clients, users and trigger_schedule.
+-- Refuses a negative limit and a far moment (22023). Locks nothing. Called by clients, users and
+-- trigger_schedule.
 create or replace function holdfast.list_buckets(
     p_name text, p_before bigint default null, p_limit int default 50
 ) returns table (
@@ -59,7 +60,8 @@ begin
         b.message_id, b.reached
     from holdfast.schedule_buckets b
     where b.schedule = holdfast._schedule_name(p_name)
-        and (p_before is null or b.tick_at < holdfast._moment(p_before))
+        and (p_before is null or b.tick_at < holdfast._moment(
+            holdfast._check_moment('the moment', p_before)))
     order by b.tick_at desc
     limit holdfast._limit(p_limit);
 end $$;

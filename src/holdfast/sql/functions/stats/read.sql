@@ -1,7 +1,8 @@
 -- Statistics by minute, as they are read, merged and deleted.
 
 -- Return the counts of minutes and hours that began at or after a moment, the newest first, at most
--- p_limit rows; a minute may have several. p_names null: of all workflows. Locks nothing. Called by
+-- p_limit rows; a minute may have several. p_names null: of all workflows. Refuses a far moment
+-- (22023). Locks nothing. Called by
 -- clients.
 create or replace function holdfast.read_stats(p_since bigint, p_names text[], p_limit int)
 returns table (minute bigint, seconds int, name text, counts bigint[])
@@ -12,7 +13,8 @@ set enable_seqscan = off
 as $$
     select holdfast._micros(s.minute), s.seconds, s.name, s.counts
     from holdfast.stats s
-    where s.minute >= holdfast._moment(p_since) and (p_names is null or s.name = any (p_names))
+    where s.minute >= holdfast._moment(holdfast._check_moment('the moment', p_since))
+        and (p_names is null or s.name = any (p_names))
     order by s.minute desc limit holdfast._limit(p_limit)
 $$;
 
