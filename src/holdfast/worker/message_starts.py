@@ -75,5 +75,5 @@ class MessageStarts:
         else:
             self._ended(delivery, start.places, None)
             self._notify(notices)
-            warn_of_late(self._consumer, [acked])
+            warn_of_late(self._consumer, receipts[:1], [acked], set())
         self._open.remove(start)
