@@ -53,7 +53,7 @@ async def start_within(
         StartedRun(
             UUID(str(run_id)),
             bool(created),
-            cast(Status, status),
+            cast("Status | None", status),
             cast("RuleKind | None", refused),
             cast("int | None", until),
         )

@@ -49,11 +49,12 @@ class StartedRun(Value, frozen=True):
 
     If a rule of the workflow refused the start, `refused` says which: because of a singleton
     `run_id` is the active run, because of a throttle a start is possible from `refused_until` on.
+    `status` is that of the run; None if a throttle refused it, as there is no run.
     """
 
     run_id: UUID
     created: bool
-    status: Status
+    status: Status | None
     refused: RuleKind | None = None
     refused_until: int | None = None
 

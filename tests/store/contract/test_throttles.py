@@ -61,6 +61,7 @@ async def test_excess_is_refused_and_says_until_when(store: Store, clock: Clock)
     until = began + 10 * SECOND
     refused = await start_one(store, excess)
     assert (refused.created, refused.refused, refused.refused_until) == (False, "throttle", until)
+    assert refused.status is None
     assert await store.get_runs([excess.run_id]) == {}
     assert (await start_one(store, order("bob"))).created
     await clock.advance(6)

@@ -138,7 +138,7 @@ def start_ruled(
         slots = tables.throttle_slots[new.name, throttle]
         slot = _next_slot(slots, now, rules)
         if slot > now and rules.throttle_excess == "refuse":
-            return StartedRun(new.run_id, False, "running", "throttle", slot)
+            return StartedRun(new.run_id, False, None, "throttle", slot)
         slots.append(slot)
         expires_at = slot + to_micros(rules.throttle_period_seconds or 0.0)
         tables.start_keys["throttle", new.name, throttle] = StartKey(
