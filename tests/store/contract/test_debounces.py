@@ -132,6 +132,14 @@ async def test_waiting_run_says_what_it_waits_for(store: Store) -> None:
     assert run.wait.visible_at == await store.now() + 5 * SECOND
 
 
+async def test_waiting_run_says_what_it_waits_for_without_its_rules(store: Store) -> None:
+    await declare(store)
+    first = order(1)
+    await start_one(store, first)
+    await store.declare_start_rules([DeclaredRules("order", 2, None)])
+    assert await store.start_wait(first.run_id) == StartWait("debounce", "")
+
+
 async def test_child_is_not_shared(store: Store, ann: ManualWorker) -> None:
     await declare(store)
     first = order(1)

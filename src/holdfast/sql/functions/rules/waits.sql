@@ -16,7 +16,7 @@ begin
     return query
     select substr(a.topic, 2), case a.topic
             when ':singleton' then w.key
-            when ':debounce' then k.key
+            when ':debounce' then holdfast._key_of(r.input, s.debounce_key)
             else holdfast._key_of(r.input, s.throttle_key) end,
         w.active_run_id, w.place::int,
         case a.topic when ':debounce' then holdfast._micros(
@@ -40,7 +40,7 @@ begin
         where w.run_id = t.run_id limit 1
     ) as w on true
     left join lateral (
-        select k.key, k.since from holdfast.start_keys k
+        select k.since from holdfast.start_keys k
         where k.rule = 'debounce' and k.name = r.name
             and k.key = holdfast._key_of(r.input, s.debounce_key) and k.run_id = t.run_id limit 1
     ) as k on true
