@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,10 +21,13 @@ from holdfast.testing import Environment
 from holdfast.types import ClaimedTask, Claims, Event, Heartbeat, Notice, Taker
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker import claimer as claimer_module
+from holdfast.worker.agenda import Agenda
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import EngineClock
+from holdfast.worker.duties import Duties
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.log_reader import LogReader
+from holdfast.worker.observing import Observing
 from holdfast.worker.services import service as service_module
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.limits import UnusedLimits
@@ -493,6 +497,74 @@ async def test_each_name_without_a_live_worker_is_warned_of_once(
         assert await warnings() == 1
         await store.remove_worker(info.worker_id)
         assert await warnings() == 2
+
+
+class CountedCalls(MemoryStore):
+    """Counts the calls of its methods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = Counter[str]()
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and name != "calls" and hasattr(MemoryStore, name):
+            self.calls[name] += 1
+        return super().__getattribute__(name)
+
+
+class Often(Service):
+    """Has no name in answers to heartbeats, so it runs at each interval."""
+
+    runs = 0
+
+    async def run_once(self) -> None:
+        self.runs += 1
+
+
+async def test_services_of_an_idle_worker_ask_nothing_while_heartbeats_name_no_duty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E28. One question for all that maintenance waits for."""
+    monkeypatch.setattr(service_module, "_LEAST_SECONDS", 0)
+    store, clock = CountedCalls(), EngineClock()
+    agenda = Agenda(heartbeat_seconds=HOUR, silent_seconds=8.0)
+    context = ServiceContext(store, "ann", clock, lambda _: None, 0.001, Observing(), agenda)
+    often = Often(context)
+    duties = Duties(context, app, info(), WorkerOptions(), None)
+    asked = {
+        "reap_workers",
+        "time_out_runs",
+        "time_out_activities",
+        "next_look",
+        "next_delivery_at",
+        "return_expired",
+        "sweep_queues",
+        "free_singletons",
+        "expire_start_keys",
+        "sweep_limits",
+    }
+
+    async def pass_intervals() -> Counter[str]:
+        runs, before = often.runs, store.calls.copy()
+        await eventually(lambda: often.runs > runs + 50)
+        return store.calls - before
+
+    agenda.tell(())
+    await duties.start()
+    await often.start()
+    try:
+        await eventually(lambda: all(store.calls[name] for name in asked))
+        await pass_intervals()
+        assert not await pass_intervals()
+        for name in ("workers", "deadlines", "schedules", "queues", "limits", "start keys"):
+            agenda.tell((name,))
+            assert await pass_intervals(), name
+            agenda.tell(())
+            await pass_intervals()
+        assert not await pass_intervals()
+    finally:
+        await duties.stop()
+        await often.stop()
 
 
 class NoReaping(MemoryStore):

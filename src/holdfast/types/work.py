@@ -235,16 +235,32 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     consumes: tuple[str, ...] | None = None
 
 
+# What maintenance does, as far as an answer to a heartbeat says if there is something to do.
+Duty: TypeAlias = Literal[
+    "workers",
+    "deadlines",
+    "schedules",
+    "deliveries",
+    "queues",
+    "singletons",
+    "start keys",
+    "limits",
+    "ends",
+]
+
+
 class Heartbeat(Value, frozen=True):
     """The answer to a heartbeat: leases that are lost, and runs with `unread` events.
 
-    `cancelled` are the activities that their runs have cancelled.
+    `cancelled` are the activities that their runs have cancelled. `duties` are those that may have
+    something to do within ten seconds, if the worker asked for them.
     """
 
     now: int
     lost: list[tuple[UUID, str]]
     unread: list[UUID]
     cancelled: Sequence[tuple[UUID, str]] = ()
+    duties: Sequence[str] = ()
 
 
 class ActivityEnd(Value, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import msgspec
 from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.store.port import Store
 from holdfast.types import Heartbeat, Lease, MinuteCounts, ThreadUse, WorkerInfo
+from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.lag import LoopLag
@@ -68,6 +69,7 @@ class HeartbeatService:
         look_at_threads: Callable[[], ThreadUse | None] = lambda: None,
         keep_messages: Callable[[Store], Awaitable[None]] | None = None,
         statistics: Statistics | None = None,
+        agenda: Agenda | None = None,
         *,
         interval_seconds: float,
         lease_seconds: float,
@@ -75,6 +77,7 @@ class HeartbeatService:
         self._open_store, self._info, self._listener = open_store, info, listener
         self._clock, self._look_at_threads = clock, look_at_threads
         self._keep_messages, self._statistics = keep_messages, statistics
+        self._agenda = agenda
         self._interval, self._lease_seconds = interval_seconds, lease_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -143,6 +146,8 @@ class HeartbeatService:
         self._answered_at = time.monotonic()
         self._clock.observe(sent, self._clock.local(), answer.now)
         self._listener.renewed(leases)
+        if self._agenda is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._agenda.tell, answer.duties)
         if answer.lost or answer.unread or answer.cancelled:
             self._tell(answer, leases)
         if self._keep_messages is not None:
@@ -169,6 +174,7 @@ class HeartbeatService:
                 lease_seconds=self._lease_seconds,
                 interval_seconds=self._interval,
                 stats=stats,
+                silent_seconds=None if self._agenda is None else self._agenda.silent_seconds,
             )
 
     @asynccontextmanager

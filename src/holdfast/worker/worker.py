@@ -39,6 +39,7 @@ from holdfast.store.notifier import Notifier
 from holdfast.store.port import DELIVERIES_TOPIC, SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
 from holdfast.worker.activities import Activities
+from holdfast.worker.agenda import Agenda
 from holdfast.worker.attempts import Launcher, StepRunner
 from holdfast.worker.batches import Batches
 from holdfast.worker.claimer import Claimable, Claimer
@@ -125,8 +126,17 @@ class Worker:
         book = ThreadBook(options.threads)
         self._tracer = tracer
         self._launcher = Launcher(self._threads, self._resources.values, book, tracer, observing)
+        self._agenda = Agenda(
+            heartbeat_seconds=options.heartbeat_seconds, silent_seconds=options.silent_seconds
+        )
         context = ServiceContext(
-            stored, info.worker_id, self._clock, notify, options.maintenance_seconds, observing
+            stored,
+            info.worker_id,
+            self._clock,
+            notify,
+            options.maintenance_seconds,
+            observing,
+            self._agenda,
         )
         self._duties = Duties(context, app, info, options, origin)
         self._claimer = Claimer(
@@ -240,6 +250,7 @@ class Worker:
             book.look,
             self._consumers.extend,
             self._statistics,
+            self._agenda,
             interval_seconds=self.options.heartbeat_seconds,
             lease_seconds=self.options.lease_seconds,
         )

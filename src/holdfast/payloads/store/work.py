@@ -82,6 +82,7 @@ class PayloadWork(PayloadPart):
         lease_seconds: float,
         interval_seconds: float = 2.0,
         stats: Sequence[MinuteCounts] = (),
+        silent_seconds: float | None = None,
     ) -> Heartbeat:
         """Renew leases; see `WorkerStore.heartbeat`."""
         return await self._store.heartbeat(
@@ -90,4 +91,5 @@ class PayloadWork(PayloadPart):
             lease_seconds=lease_seconds,
             interval_seconds=interval_seconds,
             stats=stats,
+            silent_seconds=silent_seconds,
         )

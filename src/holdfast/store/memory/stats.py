@@ -122,3 +122,8 @@ def _add(tables: Tables, key: _Key, counts: Sequence[int]) -> None:
 
 def _floor(moment: int, length: int) -> int:
     return moment - moment % length
+
+
+def has_outside_ends(tables: Tables) -> bool:
+    """Return True if there are counts of ends that no worker's commit has made."""
+    return any(key[3] == _WRITER for key in tables.stats)

@@ -18,13 +18,14 @@ import msgspec
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import TURN
-from holdfast.store.memory.stats import record_stats
+from holdfast.store.memory.stats import has_outside_ends, record_stats
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, WorkerInfo
+from holdfast.types import Duty, Heartbeat, Lease, MinuteCounts, Notice, WorkerInfo
 
 _RIVAL = 3_000_000  # µs; a worker heard within this time may want back the runs that it suspended
 _COUNT_LIMIT: Final = 1_000
+_SOON: Final = 10_000_000  # µs
 
 
 class MemoryWorkers(Part):
@@ -38,6 +39,7 @@ class MemoryWorkers(Part):
         lease_seconds: float,
         interval_seconds: float = 2.0,
         stats: Sequence[MinuteCounts] = (),
+        silent_seconds: float | None = None,
     ) -> Heartbeat:
         """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
         lease, interval = to_micros(lease_seconds), to_micros(interval_seconds)
@@ -58,7 +60,8 @@ class MemoryWorkers(Part):
                     cancelled.append((held.run_id, held.key))
                 if held.key == TURN and len(tables.logs[held.run_id]) > held.log_length:
                     unread.append(held.run_id)
-            return Heartbeat(now, lost, unread, cancelled)
+            duties = () if silent_seconds is None else _duties(tables, now, silent_seconds)
+            return Heartbeat(now, lost, unread, cancelled, duties)
 
     async def reap_workers(
         self,
@@ -160,6 +163,39 @@ def _hears(tables: Tables, now: int, worker_id: str | None, span: int) -> bool:
         and _is_heard(info, now, span // 2)
         and tables.heard_since[info.worker_id] <= now - span
     )
+
+
+def _duties(tables: Tables, now: int, silent_seconds: float) -> list[Duty]:
+    """Return the duties that may have something to do within ten seconds."""
+    soon = now + _SOON
+    silent, queues = to_micros(silent_seconds) // 2, tables.queues.rows.values()
+    ends = [each[0] for each in tables.deadlines()]
+    ends += [each[0] for each in tables.activity_deadlines()]
+    found: dict[Duty, bool] = {
+        "workers": not all(_is_heard(each, now, silent) for each in tables.workers.values()),
+        "deadlines": any(end <= soon for end in ends),
+        "schedules": any(row.look_at <= soon or row.buffered for row in tables.schedules.values())
+        or any(row.ended_at is None for row in tables.backfills.values()),
+        "deliveries": any(
+            row.dead_at is None and row.visible_at <= soon for row in tables.deliveries.values()
+        ),
+        "queues": any(
+            until <= now
+            for row in queues
+            for until in (
+                *(each.visible_at for each in row.deliveries.values()),
+                *(until for _, until in row.known.values()),
+                *(until for _, _, until in row.kept.values()),
+            )
+        ),
+        "start keys": any(
+            key.expires_at is not None and key.expires_at < now
+            for key in tables.start_keys.values()
+        ),
+        "limits": bool(tables.limits),
+        "ends": has_outside_ends(tables),
+    }
+    return [duty for duty, is_due in found.items() if is_due]
 
 
 def _silent_workers(

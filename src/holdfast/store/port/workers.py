@@ -19,11 +19,13 @@ class WorkerStore(Protocol):
         lease_seconds: float,
         interval_seconds: float = 2.0,
         stats: Sequence[MinuteCounts] = (),
+        silent_seconds: float | None = None,
     ) -> Heartbeat:
         """Record that the worker lives, renew its leases, and return what happened to them.
 
         `interval_seconds` is the time between two heartbeats: a worker that misses two of them has
-        a gap. `stats` are added to the statistics.
+        a gap. `stats` are added to the statistics. With `silent_seconds`, after which a worker is
+        called silent, the answer has the duties that may have something to do.
         """
         ...
 

@@ -23,6 +23,7 @@ class PostgresWorkers(Part):
         lease_seconds: float,
         interval_seconds: float = 2.0,
         stats: Sequence[MinuteCounts] = (),
+        silent_seconds: float | None = None,
     ) -> Heartbeat:
         """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
         row = await self._database.row(
@@ -45,6 +46,7 @@ class PostgresWorkers(Part):
             None if info.threads is None else list(msgspec.structs.astuple(info.threads)),
             *stats_arguments(stats),
             info.consumes,
+            silent_seconds,
         )
         lost = _at(leases, row["lost"])
         unread = _at(leases, row["news"])
@@ -53,6 +55,7 @@ class PostgresWorkers(Part):
             [(lease.run_id, lease.key) for lease in lost],
             [lease.run_id for lease in unread],
             [(lease.run_id, lease.key) for lease in _at(leases, row["cancelled"])],
+            row["duties"] or (),
         )
 
     async def reap_workers(

@@ -19,6 +19,8 @@ class TimeOut(Protocol):
 class Deadlines(Service):
     """End runs and activities at their deadlines. `due_at` adds a deadline that a claim found."""
 
+    duty = "deadlines"
+
     async def run_once(self) -> None:
         """End all runs and activities that are past their deadlines."""
         for time_out in (self._store.time_out_runs, self._store.time_out_activities):

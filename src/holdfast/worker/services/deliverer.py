@@ -27,6 +27,8 @@ class Deliverer(Service):
     repetitions by their id.
     """
 
+    duty = "deliveries"
+
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
         self._more = asyncio.Event()

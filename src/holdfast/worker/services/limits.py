@@ -13,6 +13,8 @@ _SELDOM: Final = 8  # intervals: nobody waits for it
 class UnusedLimits(Service):
     """Delete what counts no longer for limits. Claims do that for the keys that they look at."""
 
+    duty = "limits"
+
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context, interval_seconds=_SELDOM * context.interval_seconds)
 

@@ -16,6 +16,9 @@ class QueueUpkeep(Service):
     Receives do the first for their own queue, at once.
     """
 
+    duty = "queues"
+    _longest_seconds = 60.0  # nobody says what deleted queues have left
+
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context, interval_seconds=_SELDOM * context.interval_seconds)
 

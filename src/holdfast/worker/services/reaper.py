@@ -12,6 +12,8 @@ logger = logging.getLogger("holdfast.maintenance")
 class Reaper(Service):
     """Remove workers that have sent no heartbeat for `silent_seconds`."""
 
+    duty = "workers"
+
     def __init__(self, context: ServiceContext, *, silent_seconds: float) -> None:
         super().__init__(context)
         self._silent_seconds = silent_seconds

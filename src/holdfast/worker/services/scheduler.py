@@ -42,6 +42,8 @@ _LONGEST: Final = 2.0
 class Scheduler(Service):
     """Fire the schedules of the database, whatever app they belong to."""
 
+    duty = "schedules"
+
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context)
         self._planned: list[Firing] = []  # of schedules that this worker was given
@@ -61,6 +63,10 @@ class Scheduler(Service):
         """Look now: schedules have changed, or a run has ended for which a tick waits."""
         with contextlib.suppress(ValueError):  # it may be the name of a schedule or of an app
             self._ended.append(UUID(payload.partition(" ")[0]))
+        self._woken.set()
+
+    def wake(self) -> None:
+        """Look now."""
         self._woken.set()
 
     async def stop(self) -> None:
@@ -97,6 +103,13 @@ class Scheduler(Service):
                 logger.exception("%s failed", self._duty)
             self._passing = False
             await self._wait(pause)
+            while not self._woken.is_set() and self._has_nothing_to_do:
+                await self._wait(self._interval)
+
+    @property
+    def _has_nothing_to_do(self) -> bool:
+        swept = asyncio.get_running_loop().time() - self._swept_at < _SWEEP_SECONDS
+        return swept and not self._planned and self._is_ruled_out
 
     async def _pass(self) -> float:
         """Do what is due; return the seconds until the next look."""

@@ -7,15 +7,18 @@ workers may run the same service on one database.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from holdfast.errors import DatabaseError
 from holdfast.store.port import Store
-from holdfast.types import Notice
+from holdfast.types import Duty, Notice
+from holdfast.worker.agenda import Agenda
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
 
@@ -36,10 +39,17 @@ class ServiceContext(NamedTuple):
     notify: Callable[[list[Notice]], None]
     interval_seconds: float
     observing: Observing = Observing()
+    agenda: Agenda | None = None
 
 
 class Service(ABC):
-    """One duty, done again and again until stopped."""
+    """One duty, done again and again until stopped.
+
+    `duty` is its name in answers to heartbeats, None for one that they never name.
+    """
+
+    duty: ClassVar[Duty | None] = None
+    _longest_seconds: ClassVar[float] = math.inf  # without a run although heartbeats name it not
 
     def __init__(self, context: ServiceContext, *, interval_seconds: float | None = None) -> None:
         self._store, self._worker_id = context.store, context.worker_id
@@ -48,6 +58,9 @@ class Service(ABC):
         self._task: asyncio.Task[None] | None = None
         self._next_due: int | None = None
         self._woken = asyncio.Event()
+        self._agenda = context.agenda
+        if self._agenda is not None and self.duty is not None:
+            self._agenda.watch(self.duty, self.wake)
 
     @abstractmethod
     async def run_once(self) -> None:
@@ -75,6 +88,10 @@ class Service(ABC):
         if self._next_due is None or at < self._next_due:
             self._next_due = at
             self._woken.set()
+
+    def wake(self) -> None:
+        """Say that there may be something to do now."""
+        self.due_at(self._clock.now())
 
     async def start(self) -> None:
         """Run now and from now on. Idempotent."""
@@ -109,20 +126,27 @@ class Service(ABC):
     def _duty(self) -> str:
         return f"maintenance ({type(self).__name__})"
 
+    @property
+    def _is_ruled_out(self) -> bool:
+        """True if the last heartbeat said that there is nothing to do."""
+        return self._agenda is not None and self._agenda.rules_out(self.duty)
+
     async def _wait(self, seconds: float) -> None:
-        """Wait for `seconds`, or until something comes due."""
+        """Wait for `seconds`, longer if there is nothing to do, or until something comes due."""
         loop = asyncio.get_running_loop()
-        run_at = loop.time() + seconds
+        began = loop.time()
+        run_at, latest = began + seconds, began + self._longest_seconds
         await asyncio.sleep(_LEAST_SECONDS)
         while True:
-            pause = run_at - loop.time()
+            now = loop.time()
+            if run_at <= now < latest and self._is_ruled_out:
+                run_at = now + seconds
+            pause = run_at - now
             if self._next_due is not None:
                 pause = min(pause, (self._next_due - self._clock.now()) / 1e6)
             if pause <= 0:
                 return
             self._woken.clear()
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._woken.wait()
-            except TimeoutError:
-                return

@@ -13,6 +13,8 @@ _SELDOM: Final = 8  # intervals: nobody waits for it
 class FreedKeys(Service):
     """Let runs begin that wait for a singleton which ended while a row was locked."""
 
+    duty = "singletons"
+
     async def run_once(self) -> None:
         """Free what can be freed now. What is still locked is left for the next time."""
         count = _BATCH
@@ -23,6 +25,8 @@ class FreedKeys(Service):
 
 class OldKeys(Service):
     """Delete keys of debounces and throttles that have no meaning any more."""
+
+    duty = "start keys"
 
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context, interval_seconds=_SELDOM * context.interval_seconds)

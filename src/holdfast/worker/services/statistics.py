@@ -27,6 +27,8 @@ class OldStatistics(Service):
 class OutsideEnds(Service):
     """Tell of runs that were ended without a worker's commit: from outside, or runs of flows."""
 
+    duty = "ends"
+
     def __init__(self, context: ServiceContext, app: str, tell: CountedEnds) -> None:
         """`tell` is called with each count that this worker is given."""
         super().__init__(context, interval_seconds=_COUNTS_SECONDS)

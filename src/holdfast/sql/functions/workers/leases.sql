@@ -53,6 +53,52 @@ begin
     select distinct r.queue from released r;
 end $$;
 
+-- Return the duties of maintenance that may have something to do within ten seconds; the services of
+-- a worker do them. Each is one look through an index. Locks nothing. Called by heartbeat.
+create or replace function holdfast._duties(p_now timestamptz, p_silent_seconds float8)
+returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+declare
+    v_soon timestamptz := p_now + interval '10 seconds';
+begin
+    return array_remove(array[
+        case when exists (select from holdfast.workers w
+            where not holdfast._is_heard(w.heard_at, p_now, p_silent_seconds / 2))
+            then 'workers' end,
+        case when (select r.deadline_at from holdfast.runs r
+                where r.deadline_at is not null and r.status = 'running'
+                order by r.deadline_at limit 1) <= v_soon
+            or (select t.deadline_at from holdfast.tasks t where t.deadline_at is not null
+                order by t.deadline_at limit 1) <= v_soon
+            then 'deadlines' end,
+        case when exists (select from holdfast.schedules s
+                where s.look_at < 'infinity' and s.look_at <= v_soon)
+            or exists (select from holdfast.schedules s
+                where s.buffered > 0 and s.paused_at is null)
+            or exists (select from holdfast.schedule_backfills f where f.ended_at is null)
+            then 'schedules' end,
+        case when (select d.visible_at from holdfast.http_deliveries d where d.dead_at is null
+            order by d.visible_at limit 1) <= v_soon
+            then 'deliveries' end,
+        case when exists (select from holdfast.deliveries d where d.visible_at <= p_now)
+            or exists (select from holdfast.deduplications d where d.expires_at <= p_now)
+            or exists (select from holdfast.kept_messages k where k.delete_after <= p_now)
+            then 'queues' end,
+        case when exists (select from holdfast.freed_singletons) then 'singletons' end,
+        case when exists (select from holdfast.start_keys k where k.expires_at < p_now)
+            then 'start keys' end,
+        case when exists (select from holdfast.limits) then 'limits' end,
+        case when exists (select from holdfast.stats s
+            where s.writer <> '' and starts_with(s.writer, 'sql/'))
+            then 'ends' end
+    ], null);
+end $$;
+
 -- Record that a worker lives, and renew the leases that it names (run, key, number). Not all leases
 -- of the worker: after a claim with a lost answer, it does not execute the tasks. `lost` are the
 -- positions in the arrays, from 1, of leases that another worker has now, `news` those of runs with
@@ -62,7 +108,8 @@ end $$;
 -- the message queues of its consumers, null for workers that do not say so. If a worker
 -- missed two heartbeats of p_interval_seconds, or was heard in the future, it had a gap:
 -- heard_since becomes now. If another transaction has locked a task's row, the lease is renewed the
--- next time. The p_stat_… are parallel arrays of what the worker counted, see _record_stats.
+-- next time. `duties` are those that may have something to do within ten seconds, null without
+-- p_silent_seconds, after which a worker is called silent. The p_stat_… are parallel arrays of what the worker counted, see _record_stats.
 -- Locks: the worker's row; its rows of stats; task rows by (run_id, key), skipping locked ones.
 -- Called by workers.
 create or replace function holdfast.heartbeat(
@@ -73,7 +120,8 @@ create or replace function holdfast.heartbeat(
     p_threads int[] default null,
     p_stat_minutes bigint[] default null, p_stat_names text[] default null,
     p_stat_counts text[] default null, p_consumes text[] default null,
-    out now bigint, out lost int[], out news int[], out cancelled int[]
+    p_silent_seconds float8 default null,
+    out now bigint, out lost int[], out news int[], out cancelled int[], out duties text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -98,6 +146,9 @@ begin
             then w.heard_since else v_now end;
     if p_stat_minutes is not null then
         perform holdfast._record_stats(p_worker, p_stat_minutes, p_stat_names, p_stat_counts);
+    end if;
+    if p_silent_seconds is not null then
+        duties := holdfast._duties(v_now, p_silent_seconds);
     end if;
     if cardinality(p_run_ids) = 0 then
         return;

@@ -1,0 +1,88 @@
+"""What the answer to a heartbeat says of the duties that may have something to do."""
+
+from __future__ import annotations
+
+from clocks import Clock
+
+from holdfast.store.port import Store
+
+from .actors import ManualWorker, start
+from .schedule_actors import new_schedule
+from .test_deliveries import publish, subscribe
+from .test_limits import queue_limit
+from .test_messages import Mail
+
+
+async def duties(store: Store, worker: ManualWorker) -> list[str]:
+    answer = await store.heartbeat(worker.info(), [], lease_seconds=30, silent_seconds=8)
+    return list(answer.duties)
+
+
+async def test_only_workers_that_ask_are_told_of_duties(
+    store: Store, ann: ManualWorker, bob: ManualWorker, clock: Clock
+) -> None:
+    await bob.beat()
+    await clock.advance(20)
+    assert (await ann.beat()).duties == ()
+    assert await duties(store, ann) == ["workers"]
+
+
+async def test_nothing_is_due_in_a_database_where_runs_only_wait(
+    store: Store, ann: ManualWorker
+) -> None:
+    await start(store)
+    assert await duties(store, ann) == []
+
+
+async def test_deadlines_are_named_ten_seconds_ahead(
+    store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    await start(store, timeout_seconds=60.0)
+    await clock.advance(45)
+    assert "deadlines" not in await duties(store, ann)
+    await clock.advance(10)
+    assert "deadlines" in await duties(store, ann)
+    await clock.advance(10)
+    assert "deadlines" in await duties(store, ann)
+    await store.time_out_runs(limit=10)
+    assert "deadlines" not in await duties(store, ann)
+
+
+async def test_a_delivery_to_a_url_is_named_until_it_has_ended(
+    store: Store, ann: ManualWorker
+) -> None:
+    await subscribe(store)
+    assert await duties(store, ann) == []
+    await publish(store)
+    assert await duties(store, ann) == ["deliveries"]
+
+
+async def test_limits_are_named_while_there_are_some(store: Store, ann: ManualWorker) -> None:
+    await store.set_limit(queue_limit(2))
+    assert await duties(store, ann) == ["limits"]
+
+
+async def test_schedules_are_named_ten_seconds_ahead(
+    store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    await store.create_schedule(new_schedule())
+    assert await duties(store, ann) == ["schedules"]  # its tick is to be computed
+    assert await store.due_schedules(limit=10, ahead_seconds=0, lease_seconds=20)
+    assert await duties(store, ann) == []
+    await clock.advance(12)
+    assert await duties(store, ann) == ["schedules"]
+
+
+async def test_what_is_in_flight_too_long_and_old_deduplication_ids_are_named(
+    store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    mail = Mail(store)
+    await mail.create(visibility_seconds=30.0)
+    await mail.send("1")
+    await mail.take()
+    assert await duties(store, ann) == []
+    await clock.advance(40)
+    assert await duties(store, ann) == ["queues"]
+    await store.return_expired(limit=10)
+    await store.sweep_queues(limit=10)
+    assert await duties(store, ann) == []
