@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -186,3 +187,26 @@ def test_a_step_that_is_tried_again_shows_the_frames_of_its_last_failure(
     run = served.start("back_off")
     served.await_state(run, "waiting")
     assert 'raise ValueError("not today")' in why(served, run)["traceback"]
+
+
+def test_numbers_beyond_floats_are_shown_as_they_are(cli: CommandLine) -> None:
+    """Programs that speak SQL may send them, and long whole numbers: all is JSON."""
+    long = "9" * 5_000
+    with psycopg.connect(cli.url) as connection:
+        found = connection.execute(
+            "select s.* from holdfast.start_one(gen_random_uuid(), 'sample/double', "
+            "p_input => %s::json) as s",
+            (f'{{"a": [-1e400, {long}]}}',),
+        ).fetchone()
+        assert found is not None
+        run = next(str(each) for each in found if isinstance(each, UUID))
+        connection.execute(
+            "select holdfast.signal_runs(array[%s::uuid], '{go}', "
+            "array['[1e400, 1.50]'::json], '{one}')",
+            (run,),
+        )
+    answer = why(cli, run)
+    assert answer["state"] == "queued"
+    for arguments in (["show", run], ["show", run, "--all"]):
+        assert cli("runs", *arguments).stdout
+    assert "[1e400,1.5]" in cli("runs", "show", run).stdout

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -113,15 +114,31 @@ def traceback_text(value: JSON) -> str:
 
 
 def read_json(text: str | None) -> JSON:
-    """Decode JSON text; None if there is none."""
-    value: JSON = None if text is None else msgspec.json.decode(text)
+    """Decode JSON text to show it; None if there is none.
+
+    A number that Python has no value for, such as 1e400, remains text: it is encoded as it was.
+    """
+    if text is None:
+        return None
+    value: JSON
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.ValidationError:  # the only way in which JSON does not fit: a number
+        value = json.loads(text, parse_float=_number, parse_int=_number)
     return value
+
+
+def _number(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.ValidationError:
+        return msgspec.Raw(text.encode())
 
 
 def read_details(details: str | None) -> Details:
     """Decode the details of an event; empty if they are not an object."""
-    value: object = msgspec.json.decode(details) if details else None
-    return cast("dict[str, JSON]", value) if isinstance(value, dict) else {}
+    value = read_json(details or None)
+    return value if isinstance(value, dict) else {}
 
 
 def json_text(value: JSON) -> str:

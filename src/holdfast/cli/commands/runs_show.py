@@ -90,11 +90,11 @@ async def _look(link: Link, reference: str) -> _Picture:
 
 
 def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
-    from holdfast.cli.render.console import console, decoded, write_json, write_traceback
+    from holdfast.cli.render.console import console, write_json, write_traceback
     from holdfast.cli.render.flows import step_object, steps_table
     from holdfast.cli.render.runs import event_object, run_object, summary
     from holdfast.cli.render.timeline import timeline
-    from holdfast.insight.spans import traceback_text
+    from holdfast.insight.spans import read_json, traceback_text
 
     run = picture.run
     if settings.json:
@@ -116,7 +116,7 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
             timeline(picture.spans, run.created_at, run.completed_at, picture.now, whole=whole)
         )
     stuck = run.wait.stuck or "" if run.wait is not None else ""
-    if found := traceback_text(decoded(run.error)) or stuck.partition("\n")[2]:
+    if found := traceback_text(read_json(run.error)) or stuck.partition("\n")[2]:
         output.print()
         write_traceback(output, found)
     if picture.children.shown:

@@ -14,7 +14,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.connecting import Link
-from holdfast.cli.render.console import decoded, write_json
+from holdfast.cli.render.console import write_json
 from holdfast.cli.render.flows import StepLines, steps_table
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.render.runs import event_line, run_object
@@ -22,7 +22,7 @@ from holdfast.cli.render.timeline import timeline
 from holdfast.cli.settings import Settings
 from holdfast.errors import ResultTimeout
 from holdfast.insight.flow_progress import StepProgress
-from holdfast.insight.spans import error_text
+from holdfast.insight.spans import error_text, read_json
 from holdfast.insight.timeline import read_spans
 from holdfast.insight.wording import length
 from holdfast.types import Event, LoggedEvent, RunRecord
@@ -159,7 +159,7 @@ def report_end(settings: Settings, run: RunRecord) -> int:
         write_json(run_object(run))
     else:
         took = length((run.completed_at or run.created_at) - run.created_at)
-        error = error_text(decoded(run.error))
+        error = error_text(read_json(run.error))
         state = run.state.replace("_", " ")
         click.echo(f"{state} after {took}" + (f": {error}" if error else ""), err=True)
         if run.status == "completed":

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.cli.render.console import decoded
 from holdfast.insight.shapes import event_shape, run_shape
-from holdfast.insight.spans import error_text
+from holdfast.insight.spans import error_text, read_json
 from holdfast.insight.traces import find_trace
 from holdfast.insight.wording import ago, length, moment, shorten
 from holdfast.types import JSON, SCHEDULE_HEADER, TICK_HEADER, LoggedEvent, RunRecord
@@ -125,7 +124,7 @@ def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
     if run.wait is not None and run.wait.stuck is not None:
         facts.append(("stuck", run.wait.stuck.partition("\n")[0]))
     facts.append(("output", run.output))
-    facts.append(("error", error_text(decoded(run.error)) or None))
+    facts.append(("error", error_text(read_json(run.error)) or None))
     return [(name, value) for name, value in facts if value]
 
 

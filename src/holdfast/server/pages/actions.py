@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
-import msgspec
-
 from holdfast.client.forking import ForkOptions
 from holdfast.errors import RunEnded
 from holdfast.ids import uuid7
 from holdfast.insight.approvals import OpenApproval
+from holdfast.insight.spans import read_json
 from holdfast.server.access import Level
 from holdfast.server.pages.forms import decode, read_value
 from holdfast.server.pages.rendering import MOST_SHOWN
@@ -179,7 +178,7 @@ async def fork(view: View) -> Redirect:
     text = view.form.get("input", "")
     if text.strip():
         value = decode(text, "the input")
-        if run.input is None or value != msgspec.json.decode(run.input):
+        if run.input is None or value != read_json(run.input):
             options["input"] = value
             if run.kind != "flow" and not options.keys() & {"step", "index"}:
                 options["index"] = 1  # calls that were made with the old input would not fit
