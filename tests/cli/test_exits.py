@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from holdfast import errors
 from holdfast.cli import exits
+from holdfast.database import schema
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import call
+from tests.proxy import Proxy
 
 
 @pytest.mark.parametrize(
@@ -112,3 +116,27 @@ def test_a_misspelt_command_is_answered_with_the_nearest(cli: CommandLine) -> No
     assert "Did you mean runs why or queue why?" in cli("why", "3f9a", code=exits.USAGE).stderr
     assert "Did you mean runs list or" in cli("list", code=exits.USAGE).stderr
     assert "Did you mean worker or workers?" in cli("worked", code=exits.USAGE).stderr
+
+
+@pytest.mark.parametrize("how", ["reset", "shutdown"])
+@pytest.mark.parametrize("arguments", [("runs", "list"), ("queue", "list"), ("migrate",)])
+def test_a_connection_lost_in_the_check_of_the_schema_is_one_line_and_code_3(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, how: str, arguments: tuple[str, ...]
+) -> None:
+    """The connection stands when the check begins, and is gone before its answer."""
+    read = schema._identity
+
+    async def lose(connection: Any) -> Any:
+        if how == "reset":
+            proxy.cut()
+        else:
+            with psycopg.connect(database_url) as other:
+                process = connection.get_server_pid()
+                other.execute("select pg_terminate_backend(%s, 30000)", (process,))
+        return await read(connection)
+
+    monkeypatch.setattr(schema, "_identity", lose)
+    with Proxy(database_url) as proxy:
+        done = CommandLine(proxy.url)(*arguments, code=exits.DATABASE)
+    assert "the connection was lost" in done.stderr
+    assert "Traceback" not in done.stderr

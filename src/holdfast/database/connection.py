@@ -32,6 +32,8 @@ LOST: Final = (
     asyncpg.InternalClientError,
     asyncpg.PostgresError,
 )
+# With these the server says that it ends the connection.
+_ENDED: Final = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 _CLOSE_SECONDS: Final = 2.0
 
 # After these the next host may be the right one.
@@ -91,13 +93,21 @@ async def connect(url: str) -> asyncpg.Connection[asyncpg.Record]:
 async def connected(url: str) -> AsyncGenerator[Connection]:
     """Open one connection to a server that is new enough, for the length of the block.
 
-    Raises what `connect` raises.
+    Raises what `connect` raises, and DatabaseUnavailable if the connection is lost in the block.
     """
     connection = await connect(url)
     try:
         yield connection
+    except LOST as error:
+        if isinstance(error, DatabaseError) or not (
+            connection.is_closed() or isinstance(error, _ENDED)
+        ):
+            raise
+        raise DatabaseUnavailable(
+            f"{redact(url)}: the connection was lost ({error}): try again"
+        ) from error
     finally:
-        await connection.close()
+        await close_connection(connection)
 
 
 async def close_connection(connection: Connection) -> None:
