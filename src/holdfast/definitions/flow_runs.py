@@ -105,6 +105,7 @@ class RunStep(Source[Out_co]):
             limit = max(1, math.ceil(definition.timeout_seconds))
         deps = () if source.slug == RUN else (source.slug,)
         given = run.annotation
+        outputs = dict.fromkeys(deps, source.annotation)
         self.shape = StepShape(
             slug=self._name,
             kind="map" if is_map else "single",
@@ -114,8 +115,8 @@ class RunStep(Source[Out_co]):
             base_delay=whole_seconds(base_delay, of, "base_delay"),
             timeout=limit,
             start_delay=whole_seconds(start_delay, of, "start_delay"),
-            required=check_pattern(when, "when", of, deps, given),
-            forbidden=check_pattern(unless, "unless", of, deps, given),
+            required=check_pattern(when, "when", of, given, outputs),
+            forbidden=check_pattern(unless, "unless", of, given, outputs),
             when_unmet=check_otherwise(on_unmet, of, "on_unmet"),
             when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
             runs=f"{definition.full_name}@{definition.version}",

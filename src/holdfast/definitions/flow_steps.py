@@ -127,6 +127,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             with option(of, "queue"):
                 check_queue_name(queue)
         given = sources[RUN].annotation
+        outputs = {dep: sources[dep].annotation for dep in self.deps}
         self.shape = StepShape(
             slug=self.name,
             kind="single" if over is None else "map",
@@ -137,8 +138,8 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             base_delay=whole_seconds(base_delay, of, "base_delay"),
             timeout=own_timeout,
             start_delay=whole_seconds(start_delay, of, "start_delay"),
-            required=check_pattern(when, "when", of, self.deps, given),
-            forbidden=check_pattern(unless, "unless", of, self.deps, given),
+            required=check_pattern(when, "when", of, given, outputs),
+            forbidden=check_pattern(unless, "unless", of, given, outputs),
             when_unmet=check_otherwise(on_unmet, of, "on_unmet"),
             when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
         )
@@ -217,11 +218,16 @@ def may_skip(when: object, unless: object, on_unmet: Otherwise, on_exhausted: Ot
 
 
 def check_pattern(
-    pattern: Mapping[str, object] | None, name: str, of: str, deps: tuple[str, ...], run: object
+    pattern: Mapping[str, object] | None,
+    name: str,
+    of: str,
+    run: object,
+    outputs: Mapping[str, object],
 ) -> str | None:
     """Return a condition as canonical JSON text.
 
-    `deps` are the dependencies of the step `of`, `run` is the declared type of the run's input.
+    `run` is the declared type of the run's input, `outputs` has those of the outputs of the
+    dependencies of the step `of`, by name.
     Raises ConfigurationError for a condition that can never hold.
     """
     if pattern is None:
@@ -230,29 +236,42 @@ def check_pattern(
         # Callers without a type checker pass anything.
         if not isinstance(pattern, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"a dictionary is needed, not {pattern!r}")
-        _check_keys(pattern, deps, run)
+        _check_keys(pattern, run, outputs)
         try:
             return canonical_pattern(encode_sorted(dict(pattern)))
         except PayloadError as error:
             raise ConfigurationError(str(error)) from None
 
 
-def _check_keys(pattern: Mapping[str, object], deps: tuple[str, ...], run: object) -> None:
+def _check_keys(pattern: Mapping[str, object], run: object, outputs: Mapping[str, object]) -> None:
     """Refuse a condition about what is not compared with it: it would never hold."""
-    known = (RUN, *deps)
-    for key in pattern if deps else ():
+    known = (RUN, *outputs)
+    for key in pattern if outputs else ():
         if key not in known:
             raise ConfigurationError(
                 f"{key!r} is not given to this step, so it cannot be compared; there are "
                 f"{', '.join(known)}"
             )
-    if not deps and set(pattern) == {RUN} and not may_have_field(run, RUN):
+    if not outputs and set(pattern) == {RUN} and not may_have_field(run, RUN):
         raise ConfigurationError(
             "for a step without dependencies the run's input itself is compared, and "
             f"{type_name(run)} has no field 'run': write what is in it"
         )
-    if not deps:
+    if not outputs:
         _check_fields(pattern, run)
+    for key, output in outputs.items():
+        _check_output(pattern.get(key), key, output)
+
+
+def _check_output(pattern: object, step: str, output: object) -> None:
+    """Refuse a field that the output of a step never has: only its function writes it."""
+    for field in cast("Mapping[str, object]", pattern) if isinstance(pattern, Mapping) else ():
+        if not may_have_field(output, field):
+            names = ", ".join(sorted(field_names(output))) or "none"
+            raise ConfigurationError(
+                f"the output of step {step} is {type_name(output)}, which has no field {field!r}; "
+                f"its fields: {names}"
+            )
 
 
 def _check_fields(pattern: Iterable[str], run: object) -> None:

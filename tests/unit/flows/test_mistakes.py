@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
 import pytest
 from pydantic import BaseModel, Field, computed_field
 
@@ -146,6 +147,44 @@ def test_a_condition_on_a_misspelt_field_of_the_input_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="when: Job has no field 'moed': did you mean mo"):
         flow.step(name="one", when={"moed": "fast"})(lambda: None)
     flow.step(name="two", when={"colour": "red"})(lambda: None)  # from a newer program
+
+
+class Typed(TypedDict):
+    mode: str
+
+
+class Packed(msgspec.Struct):
+    mode: str
+
+
+@pytest.mark.parametrize("option", ["when", "unless"])
+@pytest.mark.parametrize("kind", [Job, Typed, Packed, Order, Job | None])
+def test_a_condition_on_a_field_that_a_dependency_lacks_is_refused(kind: Any, option: str) -> None:
+    flow = App("tests").flow("one")
+
+    def look() -> Any: ...
+
+    look.__annotations__["return"] = kind
+    flow.step(look)
+    said = f"step two of flow one: {option}: the output of step look is .* has no field 'colour'; "
+    condition: Any = {option: {"look": {"colour": "red"}}}
+    with pytest.raises(ConfigurationError, match=said + "its fields: mod"):
+
+        @flow.step(**condition)
+        def two(look: Any) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [Open, Any, dict[str, str]])
+def test_a_condition_on_a_field_that_types_do_not_rule_out_is_taken(kind: Any) -> None:
+    flow = App("tests").flow("one")
+
+    def look() -> Any: ...
+
+    look.__annotations__["return"] = kind
+    flow.step(look)
+
+    @flow.step(when={"look": {"colour": "red"}})
+    def two(look: Any) -> None: ...
 
 
 def test_fields_of_pydantic_models_have_the_names_that_are_stored() -> None:
