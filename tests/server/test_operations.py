@@ -195,7 +195,7 @@ async def test_flows_are_read(api: Api) -> None:
 async def test_a_failed_element_of_a_map_is_named_with_its_value(api: Api) -> None:
     run_id = await start(api, "analyze", "a bee ? sea")
     run = await api.ask("GET", f"/v1/runs/{run_id}?wait=30")
-    assert run["error"]["message"] == "step size:2 failed: it is not a word"
+    assert run["error"]["message"] == "step size:2 failed: ValueError: it is not a word"
     why = await api.ask("GET", f"/v1/runs/{run_id}/why")
     assert 'it is element 2 of words, counted from 0: "?"' in str(why["details"])
 

@@ -41,7 +41,7 @@ async def test_a_failed_attempt_is_tried_again_after_a_growing_pause(
         "task_index": None,
         "attempts": 3,
         "worker": "ann",
-        "message": "step a failed: no luck",
+        "message": "step a failed: OSError: no luck",
         "cause": json.loads(NO_LUCK),
     }
     assert await flows.details(run_id, "FlowStepFailed") == [{"error": error}]
@@ -108,7 +108,7 @@ async def test_the_error_of_a_run_names_the_element_that_failed(
     await worker.report(end(tasks["each:2"], error=NO_LUCK))
     error = await flows.error(run_id)
     assert (error["step"], error["task_index"]) == ("each", 2)
-    assert error["message"] == "step each:2 failed: no luck"
+    assert error["message"] == "step each:2 failed: OSError: no luck"
 
 
 async def test_a_run_that_has_failed_takes_no_output_any_more(
@@ -199,3 +199,21 @@ async def test_a_value_that_no_reader_can_read_is_refused(flows: Flows, worker: 
         with pytest.raises(refusal):
             await worker.report(end(tasks["a"], error=text))
     assert await flows.statuses(run_id) == {"a": "started", "b": "started"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "line"),
+    [
+        ("builtins.AssertionError", "", "AssertionError"),
+        ("builtins.KeyError", "'x'", "KeyError: 'x'"),
+        ("shop.Declined", "no", "shop.Declined: no"),
+    ],
+)
+async def test_the_error_of_a_run_has_the_class_of_the_error(
+    flows: Flows, worker: StepWorker, kind: str, message: str, line: str
+) -> None:
+    """A bare assert has no message, and that of a KeyError is only the key."""
+    run_id = await flows.run_of(single("a", max_attempts=1))
+    task = await worker.one()
+    await worker.report(end(task, error=json.dumps({"kind": kind, "message": message})))
+    assert (await flows.error(run_id))["message"] == f"step a failed: {line}"

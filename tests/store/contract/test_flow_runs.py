@@ -170,7 +170,10 @@ async def test_a_run_that_a_person_ends_is_not_tried_again(
     await stop([child.run_id])
     error = await flows.error(run_id)
     assert error["cause"]["status"] == how
-    assert error["message"] == f"step sub failed: run {child.run_id} was {how}"
+    assert (
+        error["message"]
+        == f"step sub failed: holdfast.errors.ChildFailed: run {child.run_id} was {how}"
+    )
 
 
 async def test_a_run_that_takes_too_long_fails_its_attempt(

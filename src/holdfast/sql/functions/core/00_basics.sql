@@ -139,6 +139,13 @@ begin
     where s.run_id = p_run_id and s.step_slug = p_step and s.status = 'completed';
 end $$;
 
+-- Return an error as one line: its class and its message, or one of both. Called by
+-- _fail_attempts and _tell_flow.
+create or replace function holdfast._error_line(p_error json) returns text
+language sql immutable
+return concat_ws(': ', nullif(regexp_replace(p_error ->> 'kind', '^builtins[.]', ''), ''),
+    nullif(p_error ->> 'message', ''));
+
 -- Return the details of an event, filled in if what they tell is stored elsewhere. Called by
 -- read_events, read_log, read_tails and recent_events.
 create or replace function holdfast._details(

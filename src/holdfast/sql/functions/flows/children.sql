@@ -325,7 +325,7 @@ begin
             array_agg(r.output order by u.place) as outputs,
             array_agg(case when r.status <> 'completed' then json_build_object(
                 'kind', 'holdfast.errors.ChildFailed', 'message', format('run %s %s', r.run_id,
-                    case r.status when 'failed' then 'failed: ' || (r.error ->> 'message')
+                    case r.status when 'failed' then 'failed: ' || holdfast._error_line(r.error)
                         when 'timed_out' then 'took too long'
                         else 'was ' || r.status end),
                 'status', r.status, 'child_run_id', r.run_id, 'cause', r.error) end

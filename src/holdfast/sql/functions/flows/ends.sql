@@ -445,7 +445,7 @@ begin
             'error', json_build_object('kind', 'holdfast.errors.StepFailed', 'step', o.step_slug,
                 'task_index', o.task_index, 'attempts', o.attempts, 'worker', o.worker,
                 'message', format('step %s failed: %s', o.step_slug || coalesce(
-                    ':' || o.task_index, ''), o.error ->> 'message'),
+                    ':' || o.task_index, ''), holdfast._error_line(o.error)),
                 'cause', o.error)))::holdfast._flow_entry order by o.run_id)
         from over o where o.is_fatal and o.rank_in_run = 1),
         (select array_agg((o.run_id, o.handler, o.step_slug,

@@ -35,7 +35,8 @@ _LARGEST_EXPONENT: Final = 60
 IsOpen: TypeAlias = Callable[[TaskRow, StepTaskEnd], bool]
 
 
-class _Message(msgspec.Struct, frozen=True):
+class _Line(msgspec.Struct, frozen=True):
+    kind: str = ""
     message: str = ""
 
 
@@ -203,9 +204,10 @@ def _log_retries(progress: Progress, retried: Sequence[_Failure]) -> None:
         progress.log(place, "FlowStepRetryScheduled", told)
 
 
-def message_of(error: str) -> str:
-    """Return the message of an error, which is JSON text; empty if it has none."""
-    return details.read(error, _Message).message
+def error_line(error: str) -> str:
+    """Return an error, which is JSON text, as one line: its class and its message."""
+    line = details.read(error, _Line)
+    return ": ".join(filter(None, (line.kind.removeprefix("builtins."), line.message)))
 
 
 def _error(failure: _Failure) -> str:
@@ -217,6 +219,6 @@ def _error(failure: _Failure) -> str:
         task_index=index,
         attempts=failure.task.attempts,
         worker=failure.task.worker,
-        message=f"step {failure.task.key} failed: {message_of(failure.error)}",
+        message=f"step {failure.task.key} failed: {error_line(failure.error)}",
         cause=details.raw(failure.error),
     )

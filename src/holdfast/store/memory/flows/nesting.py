@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import HoldfastError, InvalidInput, UnknownFlow
 from holdfast.ids import keyed_run_id
 from holdfast.store.memory import details
-from holdfast.store.memory.flows.ends import end_tasks, message_of, retry_pause
+from holdfast.store.memory.flows.ends import end_tasks, error_line, retry_pause
 from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import place_of, shape_of
@@ -83,8 +83,8 @@ def _end(tables: Tables, run_id: UUID, child_id: UUID) -> StepTaskEnd:
     )
     if child.status == "completed":
         return end
-    message = message_of(child.error) if child.error else ""
-    how = {"failed": f"failed: {message}", "timed_out": "took too long"}
+    line = error_line(child.error) if child.error else ""
+    how = {"failed": f"failed: {line}", "timed_out": "took too long"}
     error = details.write(
         kind="holdfast.errors.ChildFailed",
         message=f"run {child_id} {how.get(child.status, f'was {child.status}')}",
