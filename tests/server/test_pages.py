@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from html import unescape
@@ -15,9 +16,9 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast import App
+from holdfast import App, Context, Retry
 from holdfast.client import Client
-from holdfast.errors import RunNotFound
+from holdfast.errors import RunNotFound, StepFailed
 from holdfast.server import Level, Principal, Server
 from holdfast.server.access import KeyAccess
 from holdfast.server.pages.graph import layers_of
@@ -328,6 +329,98 @@ async def test_another_input_keeps_the_start_alone_unless_a_place_is_named(
         assert await fork.result(timeout="60s") == "parcel with chair"
     finally:
         await worker.stop()
+
+
+def bakery(bad: bool = False) -> App:
+    """Return an app whose code may raise at once."""
+    made = App("bakery")
+
+    @made.step(retry=Retry(attempts=1))
+    async def knead(number: int) -> int:
+        raise ValueError("no flour")
+
+    @made.workflow
+    async def bake(ctx: Context, number: int) -> None:
+        if bad:
+            raise KeyError("oven")
+        try:
+            await knead(number)
+        except StepFailed:
+            if number == 1:
+                await ctx.wait_for_signal("go")
+        raise RuntimeError("not baked")
+
+    return made
+
+
+@contextlib.asynccontextmanager
+async def baking(store: Store, bad: bool = False) -> AsyncIterator[None]:
+    worker = Worker(bakery(bad), store, WorkerOptions())
+    await worker.start()
+    try:
+        yield
+    finally:
+        await worker.stop()
+
+
+async def in_state(client: Client, run_id: UUID, state: str) -> None:
+    async with asyncio.timeout(60):
+        while (await client.runs.get(run_id)).state != state:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("by", ["page", "rest"])
+async def test_the_failed_steps_of_a_run_are_retried(
+    server: Server, browser: httpx.AsyncClient, store: Store, by: str
+) -> None:
+    """C20. The code handled the failure: a plain retry would repeat nothing."""
+    client = server.site.client
+    handle = await client.start("bakery/bake", 2)
+    async with baking(store):
+        await in_state(client, handle.run_id, "failed")
+    if by == "page":
+        html = await page(browser, f"/runs/{handle.run_id}")
+        button = re.search(
+            r'action="([^"]+/do/retry)"><input type="hidden" name="(failed_steps)" value="(yes)">'
+            "<button[^>]*>Retry the failed steps<",
+            html,
+        )
+        assert button is not None
+        answer = await send(browser, button[1], **{button[2]: button[3]})
+        new = answer.headers["location"].partition("?")[0].rpartition("/")[2]
+    else:
+        answer = await browser.post(
+            f"/v1/runs/{handle.run_id}/retry",
+            json={"failed_steps": True},
+            headers=HERE | {"Authorization": f"Bearer {KEY}"},
+        )
+        assert answer.status_code == 201, answer.text
+        new = answer.json()["run_id"]
+    kept = [each.event.type for each in await client.runs.log(UUID(new))]
+    assert "StepFailed" not in kept  # a plain retry keeps it
+    plain = [each.event.type for each in await client.runs.log(handle.run_id)]
+    assert "StepFailed" in plain
+
+
+async def test_a_run_whose_code_raises_is_stuck_with_its_traceback(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    """A4, over REST and on its page."""
+    client = server.site.client
+    handle = await client.start("bakery/bake", 1)
+    async with baking(store):
+        await in_state(client, handle.run_id, "waiting")
+    await handle.signal("go")
+    async with baking(store, bad=True):
+        await in_state(client, handle.run_id, "stuck")
+    key = {"Authorization": f"Bearer {KEY}"}
+    run = (await browser.get(f"/v1/runs/{handle.run_id}", headers=key)).json()
+    assert run["state"] == "stuck"
+    assert "KeyError" in run["wait"]["stuck"]
+    why = (await browser.get(f"/v1/runs/{handle.run_id}/why", headers=key)).json()
+    assert "KeyError" in f"{why['because']}{why['details']}"
+    assert 'raise KeyError("oven")' in why["traceback"]
+    assert "raise KeyError(" in unescape(await page(browser, f"/runs/{handle.run_id}"))
 
 
 async def test_a_run_that_failed_on_its_input_offers_a_fork_and_no_retry(
