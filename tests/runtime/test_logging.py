@@ -106,7 +106,7 @@ async def test_each_failed_attempt_of_a_step_is_a_warning(
         f"run {handle.run_id} (pay): attempt 1 of step charge failed: "
         "ConnectionError: the bank refuses ann; next attempt in 2 s"
     )
-    assert last.getMessage().endswith("; no attempts are left")
+    assert last.getMessage().endswith("; it is not tried again")
     fields = vars(last)
     assert (fields["run_id"], fields["key"], fields["attempt"]) == (str(handle.run_id), "charge", 2)
 

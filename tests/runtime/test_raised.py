@@ -115,6 +115,8 @@ def test_a_run_is_stuck_with_the_exception_and_a_roll_back_heals_it(
         return
     stuck = str(bench.stuck)
     assert "the code raised KeyError: 'rate'" in stuck
+    assert "correct it, roll it back" in stuck
+    assert "aliases" not in stuck
     assert "Traceback (most recent call last)" in stuck
     assert 'return settings["rate"]' in stuck
     assert isinstance(bench.stuck.__cause__, KeyError) if bench.stuck else False

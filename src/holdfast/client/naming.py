@@ -50,13 +50,14 @@ def given_workflow(run: RunRef) -> AnyStartable | None:
 
 
 def read_id(run: UUID | str) -> UUID:
-    """Return a run's id. Raises InvalidInput for a text that is not a UUID."""
+    """Return a run's id. Raises InvalidInput for what is not a UUID, such as a handle."""
     if isinstance(run, UUID):
         return run
     try:
         return UUID(run)
-    except ValueError:
-        raise InvalidInput(f"{run!r} is not a run's id: an id is a UUID") from None
+    except (AttributeError, TypeError, ValueError):
+        hint = "; of a handle, pass its run_id" if hasattr(run, "run_id") else ""
+        raise InvalidInput(f"{run!r} is not a run's id: an id is a UUID{hint}") from None
 
 
 async def find_full_name(workflow: str, store: Store, lookup: Lookup | None = None) -> str:

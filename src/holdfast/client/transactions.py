@@ -191,13 +191,13 @@ def executor(connection: object) -> Execute:
     maker = execute is not None and not hasattr(connection, "execute")
     if maker or any(hasattr(connection, name) for name in _MAKES_CONNECTIONS):
         raise ConfigurationError(
-            f"a {kind.__module__}.{kind.__qualname__} makes connections and has no transaction of "
+            f"{kind.__module__}.{kind.__qualname__} makes connections and has no transaction of "
             "yours: pass the connection or the session in which your transaction is open"
         )
     if execute is not None:
         return execute
     raise ConfigurationError(
-        f"a {kind.__module__}.{kind.__qualname__} is not a connection that a start can use: pass a "
+        f"{kind.__module__}.{kind.__qualname__} is not a connection that a start can use: pass a "
         "connection of asyncpg or psycopg, or a connection or session of SQLAlchemy"
     )
 

@@ -23,7 +23,7 @@ def log_failed_step(
     error: ErrorInfo,
     retry_seconds: float | None,
 ) -> None:
-    """Warn that an attempt of a step failed; `retry_seconds` is None after the last attempt."""
+    """Warn that an attempt of a step failed; `retry_seconds` is None if no attempt follows."""
     logger.warning(
         "run %s (%s): attempt %d of step %s failed: %s; %s",
         run_id,
@@ -31,7 +31,7 @@ def log_failed_step(
         attempt,
         key,
         error,
-        "no attempts are left"
+        "it is not tried again"
         if retry_seconds is None
         else f"next attempt in {retry_seconds:.3g} s",
         extra={

@@ -50,6 +50,13 @@ async def test_a_run_keeps_the_types_of_its_own_version(client: Client, finisher
         _ = (await client.runs.get(handle.run_id, tick_2)).output
 
 
+async def test_a_handle_in_place_of_an_id_is_refused_with_the_way_out(client: Client) -> None:
+    handle = await client.start(tick)
+    for calls in (client.runs.get, client.approvals.list):
+        with pytest.raises(InvalidInput, match=r"is not a run's id.*pass its run_id"):
+            await calls(handle)  # type: ignore[arg-type]  # pyright: ignore
+
+
 async def test_an_error_is_what_was_recorded(client: Client, finisher: Finisher) -> None:
     handle = await client.start(tick)
     assert (await handle.get()).error is None

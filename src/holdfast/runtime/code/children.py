@@ -224,7 +224,8 @@ def call_startable(
     """Start a child run for a plain call of its workflow or flow."""
     if len(args) > 1 or kwargs:
         raise TypeError(
-            f"{startable.kind} {startable.name} takes at most one input, as a positional argument"
+            f"{startable.kind} {startable.name} takes at most one input, as a positional argument, "
+            "and no context: the run that it starts has its own"
         )
     return call_child(run, startable, args[0] if args else None, type=None, options={})
 

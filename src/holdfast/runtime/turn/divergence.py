@@ -39,6 +39,10 @@ CHANGED: Final = (
     "the code has changed under this run: keep the old name (name=…, aliases=[…]), take the new "
     "path in new runs only (ctx.patched), roll the code back, or allow it (App(careful=False))"
 )
+CHANGED_AND_RAISED: Final = (
+    "the code has changed under this run: correct it, roll it back, take the new path in new runs "
+    "only (ctx.patched), or let the run fail (App(careful=False))"
+)
 _NAMED_LEFT: Final = 3  # how many calls a message names
 
 

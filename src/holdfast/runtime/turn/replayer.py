@@ -38,6 +38,7 @@ from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check, check_end, replay_to_end, watch
 from holdfast.runtime.turn.divergence import (
     CHANGED,
+    CHANGED_AND_RAISED,
     differences,
     ended_early,
     missed_signal,
@@ -245,8 +246,10 @@ class Replayer:
     def _difference(self, reason: str) -> DeterminismError:
         """Return the error for a difference of code and log, with what the code has raised."""
         cause = raised(self.instance)
-        trace = "" if cause is None else f"\n{describe(cause).format().rstrip()}"
-        error = DeterminismError(f"{reason}; {CHANGED}{trace}")
+        advice = CHANGED
+        if cause is not None:
+            advice = f"{CHANGED_AND_RAISED}\n{describe(cause).format().rstrip()}"
+        error = DeterminismError(f"{reason}; {advice}")
         error.__cause__ = cause
         return error
 
