@@ -54,7 +54,8 @@ def test_a_failed_step_shows_its_error_and_its_attempts(served: CommandLine) -> 
     assert "ValueError: no page -1" in shown
     assert "· total not begun" in shown
     said = served("runs", "why", "trip/bad").stdout
-    assert "step page failed after 2 attempts: ValueError: no page -1" in said
+    assert "step page:1 failed: ValueError: no page -1\n" in said
+    assert "  step page failed after 2 attempts\n" in said
     assert "holdfast runs retry" in said
 
 

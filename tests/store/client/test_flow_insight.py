@@ -159,7 +159,8 @@ async def test_a_failed_flow_names_the_step_and_can_be_retried(
     await scene.fail((await scene.take())["site"], retryable=False)
     found = await client.why(run_id)
     assert found.state == "failed"
-    assert "step site failed after 1 attempt: OSError: no luck" in found.details
+    assert found.because.endswith("step site failed: OSError: no luck")
+    assert "step site failed after 1 attempt" in found.details
     assert found.actions == (Action("retry", run_id),)
 
 
