@@ -12,6 +12,7 @@ from contract.actors import ManualWorker
 from contract.schedule_actors import NAME, ORDER, new_schedule, run_of
 from scene import Scene
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port import SCHEDULES_TOPIC
 from holdfast.types import Bucket, Notice, When
 from holdfast.worker.clock import EngineClock
@@ -88,6 +89,34 @@ async def test_the_end_of_a_run_starts_the_tick_that_waits(scene: Scene) -> None
             await scene.store.notify(answer.notices)
             await until(scene, f"select from holdfast.schedules where buffered = {number - 1}")
         assert run_of(await newest(scene))
+
+
+async def test_a_tick_that_waits_starts_soon_after_an_error(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The notice of the end is used up when the database fails; nothing else tells of it."""
+    monkeypatch.setattr(scheduler, "_BUFFERED_SECONDS", 0.1)
+    ann = ManualWorker(scene.store, "ann")
+    await scene.store.create_schedule(new_schedule(overlap="buffer_all"))
+    async with scheduling(scene):
+        await until(scene, "select from holdfast.schedules where next_tick_at < 'infinity'")
+        for _ in range(2):
+            await scene.store.trigger_schedule(NAME)
+        turn = await ann.take(handlers=ORDER)
+        start_buffered = scene.store.start_buffered
+        calls = 0
+
+        async def failing(**options: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                raise DatabaseUnavailable("it restarts")
+            return await start_buffered(**options)
+
+        monkeypatch.setattr(scene.store, "start_buffered", failing)
+        await scene.store.notify((await ann.finish(turn)).notices)
+        await until(scene, "select from holdfast.schedules where buffered = 0")
+        assert calls > 1
 
 
 async def test_a_schedule_that_another_session_holds_is_not_asked_for_again_and_again(

@@ -94,7 +94,7 @@ class Scheduler(Service):
         while True:
             self._passing = True
             self._woken.clear()
-            pause = self._interval
+            pause = min(self._interval, _BUFFERED_SECONDS)  # after an error: ticks may wait
             try:
                 pause = await self._pass()
             except DatabaseError as error:
