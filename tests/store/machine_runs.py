@@ -81,7 +81,12 @@ class WorkAgrees(Agreement):
             self.commit(number, end, Finish("completed", output="1"))
         elif how == "continue":
             new = str(self.new_id())
-            said = {"run_id": new, "input": {"customer": customer}, "version": 1, "signals": []}
+            said: dict[str, Any] = {
+                "run_id": new,
+                "input": {"customer": customer},
+                "version": 1,
+                "signals": [],
+            }
             event = Event("WorkflowContinuedAsNew", "", json.dumps(said), 0)
             then = Finish("continued", output=json.dumps({"run_id": new}))
             self.commit(number, event, then, has_commands=True)
