@@ -277,6 +277,14 @@ async def test_a_paused_queue_gives_nothing(mail: Mail) -> None:
     assert await mail.take() == ["1"]
 
 
+async def test_a_receive_without_a_visibility_is_refused_and_names_the_other_way(
+    mail: Mail,
+) -> None:
+    await mail.create()
+    with pytest.raises(InvalidInput, match="list_messages shows messages without receiving"):
+        await mail.deliveries(visibility_seconds=0.0)
+
+
 @pytest.mark.parametrize(
     ("settings", "fields", "why"),
     [

@@ -82,7 +82,8 @@ def check_receive(settings: QueueSettings, receive: Receive) -> None:
     seconds = receive.visibility_seconds
     if seconds is not None and not _SHORTEST <= seconds <= LONGEST_SECONDS:
         raise InvalidInput(
-            f"a message is in flight for 0.001 to 10,000,000,000 seconds, not {seconds}"
+            f"a message is in flight for 0.001 to 10,000,000,000 seconds, not {seconds}; "
+            "list_messages shows messages without receiving them"
         )
     if receive.contains is not None:
         check_json("condition", receive.contains)

@@ -177,8 +177,8 @@ begin
         when p_per_group not between 1 and 10000 then format(
             'a receive asks for 1 to 10,000 messages of a group, not %s', p_per_group)
         when not (p_visibility_seconds >= 0.001 and p_visibility_seconds <= 1e10) then format(
-            'a message is in flight for 0.001 to 10,000,000,000 seconds, not %s',
-            p_visibility_seconds)
+            'a message is in flight for 0.001 to 10,000,000,000 seconds, not %s; list_messages '
+            'shows messages without receiving them', p_visibility_seconds)
         when p_contains is not null and p_fifo then format(
             'queue %s is FIFO: a condition would pass over the oldest message of a group', p_queue)
         when p_contains is not null and not p_has_filters then format(
