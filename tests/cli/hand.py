@@ -20,6 +20,7 @@ from holdfast.types import (
     Event,
     Finish,
     Lease,
+    Release,
     Suspend,
     TurnCommit,
     WorkerInfo,
@@ -139,6 +140,17 @@ class Hand:
             )
             committed = await store.commit(NAME, uuid4(), [turn])
             assert not committed.refused, committed.refused
+
+        self._with_store(work)
+
+    def get_stuck(self, run: str, why: str) -> None:
+        """Claim a run and give it back as one that cannot continue."""
+
+        async def work(store: PostgresStore) -> None:
+            (task,) = [task for task in await self._claim(store) if str(task.run_id) == run]
+            await store.release_tasks(
+                NAME, [Release(task.run_id, task.key, task.lease_no, stuck=why)]
+            )
 
         self._with_store(work)
 

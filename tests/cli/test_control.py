@@ -223,3 +223,15 @@ def test_a_dry_run_of_a_retry_names_what_it_repeats(cli: CommandLine, hand: Hand
     (answer,) = cli.json("runs", "retry", run, "--failed-steps")
     log = cli.json("runs", "show", answer["new_run_id"])["log"]
     assert [event["key"] for event in log if event["key"]] == ["reserve"]
+
+
+def test_show_says_why_a_run_is_stuck_with_the_traceback(cli: CommandLine, hand: Hand) -> None:
+    """A4."""
+    run = cli.start("double", "1")
+    why = "the code raised KeyError: 'oven'\nTraceback (most recent call last):\n  in bake"
+    hand.get_stuck(run, why)
+    shown = cli("runs", "show", run).stdout
+    [row] = [each for each in shown.splitlines() if each.split()[:1] == ["stuck"]]
+    assert "the code raised KeyError: 'oven'" in row
+    assert "in bake" in shown.partition(row)[2]
+    assert cli.json("runs", "show", run)["wait"]["stuck"] == why
