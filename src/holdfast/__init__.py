@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         RunNotFound,
         StepFailed,
     )
-    from holdfast.local import local
+    from holdfast.local_worker import local
     from holdfast.retry import Retry
     from holdfast.runtime.code.context import Context
     from holdfast.sweeping import sweep, sweep_sync
@@ -103,7 +103,7 @@ _MODULES = {
     "current_flow_step": "holdfast.definitions.flow_context",
     "current_message": "holdfast.definitions.consumers",
     "current_step": "holdfast.definitions.steps",
-    "local": "holdfast.local",
+    "local": "holdfast.local_worker",
     "sweep": "holdfast.sweeping",
     "sweep_sync": "holdfast.sweeping",
 }

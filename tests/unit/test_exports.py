@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -35,3 +36,8 @@ def test_a_client_of_a_database_imports_neither_a_worker_nor_the_store_in_memory
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """Python sets a module on its package when it is imported, before or after the name."""
+    assert [name for name in holdfast.__all__ if find_spec(f"holdfast.{name}")] == []

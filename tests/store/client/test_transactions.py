@@ -21,7 +21,7 @@ from holdfast import App
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, InvalidInput, RunNotFound
 from holdfast.flows import shape_hash
-from holdfast.local import local
+from holdfast.local_worker import local
 from holdfast.runtime.code.context import Context
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import WORK_TOPIC
