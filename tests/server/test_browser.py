@@ -483,6 +483,16 @@ def test_runs_of_a_list_are_chosen(desk: Desk, reader: Reader) -> None:
     assert desk(desk.client.runs.get, runs[2]).state == "waiting"
 
 
+def test_a_run_with_a_long_key_can_be_chosen_in_a_narrow_window(desk: Desk, reader: Reader) -> None:
+    """Its key had all of the row: the box was 0 pixels wide."""
+    for number in range(2):
+        desk.start(ship, Order(number), key=f"{number}-" + "x" * 200, tags=["long"])
+    reader.page.set_viewport_size({"width": 360, "height": 800})
+    boxes = reader.go("/runs?q=tag:long").locator("td [name=run]")
+    expect(boxes).to_have_count(2)
+    assert [each.evaluate("each => each.clientWidth >= 12") for each in boxes.all()] == [True] * 2
+
+
 def test_the_keyboard_is_enough(desk: Desk, reader: Reader) -> None:
     run = desk.start(ship, Order(8), key="keys", tags=["keys"])
     page = reader.go("/")
