@@ -266,8 +266,8 @@ class By(msgspec.Struct, gc=False):
 class Forked(msgspec.Struct, gc=False):
     """A copy of another run's log; the chance of both derives from `seed`.
 
-    `again` are the calls that were left out because a retry makes them again. Older releases did
-    not write it.
+    `again` are the calls that were left out because a retry makes them again; None if a cancel was
+    left out, too: any call may come before those that were copied. Older releases did not write it.
     """
 
     seed: UUID

@@ -21,7 +21,7 @@ from holdfast.store.memory.rows import EventRow
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Event
-from tests.runtime.desk import working
+from tests.runtime.desk import eventually, working
 
 Pay = Callable[..., Coroutine[Any, Any, str]]
 KINDS = ["step", "activity", "child"]
@@ -737,3 +737,40 @@ async def test_why_offers_a_retry_of_the_failed_steps(shop: Shop) -> None:
         assert after.actions == (Action("why", retry.run_id),)
         assert (await client.why(retry.run_id)).actions == ()
     assert shop.paid == ["a", "b", "b"]
+
+
+# Cancelled runs
+
+
+@pytest.mark.parametrize("ended", ["cancelled", "completed"])
+async def test_a_copy_of_a_cancelled_run_is_not_stuck(store: Store, ended: str) -> None:
+    """Fault: what the code did because of the cancel stopped the copy, which has no cancel."""
+    app, done, open_door = App("shop"), list[str](), asyncio.Event()
+
+    @app.step
+    async def act(name: str) -> str:
+        done.append(name)
+        if name == "wait" and not open_door.is_set():
+            await asyncio.Event().wait()
+        return name
+
+    @app.workflow
+    async def visit(ctx: Context) -> list[str]:
+        try:
+            found = [await act("wait"), await ctx.step("work", act, "work")]
+        except asyncio.CancelledError:
+            found = [await ctx.step("note", act, "note")]
+            if ended == "cancelled":
+                raise
+        return [*found, await ctx.step("clean", act, "clean")]
+
+    async with working(app, store), Client(store=store) as client:
+        handle = await client.start(visit)
+        await eventually(lambda: "wait" in done)
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == ended
+        open_door.set()
+        copy = client.runs.retry if ended == "cancelled" else client.runs.fork
+        copied = await copy(handle.run_id)
+        assert await copied.result(timeout="60s") == ["wait", "work", "clean"]
+    assert done.count("clean") == 1

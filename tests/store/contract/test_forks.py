@@ -164,6 +164,22 @@ async def test_a_fork_of_a_fork_has_the_seed_of_the_first(store: Store, ann: Man
         assert said == {"run_id": str(first), "idx": idx, "seed": str(run_id), "again": []}
 
 
+async def test_a_copy_says_which_calls_it_lacks(store: Store, ann: ManualWorker) -> None:
+    """A fork of a retry lacks what that makes again. Without a cancel it may lack any call."""
+    end = failed(calls=("b",), seen=3)
+    run_id = await failing(store, ann, step("a"), end_of_step("StepFailed", "b"), end=end)
+
+    async def again(origin: UUID, until: int | None = None) -> object:
+        made = await fork(store, origin, until=until)
+        return details((await log(store, made))[-1])["again"]
+
+    retry = await fork(store, run_id, retry=True)
+    assert [await again(retry, until) for until in (1, 2, 3)] == [["b"], ["b"], []]
+    await store.cancel_runs([retry])
+    cancelled = await fork(store, retry)
+    assert [await again(retry), await again(cancelled, 1)] == [None, None]
+
+
 async def test_the_input_and_the_version_can_be_changed(store: Store, ann: ManualWorker) -> None:
     """T9. The input of the fork alone; the version is that of a worker that can run it."""
     run_id = await start(store, input="1")

@@ -161,7 +161,7 @@ class Instance:
         self.loop.salt(self.seed.int & _SALT_BITS)
         history.forked = history.position + len(copied) + 1
         keys = frozenset(each.key for each in copied)
-        if fork.again is None:  # a fork of an older release: any call may be one that was left out
+        if fork.again is None:  # a cancel was left out: any call may come later, or not at all
             history.copied = keys
         else:
             history.again.update(dict.fromkeys(fork.again, keys))

@@ -59,6 +59,7 @@ _REPLACEABLE: Final = frozenset({STEP_COMPLETED, ACTIVITY_COMPLETED})
 
 class _Forked(msgspec.Struct, frozen=True):
     seed: str
+    again: Sequence[str] | None = None
 
 
 class _Child(msgspec.Struct, frozen=True):
@@ -204,6 +205,23 @@ def _forked(
     for row in log:
         if row.event.type == FORKED:
             seed = details.read(row.event.details, _Forked).seed
-    again = [] if fatal is None else sorted(fatal.calls)
+    again = _again(fatal, [row.event for row in log], until)
     told = details.write(run_id=str(fork.run_id), idx=until, seed=seed, again=again)
     return Event(FORKED, None, told, now)
+
+
+def _again(fatal: Fatal | None, events: Sequence[Event], until: int) -> list[str] | None:
+    """Return the calls that the copy of a log lacks, None if any other call may come before them.
+
+    A copy lacks a cancel; it may have what the code did because of it. If it ends before the log
+    says that it is that of a retry, it lacks what that retry makes again.
+    """
+    left = [
+        details.read(event.details, _Forked).again
+        for event in events[until:]
+        if event.type == FORKED
+    ]
+    if None in left or any(event.type == CANCEL_REQUESTED for event in events[:until]):
+        return None
+    calls = frozenset() if fatal is None else fatal.calls
+    return sorted(calls.union(*(each or () for each in left)))

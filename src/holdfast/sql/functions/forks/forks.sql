@@ -141,8 +141,8 @@ begin
 end $$;
 
 -- Write the log of a fork. Its random numbers keep the seed of the first origin. The last event
--- names the calls that a retry makes again: other copied calls may come after them. Raises HF002 if
--- an event cannot be read. Locks nothing that others wait for. Called by fork_run.
+-- names the calls that the copy lacks: see _again. Raises HF002 if an event cannot be read. Locks
+-- nothing that others wait for. Called by fork_run.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_again json, p_results json
 ) returns void
@@ -168,8 +168,38 @@ begin
     insert into holdfast.events (run_id, idx, event_type, details, at)
     values (p_new_run_id, v_length, 'WorkflowForked', ('{"run_id":"' || p_run_id || '","idx":'
         || p_until || ',"seed":' || to_json(coalesce(v_seed, p_run_id::text))
-        || ',"again":' || coalesce(p_again -> 'calls', '[]') || '}')::json,
+        || ',"again":' || coalesce(holdfast._again(p_run_id, p_until, p_again)::text, 'null')
+        || '}')::json,
         holdfast.now());
+end $$;
+
+-- Return the calls that the copy of a log lacks, null if any other call may come before them. A copy
+-- lacks a cancel; it may have what the code did because of it. If it ends before the log says that
+-- it is that of a retry, it lacks what that retry makes again. Locks nothing. Called by _copy_log.
+create or replace function holdfast._again(
+    p_run_id uuid, p_until int, p_again json
+) returns json
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    if exists (
+        select from holdfast.events e
+        where e.run_id = p_run_id and case when e.idx < p_until
+            then e.event_type = 'WorkflowCancelRequested'
+            else e.event_type = 'WorkflowForked'
+                and coalesce(json_typeof(e.details -> 'again'), 'null') = 'null' end
+    ) then
+        return null;
+    end if;
+    return to_json(array(
+        select unnest(holdfast._texts(p_again -> 'calls'))
+        union
+        select unnest(holdfast._texts(e.details -> 'again')) from holdfast.events e
+        where e.run_id = p_run_id and e.idx >= p_until and e.event_type = 'WorkflowForked'
+        order by 1));
 end $$;
 
 -- Return the details of a completed step or activity with another result; null leaves them as they
