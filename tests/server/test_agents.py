@@ -25,7 +25,7 @@ async def test_changes_by_agents_are_logged_as_those_over_rest(
         await tools.call("get_run", {"run": run_id})
         await asyncio.sleep(0)  # a line is written after the answer
     assert [each.message for each in caplog.records if each.name == "holdfast.server"] == [
-        "start_run by mcp: done",
+        f"start_run checkout by mcp: done, run {run_id}",
         f"cancel_run {run_id} by mcp: done",
         f"cancel_run {other} by mcp: run-not-found",
     ]

@@ -40,8 +40,14 @@ class Session:
         self, worker_id: str, *turns: TurnCommit, token: UUID | None = None
     ) -> asyncpg.Record:
         """Call `commit`, waiting for locks as long as it takes."""
-        [row] = await self.call("commit", *commit_arguments(worker_id, token or uuid4(), turns))
-        return row
+        arguments = commit_arguments(worker_id, token or uuid4(), turns)
+        while True:
+            try:
+                [row] = await self.call("commit", *arguments)
+                return row
+            except asyncpg.LockNotAvailableError:  # as a worker does; the function waits 50 ms
+                if self.connection.is_in_transaction():
+                    raise
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import pytest
@@ -58,13 +59,14 @@ async def test_unserved_work_has_the_action_that_starts_a_worker(client: Client)
 
 
 async def test_a_stuck_run_that_is_due_without_a_worker_has_the_action_that_starts_one(
-    client: Client, finisher: Finisher, store: Store
+    client: Client, finisher: Finisher, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = await client.start(tick)
     [task] = await finisher.claim()
-    past = await store.now() - 3_000_000
-    release = Release(task.run_id, "", task.lease_no, visible_at=past, stuck="no key")
+    due = await store.now() + 2_000_000  # it is tried again after two seconds
+    release = Release(task.run_id, "", task.lease_no, stuck="no key")
     await store.release_tasks("finisher", [release])
+    monkeypatch.setattr(store, "now", AsyncMock(return_value=due + 3_900_000))
     found = await client.why(handle.run_id)
     assert found.state == "stuck"
     assert found.because.endswith(": no key")
