@@ -223,5 +223,5 @@ def _again(fatal: Fatal | None, events: Sequence[Event], until: int) -> list[str
     ]
     if None in left or any(event.type == CANCEL_REQUESTED for event in events[:until]):
         return None
-    calls = frozenset() if fatal is None else fatal.calls
-    return sorted(calls.union(*(each or () for each in left)))
+    lacks = {key for each in left for key in each or ()}
+    return sorted(lacks if fatal is None else lacks | fatal.calls)

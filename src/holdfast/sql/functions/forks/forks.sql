@@ -173,9 +173,10 @@ begin
         holdfast.now());
 end $$;
 
--- Return the calls that the copy of a log lacks, null if any other call may come before them. A copy
--- lacks a cancel; it may have what the code did because of it. If it ends before the log says that
--- it is that of a retry, it lacks what that retry makes again. Locks nothing. Called by _copy_log.
+-- Return the calls that the copy of a log lacks, null if any other call may come before them. A
+-- copy lacks a cancel; it may have what the code did because of it. If it ends before the log says
+-- that it is that of a retry, it lacks what that retry makes again. Locks nothing. Called by
+-- _copy_log.
 create or replace function holdfast._again(
     p_run_id uuid, p_until int, p_again json
 ) returns json

@@ -83,8 +83,8 @@ begin
         select row_to_json(g) from holdfast._guess_failures(p_run_id, p_until) as g);
 end $$;
 
--- Return the elements of an array of texts; none for null. Called by _untried_events and
--- retry_plan.
+-- Return the elements of an array of texts; none for null. Called by _untried_events,
+-- retry_plan and _again.
 create or replace function holdfast._texts(p_array json) returns text[]
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp

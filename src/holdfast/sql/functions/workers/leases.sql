@@ -53,8 +53,8 @@ begin
     select distinct r.queue from released r;
 end $$;
 
--- Return the duties of maintenance that may have something to do within ten seconds; the services of
--- a worker do them. Each is one look through an index. Locks nothing. Called by heartbeat.
+-- Return the duties of maintenance that may have something to do within ten seconds; the services
+-- of a worker do them. Each is one look through an index. Locks nothing. Called by heartbeat.
 create or replace function holdfast._duties(p_now timestamptz, p_silent_seconds float8)
 returns text[]
 language plpgsql stable
@@ -109,7 +109,8 @@ end $$;
 -- missed two heartbeats of p_interval_seconds, or was heard in the future, it had a gap:
 -- heard_since becomes now. If another transaction has locked a task's row, the lease is renewed the
 -- next time. `duties` are those that may have something to do within ten seconds, null without
--- p_silent_seconds, after which a worker is called silent. The p_stat_… are parallel arrays of what the worker counted, see _record_stats.
+-- p_silent_seconds, after which a worker is called silent. The p_stat_… are parallel arrays of what
+-- the worker counted, see _record_stats.
 -- Locks: the worker's row; its rows of stats; task rows by (run_id, key), skipping locked ones.
 -- Called by workers.
 create or replace function holdfast.heartbeat(
@@ -198,8 +199,8 @@ begin
 end $$;
 
 -- Return true if a worker was heard at about this time: at most so many seconds ago, or ahead,
--- because the database's clock may have been set back. Called by heartbeat, claim_tasks,
--- _is_heard_without_gap, _silent_workers and ensure_schedules.
+-- because the database's clock may have been set back. Called by heartbeat, _duties,
+-- claim_tasks, _is_heard_without_gap, _silent_workers and ensure_schedules.
 create or replace function holdfast._is_heard(
     p_heard_at timestamptz, p_now timestamptz, p_seconds float8
 ) returns boolean
