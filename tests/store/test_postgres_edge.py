@@ -539,6 +539,7 @@ async def test_no_function_heeds_the_path_of_its_session(scene: Scene) -> None:
 async def test_operators_of_others_are_not_used(scene: Scene, ann: ManualWorker) -> None:
     """Better matches than PostgreSQL's own, and found first."""
     connection = scene.watcher.connection
+    await connection.execute("select holdfast.create_queue('sieve', p_filters => true)")
     for call in ANSWERED:  # the driver learns types with its own operators
         await connection.fetch(f"select * from holdfast.{call}")
     await connection.fetch(
