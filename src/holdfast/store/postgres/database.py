@@ -321,6 +321,13 @@ def call_text(
         marks[position] = unpacked(marks[position], kind)
     if millis is not None:
         limit = f"pg_catalog.set_config('lock_timeout', '{millis}ms', true)"
+        if function not in _FIRST_TYPES:  # one that such a call makes on its way, such as a lookup
+            call = f'"{schema}".{function}({", ".join(marks)})'
+            limited = f"(select * from {call} as {function} where c.millis is not null offset 0)"
+            return (
+                f"select {function}.* from {limit} as c (millis) "
+                f"cross join lateral {limited} as {function}"
+            )
         first = f"cast({marks[0]} as {_FIRST_TYPES[function]})"
         marks[0] = f"case when {limit} is not null then {first} end"
     return f'select * from "{schema}".{function}({", ".join(marks)})'
