@@ -220,3 +220,27 @@ async def test_a_worker_tells_the_database_how_long_runs_are_kept(
         for name, days in (("checkout", 90), ("audit", 100), ("trip", 2)):
             handle = await client.start(f"shop/{name}", {} if name == "trip" else None)
             assert (await handle.get()).retention_seconds == days * 86_400, name
+
+
+async def test_a_worker_serves_all_queues_that_its_app_names(store: Store) -> None:
+    """C21. Not those of its definitions alone; with queues of its own, none of the app's."""
+    app = App("shop")
+    app.queue("limited", concurrency=2)
+    app.queue("plain")
+
+    @app.workflow
+    async def checkout(ctx: Context, order: int = 0) -> str:
+        return "done"
+
+    app.schedule(checkout, "0 3 * * *", queue="nightly")
+    app.schedule("0 4 * * *", topic="days.begun")
+    app.subscribe("orders.paid", checkout, queue="events")
+    assert app.queues() == ("default", "events", "limited", "nightly", "plain")
+    async with Client(store=store) as client:
+        async with working(app, store) as worker:
+            assert worker.info.queues == app.queues()
+            for queue in app.queues():
+                handle = await client.start(checkout, queue=queue)
+                assert await handle.result(timeout=PATIENCE) == "done"
+        async with working(app, store, queues=("plain",)) as worker:
+            assert worker.info.queues == ("plain",)

@@ -165,7 +165,11 @@ class App(Scheduling, Subscribing, Consuming, Limiting):
         return self.registry.handlers()
 
     def queues(self) -> tuple[str, ...]:
-        """Return the queues of the workflows, activities and flows, sorted."""
+        """Return the queues that its workers serve by default, sorted.
+
+        These are the queues that the app names: for its workflows, activities and flows, by
+        `app.queue(…)`, and for what its schedules and subscriptions start.
+        """
         return self.registry.queues()
 
     def find(self, name: str, version: int) -> AnyWorkflow:

@@ -42,6 +42,8 @@ class Limiting:
     ) -> None:
         """Declare limits of a queue, which concern the work of all apps in it.
 
+        Workers of the app serve the queue, unless they are told which queues to serve.
+
         `concurrency` is how many tasks run at once: a number, or `Limit(…)`. `rate` is
         how many begin in a period. With `fairness`, the values of a key take turns. With `ageing`,
         what waits long becomes more urgent. Raises ConfigurationError for limits that cannot be,

@@ -35,6 +35,7 @@ from holdfast.types import (
     LimitScope,
     NewSubscription,
     RunKind,
+    RunTarget,
 )
 
 Out = TypeVar("Out")
@@ -229,9 +230,13 @@ class Registry:
         return tuple(each.handler for group in defined for each in group.values())
 
     def queues(self) -> tuple[str, ...]:
-        """Return the queues of all definitions of this program, sorted."""
+        """Return all queues that this program names, sorted: of definitions, limits and starts."""
         queues = {workflow.queue for workflow in self.workflows.values()}
         queues |= {activity.queue for activity in self.activities.values()}
+        queues |= {name for scope, name in self.limits if scope == "queue"}
+        starts = (each.new.target for each in self.schedules.values())
+        targets = (*starts, *(each.target for each in self.subscriptions))
+        queues |= {target.queue for target in targets if isinstance(target, RunTarget)}
         return tuple(sorted(queues.union(*(flow.queues for flow in self.flows.values()))))
 
     def find(self, name: str, version: int) -> AnyWorkflow:

@@ -20,7 +20,7 @@ _POSITIVE = (
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker works.
 
-    `queues` empty means the queues of the app's workflows and activities. `concurrency` limits how
+    `queues` empty means all queues that the app names. `concurrency` limits how
     many runs and activities the worker holds, `threads` how many sync steps and activities run at
     the same time, `cache` how many suspended runs stay in memory. `check` is for tests and
     development: runs do not stay in memory, each is replayed whenever it wakes and before it ends,
