@@ -65,11 +65,15 @@ def test_dead_letters_are_listed_and_moved_back(cli: CommandLine) -> None:
     cli("queue", "nack", message["receipt"], "--error", "no van")
     shown = cli("queue", "dead", "parcels")
     assert "no van" in shown.stdout
+    assert "receives" in shown.stdout
     assert "attempts" not in shown.stdout  # they begin at 0 again
     assert "a message moves here after 1 receive\n" in shown.stderr
     assert "holdfast" in shown.stderr
     [dead] = cli.json("queue", "dead", "parcels")
     assert (dead["payload"], dead["origin"]) == ("fragile", "parcels")
+    assert dead["headers"] == {"holdfast-receives": "1"}
+    why = cli("queue", "why", "parcels.dead", str(dead["message_id"])).stdout
+    assert "received before it moved here: 1" in why
     [row] = [each for each in cli.json("queue", "list") if each["metrics"]["dead"]]
     assert row["settings"]["name"] == "parcels"
     moved = cli("queue", "redrive", "parcels", "--message", str(dead["message_id"]))

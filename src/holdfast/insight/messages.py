@@ -97,6 +97,7 @@ async def explain_message(store: Store, name: str, message_id: int) -> MessageEx
     if message.error:
         details.append(f"last error: {message.error}")
     if state == "dead":
+        details.append(f"received before it moved here: {message.receives}")
         details.append(f"`holdfast queue redrive {message.origin}` moves it back")
     if state == "paused":
         details.append(f"`holdfast queues resume {name}` ends the pause")

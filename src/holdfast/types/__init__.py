@@ -56,6 +56,7 @@ from holdfast.types.messages import (
     Scope,
 )
 from holdfast.types.queues import (
+    RECEIVES_HEADER,
     KeptMessage,
     ListedMessage,
     MessageDelivery,
@@ -198,6 +199,7 @@ __all__ = [
     "MOST_MISSED",
     "OPEN_STATES",
     "PRIORITIES",
+    "RECEIVES_HEADER",
     "SCHEDULE_HEADER",
     "SINGLETON",
     "THROTTLE",

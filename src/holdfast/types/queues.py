@@ -12,6 +12,9 @@ import msgspec
 from holdfast.errors import InvalidInput
 from holdfast.types.base import Notice, Value
 
+# Of a dead letter: how often it was received in the queue that it comes from.
+RECEIVES_HEADER: Final = "holdfast-receives"
+
 
 class QueueSettings(Value, frozen=True, kw_only=True, omit_defaults=True):
     """What a message queue is.
@@ -187,6 +190,12 @@ class ListedMessage(Value, frozen=True, kw_only=True):
     payload: str
     headers: Mapping[str, str] | None
     error: str | None
+
+    @property
+    def receives(self) -> str:
+        """How often it was received: a dead letter, in the queue that it comes from."""
+        known = None if self.origin is None else (self.headers or {}).get(RECEIVES_HEADER)
+        return str(self.attempts) if known is None else known
 
 
 class MessagePage(Value, frozen=True):

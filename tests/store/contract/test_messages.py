@@ -187,6 +187,52 @@ async def test_a_message_that_was_received_too_often_is_a_dead_letter(
     assert dead.messages[0].error == "the visibility timeout ended"
 
 
+@pytest.mark.parametrize("headers", [None, {"a": "1", "holdfast-receives": "77"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"fifo": True}, {"has_filters": True}, {"has_priorities": True}], ids=str
+)
+async def test_a_dead_letter_says_how_often_it_was_received(
+    mail: Mail, options: dict[str, bool], headers: dict[str, str] | None
+) -> None:
+    """C21. In a header, for receives too; a redrive takes it away."""
+    await mail.create(max_receives=3, **options)
+    own = {} if headers is None else {"a": "1"}
+    group = "ann" if "fifo" in options else None
+    texts = ["1", f'"{"x" * 5000}"']
+    new = [NewMessage(each, group=group, headers=headers) for each in texts]
+    await mail.store.send_messages("mail", new)
+
+    async def die() -> None:
+        for counted in (True, False, True, True):
+            for delivery in await mail.deliveries(9, per_group=9):
+                await mail.store.return_messages(
+                    [MessageReturn(each, counted=counted) for each in receipts(delivery)]
+                )
+
+    await die()
+    assert await mail.store.list_messages("mail") == []
+    listed = await mail.store.list_messages("mail.dead")
+    page = await mail.store.message_page("mail.dead", limit=9, origin="mail")
+    assert [(each.attempts, each.receives) for each in listed] == [(0, "3")] * 2
+    assert [each.headers for each in (*listed, *page.messages)] == [
+        {**own, "holdfast-receives": "3"}
+    ] * 4
+    dead = Mail(mail.store, "mail.dead")
+    [delivery] = await dead.deliveries(9, per_group=9)
+    assert {each.attempts for each in delivery.messages} == {1}
+    for each in delivery.messages:
+        assert each.headers == {**own, "holdfast-receives": "3"}
+    await mail.store.return_messages([MessageReturn(each) for each in receipts(delivery)])
+    await mail.store.redrive_messages("mail")
+    again = await mail.store.list_messages("mail")
+    assert sorted(each.payload for each in again) == sorted(texts)
+    assert [(each.attempts, each.origin, each.headers) for each in again] == [
+        (0, None, own or None)
+    ] * 2
+    await die()
+    assert [each.receives for each in await mail.store.list_messages("mail.dead")] == ["3"] * 2
+
+
 async def test_groups_are_received_in_their_order_one_delivery_at_a_time(mail: Mail) -> None:
     await mail.create(fifo=True)
     await mail.send("1", "2", "3", group="ann")

@@ -84,24 +84,20 @@ def message_json(message: ListedMessage) -> dict[str, object]:
 
 
 def message_table(found: Sequence[ListedMessage], now: int, *, dead: bool = False) -> Table:
-    """Return messages as a table, a row each.
-
-    Dead letters have no attempts: theirs begin at 0 again when they are moved.
-    """
+    """Return messages as a table, a row each."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("message", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    if not dead:
-        table.add_column("attempts", justify="right", no_wrap=True)
+    table.add_column("receives" if dead else "attempts", justify="right", no_wrap=True)
     table.add_column("payload", overflow="fold")
     table.add_column("error", overflow="fold")
     for each in found:
         text = each.payload if len(each.payload) <= WIDEST else f"{each.payload[:WIDEST]}…"
         named = text if each.group is None else f"{each.group}: {text}"
-        attempts = [] if dead else [str(each.attempts)]
-        table.add_row(str(each.message_id), _state(each, now), *attempts, named, each.error or "")
+        times = each.receives if dead else str(each.attempts)
+        table.add_row(str(each.message_id), _state(each, now), times, named, each.error or "")
     return table
 
 

@@ -10,14 +10,14 @@ import msgspec
 
 from holdfast.errors import InvalidInput, UnknownQueue
 from holdfast.store.memory.database import Part
-from holdfast.store.memory.queue_rows import MessageRow, QueueRow
+from holdfast.store.memory.queue_rows import MessageRow, QueueRow, with_headers
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import messages_topic
 from holdfast.types import (
+    RECEIVES_HEADER,
     KeptMessage,
     ListedMessage,
     MessagePage,
-    NewMessage,
     Notice,
     QueueMetrics,
     read_place,
@@ -146,10 +146,10 @@ def _dead_letters(dead: QueueRow, row: QueueRow) -> list[MessageRow]:
 
 
 def _revived(row: QueueRow, message: MessageRow, now: int) -> MessageRow:
-    new = message.new
-    if not row.settings.has_priorities and new.priority is not None:
-        new = NewMessage(new.payload, group=new.group, headers=new.headers)
-    return replace(message, new=new, visible_at=now, attempts=0, origin=None)
+    headers = dict(message.new.headers or {})
+    headers.pop(RECEIVES_HEADER, None)
+    new = with_headers(message.new, row, headers)
+    return replace(message, new=new, visible_at=now, attempts=0, origin=None, origin_name=None)
 
 
 def _metrics(tables: Tables, row: QueueRow, now: int, limit: int) -> QueueMetrics:

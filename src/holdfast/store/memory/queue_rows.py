@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from holdfast.types import NewMessage, QueueSettings
+import msgspec
+
+from holdfast.types import RECEIVES_HEADER, NewMessage, QueueSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,12 @@ class QueueRow:
         yield from (delivery.visible_at for delivery in self.deliveries.values())
 
 
+def with_headers(new: NewMessage, to: QueueRow, headers: Mapping[str, str]) -> NewMessage:
+    """Return a message as a queue takes it, with these headers: some have no priorities."""
+    priority = new.priority if to.settings.has_priorities else None
+    return msgspec.structs.replace(new, priority=priority, headers=headers or None)
+
+
 @dataclass(slots=True)
 class QueueTable:
     """All message queues, by name."""
@@ -114,9 +122,8 @@ class QueueTable:
         """Move a message to the dead letters of its queue; return their queue, if it exists."""
         dead = self.rows.get(row.settings.dead_letters or "")
         if dead is not None:
-            new = message.new
-            if not dead.settings.has_priorities and new.priority is not None:
-                new = NewMessage(new.payload, group=new.group, headers=new.headers)
+            headers = {**(message.new.headers or {}), RECEIVES_HEADER: str(message.attempts)}
+            new = with_headers(message.new, dead, headers)
             dead.put(
                 replace(
                     message,

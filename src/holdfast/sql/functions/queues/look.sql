@@ -138,9 +138,9 @@ as $$
 $$;
 
 -- Move up to p_limit dead letters back to the queue that they come from: due at once, as if never
--- received; in a FIFO queue before what is newer of the group. With p_message_ids only these. Dead
--- letters in flight stay. Returns how many: call it again until it returns 0. Refuses an unknown
--- queue (HFQ01), and one without dead letters (22023).
+-- received, without the header `holdfast-receives`; in a FIFO queue before what is newer of the
+-- group. With p_message_ids only these. Dead letters in flight stay. Returns how many: call it
+-- again until it returns 0. Refuses an unknown queue (HFQ01), and one without dead letters (22023).
 -- Locks: the messages, skipping what others hold. Called by users and clients.
 create or replace function holdfast.redrive_messages(
     p_queue text, p_limit int default 1000, p_message_ids bigint[] default null
@@ -172,7 +172,7 @@ begin
             insert into holdfast.grouped_messages (queue_id, group_key, message_id, visible_at,
                 sent_at, payload, headers, error)
             select v_queue.queue_id, g.group_key, g.message_id, v_now, g.sent_at, g.payload,
-                g.headers, g.error
+                nullif(g.headers::jsonb - 'holdfast-receives', '{}')::json, g.error
             from gone g
         ), tokens as (
             insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
@@ -206,14 +206,16 @@ begin
         insert into holdfast.messages (queue_id, priority, visible_at, message_id, sent_at,
             payload, headers, error)
         select v_queue.queue_id, case when v_queue.has_priorities then g.priority else 2 end,
-            v_now, g.message_id, g.sent_at, g.payload, g.headers, g.error
+            v_now, g.message_id, g.sent_at, g.payload,
+            nullif(g.headers::jsonb - 'holdfast-receives', '{}')::json, g.error
         from gone g where not v_queue.has_filters
     ), matching as (
         insert into holdfast.filtered_messages (queue_id, priority, visible_at, message_id,
             sent_at, payload, headers, error)
         select v_queue.queue_id, case when v_queue.has_priorities then g.priority else 2 end,
             v_now, g.message_id, g.sent_at,
-            coalesce(g.payload, holdfast._body(v_dead.queue_id, g.message_id)), g.headers, g.error
+            coalesce(g.payload, holdfast._body(v_dead.queue_id, g.message_id)),
+            nullif(g.headers::jsonb - 'holdfast-receives', '{}')::json, g.error
         from gone g where v_queue.has_filters
     ), bodies as (
         update holdfast.bodies b set queue_id = v_queue.queue_id from gone g

@@ -1,9 +1,10 @@
 -- Give messages back, and keep them longer.
 
 -- Give messages back: due again after a delay, or, if received too often, in the dead letters of
--- their queue. A null place means all that is left of a delivery. p_counted false: the attempt does
--- not count. Returns for each whether it was in flight still; freed are queues that have something
--- due at once. Refuses delays that are not allowed (22023).
+-- their queue, with the header `holdfast-receives`: how often. A null place means all that is left
+-- of a delivery. p_counted false: the attempt does not count. Returns for each whether it was in
+-- flight still; freed are queues that have something due at once. Refuses delays that are not
+-- allowed (22023).
 -- Locks: deliveries by id. Called by users and clients.
 create or replace function holdfast.return_messages(
     p_queue_ids int[], p_delivery_ids uuid[], p_places int[] default null,
@@ -46,7 +47,9 @@ begin
     ), back as materialized (
         select f.tid, f.queue_id, f.group_key, a.ord, m.place::int as place, m.id,
             m.attempts - case when a.counted then 0 else 1 end as attempts, m.origin_id,
-            m.sent_at, m.payload, m.headers, left(coalesce(a.error, m.error), 10000) as error,
+            m.sent_at, m.payload, left(coalesce(a.error, m.error), 10000) as error,
+            case when l.queue_id is null then m.headers else (coalesce(m.headers::jsonb, '{}')
+                || jsonb_build_object('holdfast-receives', m.attempts::text))::json end as headers,
             v_now + coalesce(a.delay, 0) * interval '1 second' as due_at,
             l.queue_id as dead_id, coalesce(l.queue_id, f.queue_id) as to_id,
             -- What conditions cannot be compared with waits beside: it can be seen and moved back.
