@@ -7,10 +7,19 @@ import json
 import random
 from typing import Any
 
+import msgspec
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import DeclaredRules, NewRun, StartedRun, StartRules, StartWait, ThrottleExcess
+from holdfast.types import (
+    DeclaredRules,
+    NewRun,
+    RulesOfStart,
+    StartedRun,
+    StartRules,
+    StartWait,
+    ThrottleExcess,
+)
 
 from .actors import SECOND, ManualWorker, get, new_run
 from .test_singletons import start_one
@@ -142,3 +151,84 @@ async def test_singleton_that_a_throttle_refuses_takes_no_key(store: Store, cloc
     assert (await start_one(store, order())).refused == "throttle"
     await clock.advance(10)
     assert (await start_one(store, order())).created
+
+
+def throttle(limit: int, seconds: float, excess: ThrottleExcess = "refuse") -> StartRules:
+    """Return rules that allow starts without regard to a key."""
+    return StartRules(throttle_limit=limit, throttle_period_seconds=seconds, throttle_excess=excess)
+
+
+async def declare_rules(store: Store, rules: StartRules) -> None:
+    """Replace the rules of `order`."""
+    await store.declare_start_rules([DeclaredRules("order", 1, rules)])
+
+
+async def test_start_with_a_lower_limit_of_its_own_lets_no_other_start_begin(
+    store: Store, clock: Clock
+) -> None:
+    """Starts under both rules count for each, whatever the last one asked for."""
+    await declare_rules(store, throttle(2, 100.0))
+    began = await store.now()
+    given = RulesOfStart(given={"throttle_limit": 1, "throttle_period_seconds": 1.0})
+    brought = msgspec.json.encode(given).decode()
+    for rules in (None, brought):
+        assert (await start_one(store, order(rules=rules))).created
+        await clock.advance(2)
+    refused = await start_one(store, order())
+    assert (refused.refused, refused.refused_until) == ("throttle", began + 100 * SECOND)
+    assert (await start_one(store, order(rules=brought))).created
+    await clock.advance(2)
+    assert await store.expire_start_keys() == 0  # the long period counts
+
+
+async def test_limit_that_is_lowered_and_raised_again_forgets_no_start(
+    store: Store, clock: Clock
+) -> None:
+    await declare_rules(store, throttle(3, 100.0))
+    began = await store.now()
+    assert (await start_one(store, order())).created
+    await clock.advance(5)
+    await declare_rules(store, throttle(1, 4.0))
+    assert (await start_one(store, order())).created
+    await declare_rules(store, throttle(2, 100.0))
+    refused = await start_one(store, order())
+    assert (refused.refused, refused.refused_until) == ("throttle", began + 100 * SECOND)
+
+
+async def test_raised_limit_is_listed_as_full_until_the_delayed_runs_begin(store: Store) -> None:
+    """What is listed is the slot that the next start gets: no run overtakes an earlier one."""
+    await declare_rules(store, throttle(1, 10.0, "delay"))
+    began = await store.now()
+    for _ in range(4):
+        await start_one(store, order())
+    for limit, slot in ((2, 30), (3, 30), (2, 40), (3, 40)):
+        await declare_rules(store, throttle(limit, 10.0, "delay"))
+        [held] = await store.list_start_keys("order")
+        assert held.until == began + slot * SECOND
+        run = order()
+        await start_one(store, run)
+        wait = (await get(store, run.run_id)).wait
+        assert wait is not None
+        assert wait.visible_at == held.until
+
+
+async def test_slots_that_count_no_more_are_deleted(store: Store, clock: Clock) -> None:
+    """A raised limit finds no slot of long ago, and a busy key does not grow."""
+    await declare_rules(store, throttle(1, 1.0))
+    for _ in range(30):
+        assert (await start_one(store, order())).created
+        await clock.advance(1)
+    await declare_rules(store, throttle(3, 1000.0))
+    assert [(await start_one(store, order())).created for _ in range(3)] == [True, True, False]
+
+
+async def test_keys_are_not_listed_as_full_after_the_clock_went_back(
+    store: Store, clock: Clock
+) -> None:
+    await declare_rules(store, throttle(1, 10.0))
+    assert (await start_one(store, order())).created
+    await clock.advance(-3600)
+    assert await store.list_start_keys("order") == []
+    assert (await start_one(store, order())).created
+    [held] = await store.list_start_keys("order")
+    assert held.until == await store.now() + 10 * SECOND

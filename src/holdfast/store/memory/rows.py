@@ -216,13 +216,14 @@ class StartKey:
 
     `run_id` is the active run of a singleton, or the run of a debounce that is to come: its first
     start was `since`. `not_before` is the moment that a throttle gave that run. `expires_at` is
-    when the row has no meaning any more.
+    when the row has no meaning any more. `period` is the longest period of a throttle's rules.
     """
 
     run_id: UUID
     since: int = 0
     not_before: int = 0
     expires_at: int | None = None
+    period: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,15 +135,10 @@ def start_ruled(
     slot = 0
     if rules.throttle_limit is not None:
         throttle = key_of(new.input, rules.throttle_key)
-        slots = tables.throttle_slots[new.name, throttle]
-        slot = _next_slot(slots, now, rules)
-        if slot > now and rules.throttle_excess == "refuse":
-            return StartedRun(new.run_id, False, None, "throttle", slot)
-        slots.append(slot)
-        expires_at = slot + to_micros(rules.throttle_period_seconds or 0.0)
-        tables.start_keys["throttle", new.name, throttle] = StartKey(
-            new.run_id, expires_at=expires_at
-        )
+        slot, allowed_at = _next_slot(tables.throttle_slots[new.name, throttle], now, rules)
+        if allowed_at > now and rules.throttle_excess == "refuse":
+            return StartedRun(new.run_id, False, None, "throttle", allowed_at)
+        _take_slot(tables, now, new, rules, throttle, slot)
     turn = insert(new)
     if slot > turn.visible_at:
         _postpone(tables, turn, slot)
@@ -196,7 +191,7 @@ def _held(tables: Tables, now: int, rule: RuleKind, name: str, key: str) -> Held
         return None if begun or (until or 0) <= now else HeldKey(rule, key, known.run_id, 0, until)
     declared = tables.start_rules.get(name)
     if declared is not None and declared.rules is not None and declared.rules.throttle_limit:
-        until = _next_slot(tables.throttle_slots[name, key], now, declared.rules)
+        until, _ = _next_slot(tables.throttle_slots[name, key], now, declared.rules)
     return HeldKey(rule, key, None, 0, until) if until is not None and until > now else None
 
 
@@ -246,17 +241,37 @@ def _merge(tables: Tables, now: int, new: NewRun, rules: StartRules, key: StartK
     key.expires_at = due_at
 
 
-def _next_slot(slots: list[int], now: int, rules: StartRules) -> int:
-    """Return the moment at which the next run may begin: a period after the one `limit` before.
+def _next_slot(slots: list[int], now: int, rules: StartRules) -> tuple[int, int]:
+    """Return the next slot, and when it is allowed: a period after the one `limit` before.
 
-    Where excess is refused no slot lies ahead: one that does is from before the clock went back.
+    No slot is before another one. Where excess is refused no slot lies ahead: one that does is
+    from before the clock went back.
     """
-    limit = rules.throttle_limit or 1
-    if len(slots) < limit:
-        return now
-    if rules.throttle_excess == "refuse" and slots[-limit] > now + _CLOCK_MOVED:
-        return now
-    return max(now, slots[-limit] + to_micros(rules.throttle_period_seconds or 0.0))
+    limit, latest = rules.throttle_limit or 1, _latest_slot(now, rules)
+    allowed_at = now
+    if len(slots) >= limit and slots[-limit] <= latest:
+        allowed_at = max(now, slots[-limit] + to_micros(rules.throttle_period_seconds or 0.0))
+    if slots and slots[-1] <= latest:
+        return max(allowed_at, slots[-1]), allowed_at
+    return allowed_at, allowed_at
+
+
+def _latest_slot(now: int, rules: StartRules) -> int:
+    return now + _CLOCK_MOVED if rules.throttle_excess == "refuse" else NEVER
+
+
+def _take_slot(
+    tables: Tables, now: int, new: NewRun, rules: StartRules, key: str, slot: int
+) -> None:
+    """Record a slot, and forget those that no rule of the key counts any more."""
+    period = to_micros(rules.throttle_period_seconds or 0.0)
+    known = tables.start_keys.setdefault(("throttle", new.name, key), StartKey(new.run_id))
+    known.expires_at = max(known.expires_at or 0, slot + period)
+    known.period = max(known.period, period)
+    slots, latest = tables.throttle_slots[new.name, key], _latest_slot(now, rules)
+    slots.append(slot)
+    while len(slots) > (rules.throttle_limit or 1) and not now - known.period < slots[0] <= latest:
+        del slots[0]
 
 
 def _enter(tables: Tables, run: RunRow, turn: TaskRow, key: str) -> None:

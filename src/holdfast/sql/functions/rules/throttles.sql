@@ -2,8 +2,40 @@
 --
 -- Starts of a key are numbered, and each has a slot: the moment at which its run may begin. A slot
 -- is at least one period after the slot that is `throttle_limit` places before it. So no period,
--- from whatever moment on, has more slots. Where excess is refused no slot lies ahead: one that
--- does was taken before the clock went back, and counts no more.
+-- from whatever moment on, has more slots. Rules may change from one start to the next: besides the
+-- last `throttle_limit` slots, those of the longest period are kept that rules of the key had.
+-- Where excess is refused no slot lies ahead: one that does was taken before the clock went back,
+-- and counts no more.
+
+-- Return the next slot of a key that has had p_count starts. Without starts that had begun later,
+-- and were first, it would be `allowed_at`: where this is later than now, excess is refused.
+-- Locks nothing. Called by _take_slot and list_start_keys.
+create or replace function holdfast._next_slot(
+    p_limit int, p_period interval, p_excess text, p_now timestamptz, p_name text, p_key text,
+    p_count bigint, out at timestamptz, out allowed_at timestamptz
+)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_latest timestamptz := holdfast._latest_slot(p_now, p_excess);
+begin
+    allowed_at := greatest(p_now, (
+        select s.at + p_period from holdfast.throttle_slots s
+        where s.name = p_name and s.key = p_key and s.place = p_count + 1 - p_limit
+            and s.at <= v_latest));
+    at := greatest(allowed_at, (
+        select s.at from holdfast.throttle_slots s
+        where s.name = p_name and s.key = p_key and s.place = p_count and s.at <= v_latest));
+end $$;
+
+-- Return the moment after which no slot counts. Called by _next_slot and _take_slot.
+create or replace function holdfast._latest_slot(p_now timestamptz, p_excess text)
+returns timestamptz
+language sql immutable parallel safe
+return case when p_excess = 'refuse' then p_now + interval '10 seconds' else 'infinity' end;
 
 -- Take the next slot of a key. If it is later than now and the rules refuse excess, nothing is
 -- taken, and `refused` is true. Locks: the key's row. Called by _start_ruled.
@@ -18,29 +50,36 @@ set enable_seqscan = off
 as $$
 declare
     v_period interval := p_rules.throttle_period_seconds * interval '1 second';
-    v_latest timestamptz := case when p_rules.throttle_excess = 'refuse'
-        then p_now + interval '10 seconds' else 'infinity' end;
-    v_place bigint;
+    v_count bigint;
+    v_allowed_at timestamptz;
+    v_longest interval;
 begin
-    select k.count + 1 into v_place
+    select k.count into v_count
     from holdfast._lock_start_key('throttle', p_name, p_key, null) as k;
-    at := greatest(p_now, (
-        select s.at + v_period from holdfast.throttle_slots s
-        where s.name = p_name and s.key = p_key and s.place = v_place - p_rules.throttle_limit
-            and s.at <= v_latest));
-    refused := at > p_now and p_rules.throttle_excess = 'refuse';
+    select s.at, s.allowed_at into at, v_allowed_at
+    from holdfast._next_slot(p_rules.throttle_limit, v_period, p_rules.throttle_excess, p_now,
+        p_name, p_key, v_count) as s;
+    refused := v_allowed_at > p_now and p_rules.throttle_excess = 'refuse';
     if refused then
+        at := v_allowed_at;
         return;
     end if;
-    at := greatest(at, (  -- of a transaction that began later, and was first
-        select s.at from holdfast.throttle_slots s
-        where s.name = p_name and s.key = p_key and s.place = v_place - 1 and s.at <= v_latest));
     insert into holdfast.throttle_slots (name, key, place, at)
-    values (p_name, p_key, v_place, at);
-    delete from holdfast.throttle_slots s
-    where s.name = p_name and s.key = p_key and s.place <= v_place - p_rules.throttle_limit;
-    update holdfast.start_keys k set count = v_place, expires_at = at + v_period
-    where k.rule = 'throttle' and k.name = p_name and k.key = p_key;
+    values (p_name, p_key, v_count + 1, at);
+    update holdfast.start_keys k
+    set count = v_count + 1, period = greatest(k.period, v_period),
+        expires_at = greatest(k.expires_at, at + v_period)
+    where k.rule = 'throttle' and k.name = p_name and k.key = p_key
+    returning k.period into v_longest;
+    delete from holdfast.throttle_slots s where s.ctid = any (array(
+        select o.ctid from (
+            select o.ctid, o.at from holdfast.throttle_slots o
+            where o.name = p_name and o.key = p_key
+                and o.place <= v_count + 1 - p_rules.throttle_limit
+            order by o.place limit 10  -- more than a start adds, and few if many lie ahead
+        ) as o
+        where o.at <= p_now - v_longest
+            or o.at > holdfast._latest_slot(p_now, p_rules.throttle_excess)));
 end $$;
 
 -- Delete keys of debounces and throttles that have no meaning any more, at most p_limit. Returns

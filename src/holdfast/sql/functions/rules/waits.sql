@@ -67,7 +67,7 @@ begin
     select u.rule, h.key, h.run_id, h.waiting, holdfast._micros(h.until)
     from unnest(array['singleton', 'debounce', 'throttle']) with ordinality as u (rule, place)
     left join lateral (
-        select s.throttle_limit, s.throttle_period_seconds from holdfast.start_rules s
+        select s.* from holdfast.start_rules s
         where s.name = p_name limit 1
     ) as s on true
     cross join lateral (
@@ -77,11 +77,11 @@ begin
             case u.rule when 'debounce' then k.expires_at when 'throttle' then t.until end as until
         from holdfast.start_keys k
         left join lateral (
-            select t.at + s.throttle_period_seconds * interval '1 second' as until
-            from holdfast.throttle_slots t
-            where u.rule = 'throttle' and t.name = k.name and t.key = k.key
-                and t.place = k.count + 1 - s.throttle_limit
-            limit 1
+            select t.at as until
+            from holdfast._next_slot(s.throttle_limit,
+                s.throttle_period_seconds * interval '1 second', s.throttle_excess, v_now,
+                k.name, k.key, k.count) as t
+            where u.rule = 'throttle' and s.throttle_limit is not null limit 1
         ) as t on true
         where k.rule = u.rule and k.name = p_name
             and case u.rule when 'singleton' then exists (
