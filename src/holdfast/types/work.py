@@ -177,8 +177,8 @@ class Committed(Value, frozen=True):
 class Release(Value, frozen=True):
     """Give a task back unfinished. Try it again at `visible_at`.
 
-    With `stuck`, say why: it is tried again after a pause that grows with each try, and not before
-    `visible_at`.
+    With `stuck`, say why. A turn is then tried again after a pause that grows with each try, and
+    not before `visible_at`.
     """
 
     run_id: UUID

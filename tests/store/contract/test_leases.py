@@ -23,6 +23,7 @@ from .actors import (
     start,
     step,
 )
+from .commands import RESIZE, activity, ordered
 
 
 async def test_a_lease_that_ran_out_is_fenced_in_the_log(
@@ -374,6 +375,19 @@ async def test_a_stuck_run_may_be_due_later_than_its_pause(store: Store, ann: Ma
     at = await store.now() + 60 * SECOND
     await ann.release(await ann.take(), visible_at=at, stuck="it spins")
     assert await due_after(store, run_id) == 60 * SECOND
+
+
+async def test_a_task_that_a_worker_cannot_read_is_due_when_that_worker_says(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Each time: a worker with newer code may know it, however often others had it before."""
+    await ordered(store, ann, activity())
+    for worker in (ann, bob, ann, bob):
+        [task] = (await worker.claim(handlers=RESIZE)).tasks
+        at = await store.now() + SECOND
+        await worker.release(task, visible_at=at, stuck="it has no such code")
+        assert (await worker.claim(handlers=RESIZE)).tasks == []
+        await clock.advance(1)
 
 
 async def due_after(store: Store, run_id: UUID) -> int:

@@ -97,7 +97,7 @@ class MemoryClaims(Part):
                 task.attempts, task.innocent = max(task.attempts - 1, 0), False
                 task.visible_at = now if release.visible_at is None else release.visible_at
                 task.stuck = release.stuck
-                if task.stuck is not None:
+                if task.stuck is not None and not task.key:
                     task.stuck_tries = min(task.stuck_tries + 1, 16)
                     pause = min(2**task.stuck_tries, 300) * 1_000_000
                     task.visible_at = max(task.visible_at, now + pause)

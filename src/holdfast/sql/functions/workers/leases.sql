@@ -2,8 +2,9 @@
 
 -- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. If
 -- another worker has the lease now, the task is left alone; an activity that was asked to stop is
--- deleted. A run that is stuck is due after a pause that doubles with each try in a row, from 2 s
--- to 5 min, or at the given moment if that is later. Returns the queues that have work again.
+-- deleted. A turn that is stuck is due after a pause that doubles with each try in a row, from 2 s
+-- to 5 min, or at the given moment if that is later; other tasks are due at the given moment, as
+-- newer code may know them. Returns the queues that have work again.
 -- Locks: turn rows by run_id, then other task rows by (run_id, key). Called by workers that stop,
 -- or whose run is stuck.
 create or replace function holdfast.release_tasks(
@@ -39,12 +40,12 @@ begin
     ), released as (
         update holdfast.tasks t
         set worker = null, sticky_worker = null, attempts = greatest(t.attempts - 1, 0),
-            visible_at = case when h.stuck is null
+            visible_at = case when h.stuck is null or t.key <> ''
                 then coalesce(holdfast._moment(h.visible_at), holdfast.now())
                 else greatest(holdfast._moment(h.visible_at), holdfast.now()
                     + least(2 ^ (t.stuck_tries + 1), 300) * interval '1 second') end,
             stuck = h.stuck, innocent = false,
-            stuck_tries = least(t.stuck_tries + (h.stuck is not null)::int, 16),
+            stuck_tries = least(t.stuck_tries + (h.stuck is not null and t.key = '')::int, 16),
             claimed_idx = case t.kind when 'step' then 0 else t.claimed_idx end
         from held h
         where t.ctid = h.ctid and not h.cancelled
