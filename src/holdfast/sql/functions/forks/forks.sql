@@ -140,9 +140,8 @@ begin
     return p_details;
 end $$;
 
--- Write the log of a fork. Its random numbers keep the seed of the first origin. The last event
--- names the calls that the copy lacks: see _again. Raises HF002 if an event cannot be read. Locks
--- nothing that others wait for. Called by fork_run.
+-- Write the log of a fork. Raises HF002 if an event cannot be read. Locks nothing that others wait
+-- for. Called by fork_run.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_again json, p_results json
 ) returns void
@@ -153,7 +152,6 @@ set enable_seqscan = off
 as $$
 declare
     v_length int;
-    v_seed text;
 begin
     insert into holdfast.events (run_id, idx, event_type, key, details, at)
     select p_new_run_id, f.idx, f.event_type, f.key,
@@ -163,21 +161,17 @@ begin
             else holdfast._readable(f.event_type, f.details) end, f.at
     from holdfast._forked_events(p_run_id, p_until, p_again) as f;
     get diagnostics v_length = row_count;
-    select e.details ->> 'seed' into v_seed
-    from holdfast.events e where e.run_id = p_run_id and e.event_type = 'WorkflowForked' limit 1;
     insert into holdfast.events (run_id, idx, event_type, details, at)
-    values (p_new_run_id, v_length, 'WorkflowForked', ('{"run_id":"' || p_run_id || '","idx":'
-        || p_until || ',"seed":' || to_json(coalesce(v_seed, p_run_id::text))
-        || ',"again":' || coalesce(holdfast._again(p_run_id, p_until, p_again)::text, 'null')
-        || '}')::json,
-        holdfast.now());
+    values (p_new_run_id, v_length, 'WorkflowForked',
+        holdfast._forked_details(p_run_id, p_until, p_again), holdfast.now());
 end $$;
 
--- Return the calls that the copy of a log lacks, null if any other call may come before them. A
--- copy lacks a cancel; it may have what the code did because of it. If it ends before the log says
--- that it is that of a retry, it lacks what that retry makes again. Locks nothing. Called by
--- _copy_log.
-create or replace function holdfast._again(
+-- Return the details of the event that ends the copy of a log. Random numbers keep the seed of the
+-- first origin. `again` names the calls that the copy lacks, null if any other call may come before
+-- them. A copy lacks a cancel; it may have what the code did because of it. If it ends before the
+-- log says that it is that of a retry, it lacks what that retry makes again. Locks nothing. Called
+-- by _copy_log.
+create or replace function holdfast._forked_details(
     p_run_id uuid, p_until int, p_again json
 ) returns json
 language plpgsql stable
@@ -186,21 +180,27 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 begin
-    if exists (
-        select from holdfast.events e
-        where e.run_id = p_run_id and case when e.idx < p_until
-            then e.event_type = 'WorkflowCancelRequested'
-            else e.event_type = 'WorkflowForked'
-                and coalesce(json_typeof(e.details -> 'again'), 'null') = 'null' end
-    ) then
-        return null;
-    end if;
-    return to_json(array(
-        select unnest(holdfast._texts(p_again -> 'calls'))
-        union
-        select unnest(holdfast._texts(e.details -> 'again')) from holdfast.events e
-        where e.run_id = p_run_id and e.idx >= p_until and e.event_type = 'WorkflowForked'
-        order by 1));
+    return (
+        with marks as materialized (
+            select e.event_type, e.details, e.idx >= p_until as is_left_out
+            from holdfast.events e where e.run_id = p_run_id
+                and e.event_type in ('WorkflowCancelRequested', 'WorkflowForked')
+        ), forks as (
+            select m.details, m.is_left_out from marks m where m.event_type = 'WorkflowForked'
+        )
+        select json_build_object('run_id', p_run_id, 'idx', p_until,
+            'seed', coalesce((select f.details ->> 'seed' from forks f limit 1), p_run_id::text),
+            'again', case
+                when exists (select from marks m
+                    where not m.is_left_out and m.event_type = 'WorkflowCancelRequested')
+                    or exists (select from forks f where f.is_left_out
+                        and coalesce(json_typeof(f.details -> 'again'), 'null') = 'null') then null
+                else array_to_json(array(
+                    select unnest(holdfast._texts(p_again -> 'calls'))
+                    union
+                    select unnest(holdfast._texts(f.details -> 'again')) from forks f
+                    where f.is_left_out
+                    order by 1)) end));
 end $$;
 
 -- Return the details of a completed step or activity with another result; null leaves them as they

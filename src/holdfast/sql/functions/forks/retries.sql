@@ -84,7 +84,7 @@ begin
 end $$;
 
 -- Return the elements of an array of texts; none for null. Called by _untried_events,
--- retry_plan and _again.
+-- retry_plan and _forked_details.
 create or replace function holdfast._texts(p_array json) returns text[]
 language plpgsql immutable
 set search_path = pg_catalog, pg_temp
