@@ -82,6 +82,18 @@ def test_workflow_and_key_name_a_run(cli: CommandLine) -> None:
     assert cli.json("runs", "show", "pack/order/7")["run_id"] == run
 
 
+def test_a_list_by_key_has_the_retries_too(cli: CommandLine) -> None:
+    """C19."""
+    first = cli.start("pack", '{"id": 1}', "--key", "order/7")
+    cli.start("pack", '{"id": 1}', "--key", "order/8")
+    cli("runs", "terminate", "pack/order/7")
+    cli("runs", "retry", "pack/order/7")
+    again = cli.json("runs", "show", "pack/order/7")["run_id"]
+    for words in (("--workflow", "pack"), ()):
+        found = cli.json("runs", "list", "--key", "order/7", *words)
+        assert [run["run_id"] for run in found] == [again, first]
+
+
 def test_show_draws_a_timeline(served: CommandLine) -> None:
     run = served.start("pack", '{"id": 7}')
     served("runs", "signal", run, "packed", '"by Ada"')

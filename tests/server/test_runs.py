@@ -56,6 +56,16 @@ async def test_a_key_starts_one_run(api: Api) -> None:
     assert problem["type"] == "urn:holdfast:problem:two-keys"
 
 
+async def test_a_list_by_key_has_the_retries_too(api: Api) -> None:
+    """C19. All runs that the key means, the newest first."""
+    first = (await api.ask("POST", RUNS, {"input": 1, "key": "order-7"}, status=201))["run_id"]
+    await api.ask("POST", f"/v1/runs/{first}/terminate")
+    again = (await api.ask("POST", f"/v1/runs/{first}/retry", status=201))["run_id"]
+    for path in (f"{RUNS}?key=order-7", "/v1/runs?key=order-7&workflow=shop/checkout"):
+        found = (await api.ask("GET", path))["runs"]
+        assert [run["run_id"] for run in found] == [again, first]
+
+
 async def test_an_input_that_does_not_fit_is_refused(api: Api) -> None:
     refused = await asyncio.gather(
         *(api.http.post(RUNS, json={"input": "seven" if n == 7 else n}) for n in range(20))

@@ -139,6 +139,7 @@ QUESTIONS = {
     "children": (RunFilter(parent_run_id=PARENT), 50),
     "children that failed": (RunFilter(parent_run_id=PARENT, states=("failed",)), 12),
     "of a key": (RunFilter(names=("shop/order",), key="order-7"), 0),
+    "of a key alone": (RunFilter(key="order-7"), 0),
 }
 
 
@@ -188,9 +189,8 @@ async def test_edge_21_the_counts_of_the_dashboard_touch_a_bounded_number_of_ent
         RunFilter(tags=("vip",)),
         RunFilter(queues=("slow",)),
         RunFilter(input_contains='{"customer": 3}'),
-        RunFilter(key="order-7"),
     ],
-    ids=["tag", "queue", "input", "key alone"],
+    ids=["tag", "queue", "input"],
 )
 async def test_a_filter_without_an_index_searches_a_bounded_number_of_runs(
     counted: Counted, where: RunFilter
@@ -200,6 +200,45 @@ async def test_a_filter_without_an_index_searches_a_bounded_number_of_runs(
     assert [row["run_id"] for row in rows] == [None]
     assert rows[0]["stopped_at"] is not None
     assert read <= 8 * BOUND  # of three statuses, each walked to the bound
+
+
+@pytest.mark.parametrize("names", [(), ("shop/order", "shop/none")], ids=["alone", "of a workflow"])
+async def test_the_runs_of_a_key_are_found_one_after_the_other(
+    counted: Counted, names: tuple[str, ...]
+) -> None:
+    """C19. Of 60,000 runs, those of the chain are read and no others."""
+    transaction = counted.connection.transaction()
+    await transaction.start()
+    try:
+        await counted.connection.execute("""
+            do $$
+            declare
+                v_id uuid := holdfast.keyed_run_id('shop/order', 'k');
+                v_next uuid;
+            begin
+                for n in 1 .. 40 loop
+                    v_next := case when n % 2 = 0 then holdfast.new_run_id()
+                        else holdfast.keyed_run_id('//retry', v_id::text) end;
+                    insert into holdfast.runs (run_id, key, name, version, queue, priority, status,
+                        input, output, error, tags, created_at, completed_at)
+                    values (v_id, case when n = 1 then 'k' end, 'shop/order', 1, 'default', 2,
+                        case when n % 2 = 0 then 'continued' else 'failed' end, 'null',
+                        case when n % 2 = 0 then json_build_object('run_id', v_next) end,
+                        case when n % 2 = 1 then '{}'::json end, '{}',
+                        holdfast.now() + n * interval '1 s', holdfast.now() + interval '1 h');
+                    v_id := v_next;
+                end loop;
+            end $$
+        """)
+        rows, read = await counted.read_within(RunFilter(names=names, key="k"))
+        assert [row["status"] for row in rows] == ["continued", "failed"] * 20
+        assert read < 1_000
+    finally:
+        await transaction.rollback()
+        # The index has these runs until a search finds that they are dead.
+        async with counted.connection.transaction():
+            await counted.connection.execute("set local enable_seqscan = off")
+            await counted.connection.fetch("select run_id from holdfast.runs order by run_id")
 
 
 async def test_a_search_that_takes_long_stops_early(counted: Counted) -> None:

@@ -221,7 +221,11 @@ _OPTIONS = (
         multiple=True,
         help="Runs with this tag; if repeated, with all of these tags.",
     ),
-    click.option("--key", metavar="KEY", help="Runs that were started with this key."),
+    click.option(
+        "--key",
+        metavar="KEY",
+        help="Runs of this key: started with it, or continued or retried from such a run.",
+    ),
     click.option("--parent", metavar="RUN", help="Runs that this run started."),
     click.option(
         "--since",

@@ -31,7 +31,7 @@ class RunFilters(TypedDict, total=False):
     tags: str | Iterable[str]
     """Tags that a run must all have."""
     key: str | None
-    """The key that the run was started with."""
+    """The run that was started with this key, and all that continued or retried it."""
     since: datetime | None
     """Created then or later."""
     until: datetime | None

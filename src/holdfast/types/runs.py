@@ -132,7 +132,7 @@ class RunFilter(Value, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()  # all of them
-    key: str | None = None
+    key: str | None = None  # runs started with it, and all that continued or retried one of them
     since: int | None = None  # created_at >= since
     until: int | None = None  # created_at < until
     parent_run_id: UUID | None = None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import UUID
+
 import pytest
 
 from holdfast.client import Client
@@ -95,6 +98,41 @@ async def test_the_key_leads_through_retries_and_continuations(
     assert len({first.run_id, second, third, fourth}) == 4
     assert (await client.runs.get(KEY)).run_id == fourth
     assert (await client.runs.get(first.run_id)).continued_as == second
+
+
+async def test_a_list_by_key_has_all_runs_of_the_key(client: Client, finisher: Finisher) -> None:
+    """C19. What continued or retried the run that was started with it, the newest first."""
+    other = await client.start(tick, key="other")
+    [task] = await finisher.claim()
+    await finisher.continue_as_new(task)
+    first = await client.start(tick, key="k")
+    [task] = [each for each in await finisher.claim() if each.run_id == first.run_id]
+    second = await finisher.continue_as_new(task)
+    assert await listed(client, key="k") == {second, first.run_id}
+    await client.runs.terminate(second)
+    third = (await client.runs.retry(KEY)).run_id
+    await client.runs.terminate(third)
+    fourth = (await client.runs.retry(KEY)).run_id
+    chain = {fourth, third, second, first.run_id}
+    assert await listed(client, key="k") == chain
+    assert await listed(client, key="k", names=["shop/tick", "shop/none"]) == chain
+    assert await listed(client, key="k", names="shop/none") == set()
+    assert await listed(client, key="k", states="terminated") == {third, second}
+    assert await listed(client, key="k", states=["queued", "continued"]) == {fourth, first.run_id}
+    assert await listed(client, key="k", tags="none") == set()
+    assert await listed(client, key="none") == set()
+    page = await client.runs.list(key="k", limit=3)
+    rest = await client.runs.list(key="k", limit=3, cursor=page.cursor)
+    runs = [*page.runs, *rest.runs]
+    assert (len(page.runs), {run.run_id for run in runs}) == (3, chain)
+    assert runs == sorted(runs, key=lambda run: (run.created_at, run.run_id), reverse=True)
+    assert len(await listed(client)) == 6
+    found = await listed(client, key="other")
+    assert (len(found), other.run_id in found) == (2, True)
+
+
+async def listed(client: Client, **filters: Any) -> set[UUID]:
+    return {run.run_id for run in (await client.runs.list(**filters)).runs}
 
 
 async def test_a_signal_with_an_id_comes_once_to_the_runs_of_a_key(

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 from clocks import Clock
 
+from holdfast.ids import keyed_run_id
 from holdfast.store.port import Store
 from holdfast.types import RunFilter, State
 
@@ -163,9 +164,13 @@ async def test_listings_by_state(store: Store, ann: ManualWorker) -> None:
 async def test_listings_by_what_was_asked_for(store: Store, clock: Clock) -> None:
     """S1. Every condition given must hold."""
     began_at = await store.now()
-    red = await start(store, name="refund", tags=("eu", "vip"), key="r-1")
+    red = await start(
+        store, run_id=keyed_run_id("refund", "r-1"), name="refund", tags=("eu", "vip"), key="r-1"
+    )
     await clock.advance(1)
-    blue = await start(store, queue="slow", tags=("eu",), key="b-1")
+    blue = await start(
+        store, run_id=keyed_run_id("order", "b-1"), queue="slow", tags=("eu",), key="b-1"
+    )
     assert await listed(store, names=("refund",)) == [red]
     assert await listed(store, names=("refund", "order")) == [blue, red]
     assert await listed(store, queues=("slow",)) == [blue]

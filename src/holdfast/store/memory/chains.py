@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
 import msgspec
 
+from holdfast.ids import retry_run_id
 from holdfast.store.memory import details
 from holdfast.store.memory.rows import RunRow
 from holdfast.store.memory.tables import Tables
@@ -28,3 +30,23 @@ def newest(tables: Tables, run_id: UUID) -> UUID:
 def next_of(continued: RunRow) -> UUID:
     """Return the run that a run continued as."""
     return details.read(continued.output, _Continued).run_id
+
+
+def runs_of_key(tables: Tables, names: Collection[str], key: str) -> set[UUID]:
+    """Return the runs started with a key, and all that continued or retried one of them.
+
+    They are runs of these workflows, without names of any.
+    """
+    found: set[UUID] = set()
+    left = [
+        run_id
+        for run_id, run in tables.runs.items()
+        if run.new.key == key and (not names or run.new.name in names)
+    ]
+    while left:
+        run_id = left.pop()
+        run = tables.runs.get(run_id)
+        if run is not None and run_id not in found:
+            found.add(run_id)
+            left.append(next_of(run) if run.status == "continued" else retry_run_id(run_id))
+    return found

@@ -13,7 +13,7 @@ from holdfast.codec import contains
 from holdfast.events import UPDATE_ENDS
 from holdfast.ids import keyed_run_id
 from holdfast.names import split_name
-from holdfast.store.memory.chains import newest
+from holdfast.store.memory.chains import newest, runs_of_key
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import NEVER, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables
@@ -46,7 +46,9 @@ class MemoryQueries(Part):
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """Return a page of runs; see `QueryStore.list_runs`."""
         async with self._transaction() as (tables, now):
-            runs = [_run(tables, now, run_id) for run_id in tables.runs]
+            of_key = None if where.key is None else runs_of_key(tables, where.names, where.key)
+            run_ids = tables.runs if of_key is None else of_key
+            runs = [_run(tables, now, run_id) for run_id in run_ids]
             found = sorted((run for run in runs if _matches(run, where)), key=_place, reverse=True)
             if where.cursor is not None:
                 created_at, run_id = where.cursor.split("/")
@@ -246,7 +248,6 @@ def _matches(run: RunRecord, where: RunFilter) -> bool:
         lambda: not where.names or run.full_name in where.names,
         lambda: not where.queues or run.queue in where.queues,
         lambda: set(where.tags) <= set(run.tags),
-        lambda: where.key is None or run.key == where.key,
         lambda: where.since is None or run.created_at >= where.since,
         lambda: where.until is None or run.created_at < where.until,
         lambda: where.parent_run_id in (None, run.parent_run_id),

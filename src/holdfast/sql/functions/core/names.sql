@@ -37,7 +37,7 @@ $$;
 -- Return the run that was started with this key before names had apps, by the workflow that has
 -- this name now; p_run_id if there is none. Its id is that of the name without the app, so that a
 -- key which was used before is not used again. Called by start_runs, _start_children,
--- _refuse_children, find_run, _list_ids and start_one.
+-- _refuse_children, find_run, _runs_of_key and start_one.
 create or replace function holdfast._run_of_key(p_run_id uuid, p_name text, p_key text)
 returns uuid
 language plpgsql stable

@@ -155,7 +155,7 @@ end $$;
 -- cannot hold, which costs more than to compare them; if there is such an input, they are compared
 -- again one by one. Called by _list_ids.
 create or replace function holdfast._matching_runs(
-    p_run_ids uuid[], p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
+    p_run_ids uuid[], p_states text[], p_names text[], p_queues text[], p_tags text[],
     p_parent_run_id uuid, p_input_contains jsonb, p_limit int
 ) returns uuid[]
 language plpgsql stable
@@ -189,7 +189,6 @@ begin
                         and (p_names is null or r.name = any (p_names))
                         and (p_queues is null or r.queue = any (p_queues))
                         and (p_tags is null or r.tags @> p_tags)
-                        and (p_key is null or r.key = p_key)
                         and (p_parent_run_id is null or r.parent_run_id = p_parent_run_id)
                     order by u.place
                     offset 0
@@ -207,6 +206,57 @@ begin
                 v_one_by_one := true;
         end;
     end loop;
+end $$;
+
+-- Return the runs of a key, of workflows with these names (null: all): those that were started with
+-- it, and all that continued or retried one of them. Called by _list_ids.
+create or replace function holdfast._runs_of_key(p_names text[], p_key text) returns uuid[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+as $$
+begin
+    return array(
+        with recursive names as (
+            (select r.name from holdfast.runs r where p_names is null order by r.name limit 1)
+            union all
+            select (select r.name from holdfast.runs r where r.name > n.name
+                order by r.name limit 1)
+            from names n where n.name is not null
+        ), chain as (
+            select r.*
+            from (
+                select u.name from unnest(p_names) as u (name)
+                union
+                select n.name from names n where n.name is not null
+            ) as n
+            cross join lateral (
+                select r.run_id, r.status not in ('running', 'completed', 'continued') as is_failed,
+                    case r.status when 'continued' then (r.output ->> 'run_id')::uuid end as next
+                from holdfast.runs r
+                where r.run_id = holdfast._run_of_key(
+                    holdfast.keyed_run_id(n.name, p_key), n.name, p_key)
+                limit 1
+            ) as r
+            union
+            select r.run_id, r.status not in ('running', 'completed', 'continued'),
+                case r.status when 'continued' then (r.output ->> 'run_id')::uuid end
+            from chain c
+            cross join lateral (values
+                (c.next, false),
+                (case when c.is_failed
+                    then holdfast.keyed_run_id('//retry', c.run_id::text) end, false),
+                (case when c.is_failed
+                    then holdfast.keyed_run_id('run/retry', c.run_id::text) end, true)
+            ) as f (run_id, is_former)
+            cross join lateral (
+                select * from holdfast.runs r where r.run_id = f.run_id limit 1
+            ) as r
+            where r.key is null or not f.is_former  -- else it is a run of another workflow
+        )
+        select c.run_id from chain c);
 end $$;
 
 -- Return the ids of runs, newest first, that match all of the filters that are not null. At most
@@ -241,15 +291,13 @@ declare
     v_looked int := 0;
 begin
     run_ids := '{}';
-    if p_key is not null and p_names is not null then
-        v_candidates := array(
-            select holdfast._run_of_key(holdfast.keyed_run_id(n.name, p_key), n.name, p_key)
-            from unnest(p_names) as n (name));
+    if p_key is not null then
+        v_candidates := holdfast._runs_of_key(p_names, p_key);
     elsif p_parent_run_id is null then
         v_candidates := holdfast._active_candidates(p_states, p_bound);
     end if;
     v_filtered := v_candidates is not null or p_parent_run_id is not null
-        or p_queues is not null or p_tags is not null or p_key is not null
+        or p_queues is not null or p_tags is not null
         or p_input_contains is not null or coalesce(v_open && p_states, false);
     if v_candidates is not null then
         v_size := p_bound;  -- they are all looked up and sorted, which is not to be done twice
@@ -272,7 +320,7 @@ begin
             v_to := least(v_to + v_part, v_count);
             v_part := 500;
             run_ids := run_ids || holdfast._matching_runs(v_walked[v_from:v_to], p_states,
-                p_names, p_queues, p_tags, p_key, p_parent_run_id, p_input_contains,
+                p_names, p_queues, p_tags, p_parent_run_id, p_input_contains,
                 p_limit - cardinality(run_ids));
             stopped_at := v_moments[v_to];
             stopped_id := v_walked[v_to];
