@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from io import StringIO
+from typing import Any
+from uuid import UUID
 
 from rich.console import Console
 
 from holdfast.cli.render.timeline import timeline
 from holdfast.insight.folding import Fold, fold
-from holdfast.insight.spans import Span
-from holdfast.insight.timeline import read_spans
-from holdfast.types import JSON, Event
+from holdfast.insight.spans import Span, is_queued
+from holdfast.insight.timeline import read_run_spans, read_spans, with_starts
+from holdfast.server.pages.strips import Bar, Scale, make_strips
+from holdfast.types import JSON, Event, FlowStepState, RunRecord
 
 
 def event(type: str, at: int, key: str | None = None, **details: JSON) -> Event:
@@ -234,3 +237,135 @@ def test_a_long_timeline_has_one_line_for_similar_spans() -> None:
 def test_a_short_timeline_is_whole() -> None:
     spans = [Span("step", f"pack#{n}", n, n, "done") for n in range(60)]
     assert list(fold(spans)) == spans
+
+
+def record(**fields: Any) -> RunRecord:
+    """Return a run that was created at 0 and waits in the queue of its own name."""
+    known: dict[str, Any] = {
+        "run_id": UUID(int=1),
+        "name": "order",
+        "version": 1,
+        "key": None,
+        "queue": "slow",
+        "priority": 2,
+        "status": "running",
+        "state": "queued",
+        "input": None,
+        "output": None,
+        "error": None,
+        "tags": (),
+        "headers": None,
+        "retention_seconds": None,
+        "created_at": 0,
+        "started_at": None,
+        "completed_at": None,
+        "deadline_at": None,
+        "wait": None,
+    }
+    return RunRecord(**{**known, **fields})
+
+
+def waits(**fields: Any) -> list[tuple[str, int, int | None, str]]:
+    """Return the delay and the time in the queue of a run."""
+    return [
+        (span.kind, span.began_at, span.ended_at, span.outcome)
+        for span in read_run_spans(record(**fields), [])
+    ]
+
+
+def test_the_time_in_the_queue_is_apart_from_the_delay() -> None:
+    """The queue begins when the run could begin, and ends at its first claim."""
+    assert waits(started_at=7) == [("queue", 0, 7, "done")]
+    assert waits(started_at=7, due_at=5) == [("delay", 0, 5, "done"), ("queue", 5, 7, "done")]
+    assert waits(started_at=5, due_at=5) == [("delay", 0, 5, "done")]
+    assert waits() == [("queue", 0, None, "open")]
+    assert waits(due_at=5) == [("delay", 0, 5, "done"), ("queue", 5, None, "open")]
+    assert waits(due_at=5, state="waiting") == [("delay", 0, None, "open")]
+
+
+def test_a_run_that_ended_before_a_claim_was_in_the_queue_until_then() -> None:
+    ended = {"status": "cancelled", "state": "cancelled"}
+    assert waits(completed_at=9, **ended) == [("queue", 0, 9, "dropped")]
+    assert waits(completed_at=9, due_at=20, **ended) == [("delay", 0, 9, "done")]
+
+
+def test_a_run_of_a_flow_has_no_time_in_a_queue() -> None:
+    """Its steps have: no worker claims the run itself."""
+    assert waits(kind="flow", started_at=0, state="running") == []
+    assert waits(kind="flow", started_at=0, due_at=5, state="waiting") == [
+        ("delay", 0, None, "open")
+    ]
+
+
+def scheduled(*more: Event) -> Span:
+    """Return the span of an activity that was scheduled at 10."""
+    events = [event("ActivityScheduled", 10, "a", queue="slow"), *more]
+    return one(events)
+
+
+def test_an_activity_waits_in_a_queue_until_its_first_attempt() -> None:
+    done = event("ActivityCompleted", 90, "a", result=1, attempt=1, started_at=40)
+    assert (scheduled(done).began_at, scheduled(done).started_at) == (10, 40)
+    retry = event(
+        "ActivityRetryScheduled", 50, "a", attempt=1, error=error("no"), retry_at=60, started_at=30
+    )
+    again = event("ActivityCompleted", 90, "a", result=1, attempt=2, started_at=70)
+    assert scheduled(retry, again).started_at == 30
+    old = event("ActivityRetryScheduled", 50, "a", attempt=1, error=error("no"), retry_at=60)
+    assert scheduled(old, again).started_at is None  # an earlier release did not record it
+
+
+def test_an_open_activity_is_drawn_as_queued_until_a_worker_has_it() -> None:
+    span = scheduled()
+    assert is_queued(span)
+    (begun,) = with_starts([span], {"a": 40})
+    assert (begun.started_at, is_queued(begun)) == (40, False)
+
+
+def test_the_bar_of_an_activity_is_thin_while_it_waits() -> None:
+    done = event("ActivityCompleted", 90, "a", result=1, attempt=1, started_at=50)
+    output = StringIO()
+    console = Console(file=output, width=120)
+    console.print(timeline([scheduled(done)], 10, 90, 90))
+    assert "┄" * 16 + "━" * 16 in output.getvalue()
+
+
+def test_the_row_of_a_page_has_a_bar_for_the_queue_and_one_for_the_work() -> None:
+    done = event("ActivityCompleted", 90, "a", result=1, attempt=1, started_at=50)
+    span = scheduled(done)
+    (strip,) = make_strips([span], Scale([span], 10, 90))
+    assert strip.wait == Bar(0, 500)
+    assert strip.bar == Bar(500, 500)
+
+
+def test_a_wait_of_a_second_is_said_in_words() -> None:
+    def note(started_at: int) -> str:
+        done = event("ActivityCompleted", 9_000_000, "a", attempt=1, started_at=started_at)
+        span = scheduled(done)
+        (strip,) = make_strips([span], Scale([span], 10, 9_000_000))
+        return strip.note
+
+    assert note(2_000_010) == "2.0 s in the queue"
+    assert note(900_000) == ""
+
+
+def test_a_step_of_a_flow_waits_from_the_end_of_the_steps_before_it() -> None:
+    def state(name: str, began: int, ended: int, *deps: str, **more: Any) -> FlowStepState:
+        return FlowStepState(
+            run_id=UUID(int=1),
+            step=name,
+            kind="single",
+            deps=deps,
+            status="completed",
+            started_at=began,
+            ended_at=ended,
+            **more,
+        )
+
+    log = [event("WorkflowStarted", 1_000_000)]
+    a, b = state("a", 3_000_000, 4_000_000), state("b", 9_000_000, 9_500_000, "a", delay_seconds=2)
+    spans = read_run_spans(record(kind="flow", started_at=1_000_000), log, [a, b])
+    known = [(span.began_at // 10**6, (span.started_at or 0) // 10**6) for span in spans]
+    assert known == [(1, 3), (6, 9)]
+    late = read_run_spans(record(kind="flow", due_at=2_000_000, state="running"), log, [a])
+    assert [(span.kind, span.began_at) for span in late] == [("delay", 0), ("step", 2_000_000)]

@@ -92,6 +92,7 @@ def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:
         retention_seconds=line.retention_seconds,
         created_at=to_micros(run.created_at),
         started_at=None if run.started_at is None else to_micros(run.started_at),
+        due_at=None if run.due_at is None else to_micros(run.due_at),
         completed_at=to_micros(run.completed_at),
         deadline_at=None if run.deadline_at is None else to_micros(run.deadline_at),
         wait=None,

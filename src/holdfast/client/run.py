@@ -54,8 +54,9 @@ class Run:
     `kind` is "workflow" or "flow". `status` is "running" or how it ended, `state` also what it is
     doing until then: a flow is running if a worker has one of its steps, queued if one is due.
     `key` and `headers` were given at its start; `parent_run_id` and `parent_key` name the run and
-    the call that started it. `created_at`, `started_at` (first, by a worker), `completed_at` and
-    `deadline_at` are moments in UTC. `wait` describes what it is doing, until it has ended.
+    the call that started it. `created_at`, `due_at` (of a start that was delayed until then),
+    `started_at` (first, by a worker), `completed_at` and `deadline_at` are moments in UTC.
+    `wait` describes what it is doing, until it has ended.
     `archive` is where a run was archived that is not in the database any more, else None.
     `record` is its row: values as JSON text, moments in microseconds since 1970.
     """
@@ -74,6 +75,7 @@ class Run:
         self.tags, self.headers = record.tags, dict(record.headers or {})
         self.retention_seconds = record.retention_seconds
         self.created_at: datetime = to_datetime(record.created_at)
+        self.due_at = _moment(record.due_at)
         self.started_at = _moment(record.started_at)
         self.completed_at = _moment(record.completed_at)
         self.deadline_at = _moment(record.deadline_at)

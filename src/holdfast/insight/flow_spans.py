@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from holdfast.insight.flow_progress import (
@@ -35,9 +35,15 @@ _OUTCOMES: Final[Mapping[StepState, Outcome]] = {
 
 
 def step_spans(
-    log: Iterable[Event], states: Sequence[FlowStepState], ended_at: int | None
+    log: Sequence[Event],
+    states: Sequence[FlowStepState],
+    ended_at: int | None,
+    due_at: int | None = None,
 ) -> Iterator[Span]:
     """Yield a span for each step that has begun or ended. `ended_at` is the run's end.
+
+    The span of a single step begins when a worker could claim it: when the steps before it had
+    ended, not before `due_at`, that of a delayed run.
 
     The log says when attempts failed; single steps have no entry for their beginning, so when
     they began is in their states.
@@ -47,14 +53,33 @@ def step_spans(
         if event.type == _RETRIED and event.key is not None:
             attempt = failed_attempt(read_details(event.details), event.at)
             failures.setdefault(event.key, []).append(attempt)
+    ready = _ready(states, max(log[0].at, due_at or 0)) if log else {}
     for step in progress_without_tasks(states, ended=ended_at is not None):
-        span = _span(step, failures.get(step.step, []), ended_at)
+        span = _span(step, failures.get(step.step, []), ended_at, ready.get(step.step))
         if span is not None:
             yield span
 
 
-def _span(step: StepProgress, failures: list[Attempt], run_ended_at: int | None) -> Span | None:
+def _ready(states: Sequence[FlowStepState], first: int) -> Mapping[str, int]:
+    """Return when single steps could be claimed, of those that were claimed later."""
+    ends = {state.step: state.ended_at for state in states}
+    found: dict[str, int] = {}
+    for state in states:
+        before = [ends.get(step) for step in state.deps]
+        if state.kind != "single" or None in before or state.started_at is None:
+            continue
+        at = max([first, *filter(None, before)]) + state.delay_seconds * 1_000_000
+        if at < state.started_at:
+            found[state.step] = at
+    return found
+
+
+def _span(
+    step: StepProgress, failures: list[Attempt], run_ended_at: int | None, ready_at: int | None
+) -> Span | None:
     began_at = step.ended_at if step.started_at is None else step.started_at
+    if ready_at is not None:
+        began_at = ready_at
     if began_at is None:
         return None
     ended_at, error = step.ended_at, step.error_line
@@ -74,6 +99,7 @@ def _span(step: StepProgress, failures: list[Attempt], run_ended_at: int | None)
         attempts=max([1, step.attempts, *(each.number for each in failures)]),
         failures=tuple(failures),
         key=step.step,
+        started_at=step.started_at,
     )
 
 

@@ -59,6 +59,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorHead | None
     tags: tuple[str, ...]
     created_at: datetime
+    due_at: datetime | None
     started_at: datetime | None
     completed_at: datetime | None
     deadline_at: datetime | None
@@ -90,6 +91,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None
     retention_seconds: float | None
     created_at: datetime
+    due_at: datetime | None
     started_at: datetime | None
     completed_at: datetime | None
     deadline_at: datetime | None
@@ -130,6 +132,7 @@ def run_head(run: RunRecord) -> RunHead:
         error=None if error is None else ErrorHead(error.kind, error.message),
         tags=run.tags,
         created_at=to_datetime(run.created_at),
+        due_at=_moment(run.due_at),
         started_at=_moment(run.started_at),
         completed_at=_moment(run.completed_at),
         deadline_at=_moment(run.deadline_at),
@@ -162,6 +165,7 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
         headers=run.headers,
         retention_seconds=run.retention_seconds,
         created_at=to_datetime(run.created_at),
+        due_at=_moment(run.due_at),
         started_at=_moment(run.started_at),
         completed_at=_moment(run.completed_at),
         deadline_at=_moment(run.deadline_at),
@@ -264,7 +268,9 @@ class StepShape(msgspec.Struct, frozen=True, kw_only=True):
 class SpanShape(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened in a run. A moment has the same beginning and end.
 
-    With a `count` it is many similar spans that are shown as one.
+    With a `count` it is many similar spans that are shown as one. Kind `queue` is the time until a
+    worker took the run first. An activity, or a step of a flow, waited in a queue from `began_at`
+    until `started_at`.
     """
 
     kind: Kind
@@ -274,6 +280,7 @@ class SpanShape(msgspec.Struct, frozen=True, kw_only=True):
     began_at: datetime
     ended_at: datetime | None
     due_at: datetime | None
+    started_at: datetime | None
     note: str
     attempts: int
     failures: tuple[FailureShape, ...]

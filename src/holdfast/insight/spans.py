@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.insight.wording import length
 from holdfast.types import JSON, ErrorInfo, Value
 
 Kind: TypeAlias = Literal[
@@ -25,6 +26,8 @@ Kind: TypeAlias = Literal[
     "pause",
     "cancel",
     "lost",
+    "delay",
+    "queue",
     "fork",
     "end",
 ]
@@ -51,7 +54,9 @@ class Span(Value, frozen=True):
 
     `outcome` is `open` if the span has no end yet, `dropped` if the run no longer needed it, and
     `noted` for a moment. `note` is its result, error or reason. `key` is that of the call.
-    `due_at` is when a timer fires. `child_run_id` names the run that a child is, `origin_run_id`
+    `due_at` is when a timer fires. `started_at` is when a worker first took an activity or a step
+    of a flow: since `began_at` it had waited in a queue. None if that is not known or did not
+    happen. `child_run_id` names the run that a child is, `origin_run_id`
     the run that a fork was made of, `target_run_id` the run that a signal was sent to. Moments are
     in microseconds since 1970 UTC.
     """
@@ -66,9 +71,25 @@ class Span(Value, frozen=True):
     failures: tuple[Attempt, ...] = ()
     key: str = ""
     due_at: int | None = None
+    started_at: int | None = None
     child_run_id: str = ""
     origin_run_id: str = ""
     target_run_id: str = ""
+
+
+def is_queued(span: Span) -> bool:
+    """Return True if all of a span is time in a queue: of a run, or of an activity until now."""
+    is_open = span.outcome == "open" and span.started_at is None and not span.failures
+    return span.kind == "queue" or (span.kind == "activity" and is_open)
+
+
+def queue_text(span: Span) -> str:
+    """Say how long an activity or a step waited in a queue; empty for less than 1 s."""
+    if span.kind == "activity" and is_queued(span):
+        return "no worker has taken it"
+    if span.started_at is None or span.started_at - span.began_at < 1_000_000:
+        return ""
+    return f"{length(span.started_at - span.began_at)} in the queue"
 
 
 class Timeline(Value, frozen=True):

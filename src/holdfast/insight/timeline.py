@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -31,7 +31,8 @@ from holdfast.types import Event, FlowStepState, RunRecord
 async def read_timeline(store: Store, run: RunRecord) -> Timeline:
     """Return what happened in a run until now."""
     log = (await store.read_events([(run.run_id, 0)])).get(run.run_id, [])
-    spans = read_spans(log, run.completed_at, await read_steps(store, run))
+    spans = read_run_spans(run, log, await read_steps(store, run))
+    spans = with_starts(spans, await read_starts(store, run, spans))
     return Timeline(run.run_id, run.created_at, run.completed_at, await store.now(), tuple(spans))
 
 
@@ -47,12 +48,65 @@ async def read_steps(
     return (await store.flow_steps([run.run_id], outputs=outputs)).get(run.run_id, ())
 
 
+def read_run_spans(
+    run: RunRecord, log: Sequence[Event], steps: Sequence[FlowStepState] = ()
+) -> list[Span]:
+    """Return a run's log as spans, with the time before its first claim: `delay` and `queue`."""
+    spans = read_spans(log, run.completed_at, steps, run.due_at)
+    return [*_before_begin(run, bool(spans)), *spans]
+
+
+async def read_starts(store: Store, run: RunRecord, spans: Sequence[Span]) -> Mapping[str, int]:
+    """Return when open activities of a run were first claimed, by key."""
+    if not any(span.kind == "activity" and span.outcome == "open" for span in spans):
+        return {}
+    found = await store.list_activities(run.run_id)
+    return {each.key: each.started_at for each in found if each.started_at is not None}
+
+
+def with_starts(spans: Sequence[Span], starts: Mapping[str, int]) -> list[Span]:
+    """Return spans with what `read_starts` has found."""
+    return [
+        replace(span, started_at=starts[span.key])
+        if span.kind == "activity" and span.outcome == "open" and span.key in starts
+        else span
+        for span in spans
+    ]
+
+
+def _before_begin(run: RunRecord, is_busy: bool) -> Iterator[Span]:
+    """Yield how long the start was delayed, then how long the run waited in its queue.
+
+    No worker claims the run of a flow: it begins with its steps.
+    """
+    first, began_at = run.created_at, run.started_at
+    if run.due_at is not None:
+        waits = run.state == "waiting" and (run.kind == "flow" or began_at is None) and not is_busy
+        over_at = min(run.due_at, run.completed_at or run.due_at)
+        outcome: Outcome = "open" if waits else "done"
+        ended_at = None if waits else over_at
+        yield Span("delay", "start delayed", first, ended_at, outcome, due_at=run.due_at)
+        first = over_at
+        if waits:
+            return
+    if run.kind == "workflow" and began_at is None and (run.completed_at or first + 1) > first:
+        ended = run.completed_at is not None
+        note = "no worker took it" if ended else f"no worker has taken it from queue {run.queue}"
+        outcome = "dropped" if ended else "open"
+        yield Span("queue", "in the queue", first, run.completed_at, outcome, note)
+    elif run.kind == "workflow" and began_at is not None and began_at > first:
+        yield Span("queue", "in the queue", first, began_at, "done", f"queue {run.queue}")
+
+
 def read_spans(
-    log: Sequence[Event], ended_at: int | None, steps: Sequence[FlowStepState] = ()
+    log: Sequence[Event],
+    ended_at: int | None,
+    steps: Sequence[FlowStepState] = (),
+    due_at: int | None = None,
 ) -> list[Span]:
     """Return a log as spans, ordered by beginning. `ended_at` is the run's end, None before it.
 
-    `steps` are those of a flow's run.
+    `steps` are those of a flow's run, `due_at` is when it could begin, if it was delayed.
     """
     reader = _Reader()
     for event in log:
@@ -60,7 +114,7 @@ def read_spans(
     spans = [_closed(span, ended_at) for span in reader.spans]
     for key, failures in reader.failures.items():
         spans.append(_between_attempts(key, failures, ended_at))
-    spans += step_spans(log, steps, ended_at)
+    spans += step_spans(log, steps, ended_at, due_at)
     return sorted(spans, key=lambda span: span.began_at)
 
 
@@ -225,7 +279,7 @@ class _Calls:
             case events.APPROVAL_REQUESTED:
                 self._begin(event, "approval", text_of(details, "title"), "asks for a decision")
             case events.ACTIVITY_RETRY:
-                self._retry(key, failed_attempt(details, event.at))
+                self._retry(event, details)
             case events.ACTIVITY_COMPLETED | events.CHILD_COMPLETED | events.UPDATE_COMPLETED:
                 self._complete(event, details)
             case events.ACTIVITY_FAILED | events.CHILD_FAILED | events.UPDATE_REJECTED:
@@ -251,12 +305,17 @@ class _Calls:
             Span(kind, label, event.at, None, "open", note, key=key, child_run_id=child_run_id)
         )
 
-    def _retry(self, key: str, attempt: Attempt) -> None:
-        index = self._open.get(key)
+    def _retry(self, event: Event, details: Details) -> None:
+        index, attempt = self._open.get(event.key or ""), failed_attempt(details, event.at)
         if index is not None:
             span = self._spans[index]
             failures = (*span.failures, attempt)
-            self._spans[index] = replace(span, failures=failures, attempts=attempt.number)
+            started_at = span.started_at
+            if attempt.number == 1:
+                started_at = number_of(details, "started_at") or None
+            self._spans[index] = replace(
+                span, failures=failures, attempts=attempt.number, started_at=started_at
+            )
 
     def _complete(self, event: Event, details: Details) -> None:
         if details.get("error") is not None:  # an update that was accepted, and failed
@@ -288,6 +347,14 @@ class _Calls:
         if index is not None:
             span = self._spans[index]
             attempts = number_of(details or {}, "attempt") or span.attempts
+            started_at = span.started_at
+            if started_at is None and attempts == 1:
+                started_at = number_of(details or {}, "started_at") or None
             self._spans[index] = replace(
-                span, ended_at=event.at, outcome=outcome, note=note, attempts=attempts
+                span,
+                ended_at=event.at,
+                outcome=outcome,
+                note=note,
+                attempts=attempts,
+                started_at=started_at,
             )

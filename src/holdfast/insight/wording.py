@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from holdfast.types import RunRecord
+
 _SECOND = 1_000_000
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def queued_and_worked(run: RunRecord) -> tuple[str, str]:
+    """Say how long a run waited in its queue, and how long it took from then until its end.
+
+    Either is empty as long as it is not known.
+    """
+    begun_at, ended_at = run.begun_at, run.completed_at
+    if begun_at is None:
+        return "" if ended_at is None else length(max(ended_at - run.could_begin_at, 0)), ""
+    worked = "" if ended_at is None else length(max(ended_at - begun_at, 0))
+    return length(begun_at - run.could_begin_at), worked
 
 
 def length(microseconds: int) -> str:

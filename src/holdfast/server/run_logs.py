@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -18,7 +19,7 @@ import msgspec
 from holdfast.insight.folding import Fold, fold
 from holdfast.insight.shapes import LARGEST_SHOWN
 from holdfast.insight.spans import Span
-from holdfast.insight.timeline import read_spans, read_steps
+from holdfast.insight.timeline import read_run_spans, read_starts, read_steps, with_starts
 from holdfast.server.site import Site
 from holdfast.types import Event, FlowStepState, RunRecord
 
@@ -50,6 +51,7 @@ class RunLog:
     steps: tuple[FlowStepState, ...] = ()
     spans: list[Span] = field(default_factory=list[Span])
     lines: list[Span | Fold] = field(default_factory=list["Span | Fold"])
+    starts: Mapping[str, int] = field(default_factory=dict[str, int])  # of open activities
     cut: set[int] = field(default_factory=set[int])
     size: int = 0
 
@@ -63,7 +65,7 @@ class RunLog:
 
     def draw(self) -> None:
         """Make the spans and the lines of the events."""
-        self.spans = read_spans(self.events, self.run.completed_at, self.steps)
+        self.spans = with_starts(read_run_spans(self.run, self.events, self.steps), self.starts)
         self.lines = list(fold(self.spans))
 
 
@@ -95,11 +97,18 @@ class Logs:
         await self._continue(log)
         told = (run, steps, len(log.events))
         if kept is not None and (kept.run, kept.steps, len(kept.events)) == told:
+            starts = await read_starts(site.store, run, kept.spans)
+            if starts != kept.starts:
+                kept.starts = starts
+                kept.draw()
             return kept
         if len(log.events) < _IN_THREAD:
             log.draw()
         else:
             await asyncio.to_thread(log.draw)
+        log.starts = await read_starts(site.store, run, log.spans)
+        if log.starts:
+            log.draw()
         return log
 
     async def _continue(self, log: RunLog) -> None:

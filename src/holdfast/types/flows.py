@@ -137,7 +137,8 @@ class FlowStepState(Value, frozen=True, kw_only=True):
     """A step of a run. A map has counts of its elements as soon as it has begun.
 
     `output` is JSON text, `error` that of an ErrorInfo, if the error came from Python. `attempts`
-    and `worker` are those of a single step's last attempt. Moments are microseconds.
+    and `worker` are those of a single step's last attempt. `delay_seconds` is how long its start is
+    delayed. Moments are microseconds.
     """
 
     run_id: UUID
@@ -154,6 +155,7 @@ class FlowStepState(Value, frozen=True, kw_only=True):
     worker: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
+    delay_seconds: int = 0
 
 
 class OpenStepTasks(Value, frozen=True, kw_only=True):

@@ -77,6 +77,9 @@ class RunRecord(Value, frozen=True, kw_only=True):
     In lists `input` and `output` are None unless payloads were asked for. `archive` is where a run
     stands that is not in the database any more.
 
+    `started_at` is the first claim by a worker. Since `created_at`, or `due_at` if its start was
+    delayed until then, the run had waited in its queue.
+
     `app` is empty in a run from before names had apps, until a worker of an app has taken it over.
     """
 
@@ -104,6 +107,17 @@ class RunRecord(Value, frozen=True, kw_only=True):
     parent_run_id: UUID | None = None
     parent_key: str | None = None
     archive: str | None = None
+    due_at: int | None = None
+
+    @property
+    def could_begin_at(self) -> int:
+        """When a worker could claim it: at its creation, or when its delay was over."""
+        return max(self.created_at, self.due_at or 0)
+
+    @property
+    def begun_at(self) -> int | None:
+        """When it began: at its first claim, a flow as soon as it could. None before that."""
+        return None if self.started_at is None else max(self.started_at, self.could_begin_at)
 
     @property
     def full_name(self) -> str:

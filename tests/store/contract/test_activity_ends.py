@@ -33,6 +33,8 @@ async def test_a_failure_is_tried_again_after_a_pause(
             "error": {"kind": "builtins.OSError", "message": "no such picture"},
             "retry_at": ended.now + pause * SECOND,
             "timed_out": False,
+            "started_at": 5,
+            "worker": "bob",
         }
         assert (await bob.claim(handlers=RESIZE)).tasks == []
         assert await ann.claims() == []

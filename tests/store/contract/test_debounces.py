@@ -49,6 +49,7 @@ async def test_run_waits_for_quiet_and_gets_the_last_input(
     assert (task.run_id, json.loads(task.input or "")["number"]) == (first.run_id, 2)
     run = await get(store, first.run_id)
     assert (run.tags, run.priority, run.input) == (("late",), 0, last.input)
+    assert run.due_at == run.started_at == run.created_at + 8 * SECOND
     assert [event.details for event in await log(store, first.run_id)] == [last.input]
 
 

@@ -11,7 +11,7 @@ from clocks import Clock
 
 from holdfast.errors import PayloadError
 from holdfast.store.port import Store
-from holdfast.types import ANY_END, Event, Finish, Fork, Notice, RetryPlan
+from holdfast.types import ANY_END, ClaimedTask, Event, Finish, Fork, Notice, RetryPlan
 
 from .actors import SECOND, ManualWorker, details, get, log, log_types, signal, start, step
 from .commands import (
@@ -112,13 +112,15 @@ async def test_a_fork_is_a_run_with_a_copy_of_the_log(
     assert (new.created_at, new.deadline_at, new.started_at) == (
         now,
         now + 60 * SECOND,
-        began_at,
+        None,  # no worker has claimed it
     )
     assert (new.parent_run_id, new.state, new.input) == (None, "queued", '{"b":1e300,"a":2}')
     task = await ann.take()
     assert (task.run_id, task.log_length, task.attempts) == (new_id, 3, 1)
-    assert (task.lease_no, task.started_at) == (1, began_at)
+    assert (task.lease_no, task.started_at) == (1, began_at)  # the clock of its code
+    assert (await get(store, new_id)).started_at == now
     await ann.finish(task)
+    assert (await get(store, new_id)).started_at == now
     assert (await get(store, run_id)).status == "completed"
 
 
@@ -666,3 +668,37 @@ def seen(event: Event) -> str:
     if event.type == "SignalReceived":
         return str(details(event)["signal_name"])
     return event.key or event.type
+
+
+async def test_a_fork_of_a_fork_keeps_the_clock_and_has_its_own_first_claim(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    run_id, began_at = await start(store), await store.now()
+    turn = await ann.take()
+    await ann.commit(turn, step())
+    await ann.finish(turn, expected=2)
+    for _ in range(2):
+        await clock.advance(10)
+        run_id = await fork(store, run_id)
+        assert (await get(store, run_id)).started_at is None
+    await clock.advance(10)
+    task = await _take_run(ann, run_id)
+    assert task.started_at == began_at
+    assert (await get(store, run_id)).started_at == await store.now()
+
+
+async def _take_run(ann: ManualWorker, run_id: UUID) -> ClaimedTask:
+    return next(each for each in (await ann.claim()).tasks if each.run_id == run_id)
+
+
+async def test_a_fork_that_no_worker_has_claimed_is_asked_to_cancel(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Its code may have something to clean up: what it did is in the log."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.commit(turn, step())
+    new_id = await fork(store, run_id)
+    await store.cancel_runs([new_id])
+    assert (await get(store, new_id)).status == "running"
+    assert (await log(store, new_id))[-1].type == "WorkflowCancelRequested"

@@ -165,3 +165,25 @@ async def test_many_starts_keep_each_value_whatever_is_in_it(store: Store) -> No
     assert [one.run_id for one in started] == [run.run_id for run in runs]
     found = [await get(store, run.run_id) for run in runs]
     assert [(run.name, run.input) for run in found] == [(run.name, run.input) for run in runs]
+
+
+async def test_a_run_keeps_when_it_could_begin(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """So the time in a queue is known: from then until the first claim."""
+    now = await store.now()
+    run_id, at_once = await start(store, delay_seconds=5.0), await start(store)
+    assert (await get(store, run_id)).due_at == now + 5 * SECOND
+    await clock.advance(8)
+    turns = (await ann.claim()).tasks
+    for turn in turns:
+        await ann.finish(turn)
+    delayed, prompt = await get(store, run_id), await get(store, at_once)
+    assert (delayed.due_at, delayed.could_begin_at) == (now + 5 * SECOND, now + 5 * SECOND)
+    assert (delayed.started_at, delayed.begun_at) == (now + 8 * SECOND, now + 8 * SECOND)
+    assert (prompt.due_at, prompt.could_begin_at, prompt.begun_at) == (None, now, now + 8 * SECOND)
+
+
+async def test_a_start_at_a_moment_of_the_past_is_not_delayed(store: Store) -> None:
+    run_id = await start(store, start_at=await store.now() - SECOND)
+    assert (await get(store, run_id)).due_at is None

@@ -71,7 +71,12 @@ async def _look(link: Link, reference: str) -> _Picture:
     from holdfast.archive.viewing import archived_store
     from holdfast.cli.finding import find_run
     from holdfast.insight.flow_progress import progress_of
-    from holdfast.insight.timeline import read_spans, read_steps
+    from holdfast.insight.timeline import (
+        read_run_spans,
+        read_starts,
+        read_steps,
+        with_starts,
+    )
     from holdfast.insight.tree import read_children
 
     run = await find_run(link.client, reference)
@@ -81,7 +86,8 @@ async def _look(link: Link, reference: str) -> _Picture:
     if run.archive is not None:
         store = await archived_store(await link.client.archive.get(run.run_id), link.store)
     states = await read_steps(store, run)
-    spans = read_spans(events, run.completed_at, states)
+    spans = read_run_spans(run, events, states)
+    spans = with_starts(spans, await read_starts(store, run, spans))
     children = await read_children(link.store, spans)
     values = await link.client.runs.values(run.run_id)
     tasks = await link.store.open_step_tasks(run.run_id) if states else []

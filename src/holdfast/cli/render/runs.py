@@ -10,7 +10,7 @@ import msgspec
 from holdfast.insight.shapes import event_shape, run_shape
 from holdfast.insight.spans import error_text, read_json
 from holdfast.insight.traces import find_trace
-from holdfast.insight.wording import ago, length, moment, shorten
+from holdfast.insight.wording import ago, length, moment, queued_and_worked, shorten
 from holdfast.types import JSON, SCHEDULE_HEADER, TICK_HEADER, LoggedEvent, RunRecord
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
     """Return runs as a table, in their order.
 
     If a line has less than 100 characters, only the end of an id is shown: it is enough to name
-    the run. Names and keys are cut before anything else.
+    the run. `in queue` is the time from when it could begin until a worker took it, `took` that
+    from then until its end. Names and keys are cut before anything else.
     """
     from rich.table import Table
 
@@ -64,16 +65,16 @@ def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
         table.add_column(column, no_wrap=not may_be_cut, overflow="ellipsis")
     id_from = 0 if width >= _ROOM_FOR_IDS else -_ID_END
     table.add_column("started", justify="right", no_wrap=True)
+    table.add_column("in queue", justify="right", no_wrap=True)
     table.add_column("took", justify="right", no_wrap=True)
     for run in runs:
-        took = "" if run.completed_at is None else length(run.completed_at - run.created_at)
         table.add_row(
             str(run.run_id)[id_from:],
             run.handler,
             shorten(run.key or "", 24),
             state_text(run),
             ago(run.created_at, now),
-            took,
+            *queued_and_worked(run),
         )
     return table
 
@@ -114,6 +115,11 @@ def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
         facts.append(("trace", trace.url or trace.trace_id))
     facts.append(("input", None if run.input == "null" else run.input))
     facts.append(("created", f"{moment(run.created_at)} ({ago(run.created_at, now)})"))
+    if run.due_at is not None:
+        facts.append(("delayed", f"until {moment(run.due_at)} ({ago(run.due_at, now)})"))
+    queued, worked = queued_and_worked(run)
+    if queued and run.kind == "workflow":
+        facts.append(("queued", f"{queued}, then took {worked}" if worked else queued))
     if run.completed_at is not None:
         took = length(run.completed_at - run.created_at)
         facts.append(("ended", f"{moment(run.completed_at)} (after {took})"))

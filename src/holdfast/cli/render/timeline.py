@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.insight.folding import Fold, fold
-from holdfast.insight.spans import Span
+from holdfast.insight.spans import Span, is_queued, queue_text
 from holdfast.insight.wording import length, moment, several, shorten
 
 if TYPE_CHECKING:
@@ -40,6 +40,11 @@ _SIGNS = {
     ("update", "failed"): ("⇄", "red"),
     ("update", "open"): ("⇄", "yellow"),
     ("update", "dropped"): ("⇄", "dim"),
+    ("delay", "done"): ("◷", "dim"),
+    ("delay", "open"): ("◷", "yellow"),
+    ("queue", "done"): ("…", "dim"),
+    ("queue", "open"): ("…", "yellow"),
+    ("queue", "dropped"): ("…", "dim"),
     ("pause", "done"): ("‖", "yellow"),
     ("pause", "open"): ("‖", "yellow"),
     ("pause", "dropped"): ("‖", "dim"),
@@ -146,12 +151,18 @@ def _bar(span: Span, began_at: int, until: int, style: str) -> Text:
         return Text(" " * first).append("◆", style)
     last = int(((span.ended_at or until) - began_at) * scale)
     cells = min(_BAR - first, max(1, last - first))
-    fill = "┄" if span.outcome in ("open", "dropped") and span.kind not in _WORK else "━"
-    return Text(" " * first).append(fill * cells, style)
+    rests = span.outcome in ("open", "dropped") and span.kind not in _WORK
+    fill = "┄" if rests or span.kind == "delay" or is_queued(span) else "━"
+    waited = 0
+    if span.started_at is not None:  # in a queue, before a worker took it
+        waited = min(cells - 1, int((span.started_at - began_at) * scale) - first)
+    bar = Text(" " * first).append("┄" * waited, "dim")
+    return bar.append(fill * (cells - max(waited, 0)), style)
 
 
 def _note(span: Span) -> str:
     parts = [] if span.attempts == 1 else [several(span.attempts, "attempt")]
+    parts += filter(None, [queue_text(span)])
     if span.outcome == "open" and span.due_at is not None:
         parts.append("until " + moment(span.due_at))
     elif span.note:

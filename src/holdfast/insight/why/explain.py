@@ -40,6 +40,7 @@ async def explain_run(store: Store, run: RunRecord) -> Explanation:
 
 def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Explanation:
     """Return the explanation of a run from its row, its spans, and what it depends on."""
+    spans = [span for span in spans if span.kind not in ("delay", "queue")]  # as the row says
     wait = run.wait
     undelivered = (*_undelivered(spans, around), *_scheduled(run))
     if run.status != "running" or wait is None:

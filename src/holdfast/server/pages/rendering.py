@@ -164,6 +164,7 @@ _FILTERS: Final[dict[str, Any]] = {
     "json_text": json_text,
     "clip": clip,
     "seconds": seconds,
+    "took": length,
 }
 _GLOBALS: Final[dict[str, Any]] = {"signs": SIGNS}
 

@@ -17,7 +17,7 @@ from holdfast.insight.traces import find_trace
 from holdfast.insight.tree import read_children
 from holdfast.insight.why import Explanation, explain
 from holdfast.insight.why.surroundings import look_around
-from holdfast.insight.wording import length
+from holdfast.insight.wording import queued_and_worked
 from holdfast.server.log_pages import read_log_page
 from holdfast.server.pages.graph import draw_flow
 from holdfast.server.pages.runs import DONE
@@ -47,7 +47,7 @@ async def run_page(view: View) -> Page:
         "run": run,
         "log": log,
         "tab": tab,
-        "took": length((run.completed_at or now) - run.created_at),
+        "took": queued_and_worked(run),
         "why": await _why(view, log),
         "approvals": await _approvals(view, log),
         "new_id": form_id(log),

@@ -21,7 +21,7 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.insight.spans import error_chain, read_json
-from holdfast.insight.wording import length, shorten
+from holdfast.insight.wording import queued_and_worked, shorten
 from holdfast.moments import to_datetime
 from holdfast.server.pages.counts import count_states
 from holdfast.server.pages.rendering import url_query
@@ -62,6 +62,7 @@ class Line(msgspec.Struct, frozen=True):
 
     run: RunRecord
     now: str
+    queued: str
     took: str
 
 
@@ -139,9 +140,7 @@ def _awaits_end(run: RunRecord) -> bool:
 
 def line(run: RunRecord, now: int, asked: Mapping[UUID, str] = _NOTHING_ASKED) -> Line:
     """Return a run for the list; `asked` says what runs ask people to decide."""
-    end = now if run.completed_at is None else run.completed_at
-    took = length(end - run.created_at)
-    return Line(run, what_now(run, now, asked.get(run.run_id, "")), took)
+    return Line(run, what_now(run, now, asked.get(run.run_id, "")), *queued_and_worked(run))
 
 
 def what_now(run: RunRecord, now: int, question: str = "") -> str:

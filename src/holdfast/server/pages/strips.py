@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.insight.folding import Fold
-from holdfast.insight.spans import Span
+from holdfast.insight.spans import Span, is_queued, queue_text
 from holdfast.insight.wording import length, several
 
 WIDTH: Final = 1000  # of the drawing of a bar, in its own units
@@ -28,6 +28,8 @@ SIGNS: Final = {
     "pause": "‖",
     "fork": "↱",
     "timer": "◷",
+    "delay": "◷",
+    "queue": "…",
     "signal": "✉",
     "sent": "✉",
     "value": "=",
@@ -46,7 +48,10 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Strip(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of a timeline. `bins` are the heights (0 to 1) of a folded row's drawing."""
+    """A row of a timeline. `wait` is the time in a queue, before the `bar`; `is_queued`
+    says that the bar is all of that kind. `bins` are the heights (0 to 1) of the drawing of a
+    folded row.
+    """
 
     index: int
     span: Span
@@ -56,6 +61,8 @@ class Strip(msgspec.Struct, frozen=True, kw_only=True):
     took: str
     note: str
     bar: Bar
+    wait: Bar | None = None
+    is_queued: bool = False
     is_moment: bool
     folded: int = 0
     bins: tuple[Bar, ...] = ()
@@ -134,6 +141,10 @@ def _strip(index: int, span: Span, scale: Scale) -> Strip:
     until = scale.until if span.ended_at is None else span.ended_at
     is_moment = span.began_at == span.ended_at
     failed = span.outcome == "failed" and span.kind in ("step", "activity", "child", "update")
+    bar, wait = scale.bar(span.began_at, until), None
+    if span.started_at is not None and span.began_at < span.started_at <= until:
+        wait = Bar(bar.x, round(scale.place(span.started_at) - bar.x, 1))
+        bar = scale.bar(span.started_at, until)
     sign = "✗" if failed else "↻" if _works(span) else SIGNS.get(span.kind, "·")
     return Strip(
         index=index,
@@ -143,7 +154,9 @@ def _strip(index: int, span: Span, scale: Scale) -> Strip:
         offset=f"+{length(span.began_at - scale.began_at)}",
         took="" if is_moment else length(until - span.began_at),
         note=_note(span),
-        bar=scale.bar(span.began_at, until),
+        bar=bar,
+        wait=wait if wait is not None and wait.width > 0 else None,
+        is_queued=is_queued(span),
         is_moment=is_moment,
     )
 
@@ -182,4 +195,5 @@ def _folded(index: int, fold: Fold, scale: Scale) -> Strip:
 
 def _note(span: Span) -> str:
     parts = [] if span.attempts == 1 else [several(span.attempts, "attempt")]
+    parts += filter(None, [queue_text(span)])
     return " · ".join([*parts, *([span.note] if span.note else [])])

@@ -206,6 +206,8 @@ def _end(
         error=details.raw(end.error),
         retry_at=retry_at,
         timed_out=end.timed_out,
+        started_at=end.started_at,
+        worker=task.worker,
     )
     tables.append(task.run_id, Event("ActivityRetryScheduled", task.key, failed, now))
     _free(task, end, retry_at)

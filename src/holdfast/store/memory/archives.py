@@ -139,6 +139,8 @@ def _line(tables: Tables, run_id: UUID) -> str:
         "headers": new.headers,
         "created_at": _moment(row.created_at),
         "started_at": _moment(row.started_at),
+        "due_at": _moment(row.due_at),
+        "clock_at": _moment(row.clock_at),
         "completed_at": _moment(row.completed_at),
         "deadline_at": _moment(row.deadline_at),
     }
@@ -210,6 +212,8 @@ def _run_row(run: RunFields, line: RunLine) -> RunRow:
         error=json_text_or_none(run.error),
         started_at=_micros(run.started_at),
         completed_at=to_micros(run.completed_at),
+        due_at=_micros(run.due_at),
+        clock_at=_micros(run.clock_at),
     )
 
 

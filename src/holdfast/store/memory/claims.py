@@ -266,6 +266,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
     run = tables.runs[task.run_id]
     fresh = log_length == 1
     known = since is not None and not fresh
+    clock = run.clock_at if task.key == TURN else None
     return ClaimedTask(
         run_id=task.run_id,
         key=task.key,
@@ -276,7 +277,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         attempts=task.attempts,
         lease_no=task.lease_no,
         log_length=log_length,
-        started_at=task.started_at,
+        started_at=task.started_at if clock is None else clock,
         input=run.new.input if fresh else None,
         payload=task_input(tables, task) if task.kind == "step" else task.payload,
         deadline_at=run.deadline_at if fresh else None,

@@ -135,7 +135,9 @@ def request_cancels(
 
 
 def _has_nothing_to_clean_up(tables: Tables, run_id: UUID) -> bool:
-    return tables.turn(run_id).started_at is None or tables.runs[run_id].is_flow
+    run = tables.runs[run_id]
+    begun = run.clock_at is not None or tables.turn(run_id).started_at is not None
+    return run.is_flow or not begun
 
 
 def _can_be_asked(tables: Tables, run_id: UUID) -> bool:

@@ -105,9 +105,11 @@ class MemoryForks(Part):
                 version=origin.new.version if fork.version is None else fork.version,
                 input=origin.new.input if fork.input is None else fork.input,
             )
-            turn = insert_run(tables, now, new)
+            insert_run(tables, now, new)
             running = origin.status == "running"
-            turn.started_at = tables.turn(fork.run_id).started_at if running else origin.started_at
+            began = tables.turn(fork.run_id).started_at if running else origin.started_at
+            clock = began if origin.clock_at is None else origin.clock_at
+            tables.runs[fork.new_run_id].clock_at = clock
             tables.logs[fork.new_run_id] = [
                 EventRow(_replaced(event, fork.results)) for event in events
             ]

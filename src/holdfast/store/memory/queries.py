@@ -198,6 +198,7 @@ def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
         wait=None if turn is None else _wait(turn),
         parent_run_id=None if row.parent is None else row.parent.run_id,
         parent_key=None if row.parent is None else row.parent.key,
+        due_at=row.due_at,
     )
 
 

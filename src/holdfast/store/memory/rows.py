@@ -56,6 +56,8 @@ class RunRow:
     completed_at: int | None = None
     singleton_key: str | None = None
     delete_after: int | None = None  # None: never
+    due_at: int | None = None  # of a delayed start
+    clock_at: int | None = None  # of a fork: when its first origin was first claimed
 
     @property
     def is_flow(self) -> bool:

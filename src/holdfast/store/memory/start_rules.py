@@ -200,7 +200,7 @@ def _postpone(tables: Tables, turn: TaskRow, at: int) -> None:
     run = tables.runs[turn.run_id]
     if run.deadline_at is not None:
         run.deadline_at += at - turn.visible_at
-    turn.visible_at = at
+    turn.visible_at = run.due_at = at
 
 
 def _end_of_quiet(rules: StartRules, now: int, since: int) -> int:
@@ -234,7 +234,7 @@ def _merge(tables: Tables, now: int, new: NewRun, rules: StartRules, key: StartK
     waits = tables.singleton_waits.get((new.name, run.singleton_key or ""), [])
     place = next((n for n, each in enumerate(waits) if each.run_id == key.run_id), None)
     if place is None:
-        turn.visible_at = due_at
+        turn.visible_at = run.due_at = due_at
         run.deadline_at = None if timeout is None else due_at + timeout
     else:
         waits[place] = WaitingRun(key.run_id, due_at, timeout)
@@ -283,4 +283,5 @@ def _enter(tables: Tables, run: RunRow, turn: TaskRow, key: str) -> None:
         return
     timeout = None if run.deadline_at is None else run.deadline_at - turn.visible_at
     tables.singleton_waits[name, key].append(WaitingRun(run.new.run_id, turn.visible_at, timeout))
-    run.deadline_at, turn.visible_at, turn.awaiting = None, NEVER, (SINGLETON,)
+    run.deadline_at = run.due_at = None
+    turn.visible_at, turn.awaiting = NEVER, (SINGLETON,)

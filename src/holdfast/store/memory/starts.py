@@ -77,7 +77,8 @@ def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = No
     deadline_at = None
     if new.timeout_seconds is not None:
         deadline_at = max(now, visible_at) + to_micros(new.timeout_seconds)
-    tables.runs[new.run_id] = RunRow(new, now, deadline_at, parent)
+    due_at = visible_at if visible_at > now else None
+    tables.runs[new.run_id] = RunRow(new, now, deadline_at, parent, due_at=due_at)
     if parent is not None:
         tables.children[parent.run_id].append(new.run_id)
     tables.logs[new.run_id] = []

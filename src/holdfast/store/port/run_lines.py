@@ -38,6 +38,8 @@ class RunFields(msgspec.Struct):
     tags: tuple[str, ...] = ()
     headers: dict[str, str] | None = None
     started_at: datetime | None = None
+    due_at: datetime | None = None
+    clock_at: datetime | None = None
     deadline_at: datetime | None = None
 
 

@@ -206,6 +206,7 @@ def _step_state(row: asyncpg.Record) -> FlowStepState:
         worker=row["worker"],
         started_at=row["started_at"],
         ended_at=row["ended_at"],
+        delay_seconds=row["delay_seconds"],
     )
 
 

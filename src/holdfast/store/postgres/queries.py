@@ -220,6 +220,7 @@ def _run(row: asyncpg.Record) -> RunRecord:
         wait=_wait(row) if row["status"] == "running" else None,
         parent_run_id=row["parent_run_id"],
         parent_key=row["parent_key"],
+        due_at=row["due_at"],
     )
 
 

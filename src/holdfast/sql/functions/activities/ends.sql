@@ -185,7 +185,7 @@ begin atomic
         when 'ActivityRetryScheduled' then e.name
             || ',"attempt":' || p_attempt || ',"error":' || p_error
             || ',"retry_at":' || holdfast._micros(p_retry_at)
-            || ',"timed_out":' || p_timed_out || '}' end::json
+            || ',"timed_out":' || p_timed_out || e.course end::json
     from (select case
             when p_outcome = 'retried' then 'ActivityRetryScheduled'
             when p_outcome = 'recorded' and p_result is not null then 'ActivityCompleted'

@@ -57,7 +57,7 @@ begin
         select distinct on (u.run_id) u.run_id, u.details, t.started_at, t.kind
         from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
         cross join lateral (
-            select t.started_at, t.kind from holdfast.tasks t
+            select coalesce(t.clock_at, t.started_at) as started_at, t.kind from holdfast.tasks t
             where t.run_id = u.run_id and t.key = '' limit 1
         ) as t
         where not exists (

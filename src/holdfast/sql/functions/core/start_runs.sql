@@ -85,11 +85,12 @@ begin
     end if;
 
     insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
-        headers, retention, deadline_at, created_at)
+        headers, retention, deadline_at, created_at, due_at)
     select start_one.run_id, p_name, coalesce(p_version, 1), p_key, v_queue,
         coalesce(p_priority, 2), coalesce(p_input, 'null'), v_tags, p_headers,
         p_retention * interval '1 second',
-        greatest(v_now, v_visible_at) + p_timeout * interval '1 second', v_now
+        greatest(v_now, v_visible_at) + p_timeout * interval '1 second', v_now,
+        case when v_visible_at > v_now then v_visible_at end
     where p_rules is null and not exists (
         select from holdfast.start_rules s where s.name = p_name)
     on conflict do nothing;
@@ -312,14 +313,15 @@ begin
     ), started as (
         insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
             headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close,
-            singleton_key)
+            singleton_key, due_at)
         select a.run_id, a.name, a.version, a.key, a.queue, a.priority, a.input,
             case when a.tags is null then '{}'
                 else array(select json_array_elements_text(a.tags)) end,
             a.headers,
             coalesce(a.retention, holdfast._declared_retention(a.name)) * interval '1 second',
             nullif(greatest(p_now, a.visible_at) + a.timeout * interval '1 second', 'infinity'),
-            p_now, a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key
+            p_now, a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key,
+            case when a.visible_at > p_now and a.visible_at < 'infinity' then a.visible_at end
         from asked a
         on conflict do nothing
         returning run_id

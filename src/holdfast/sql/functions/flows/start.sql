@@ -270,7 +270,8 @@ begin
         order by u.run_id, u.place
     ), started as (
         insert into holdfast.runs (run_id, kind, name, version, key, queue, priority, input, tags,
-            headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close)
+            headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close,
+            due_at)
         select a.run_id, 'flow', a.flow_slug, a.version, a.key, a.run_queue,
             coalesce(a.priority, 2), coalesce(a.input, 'null'),
             case when a.tags is null then '{}'
@@ -278,7 +279,8 @@ begin
             a.headers,
             coalesce(a.retention, holdfast._declared_retention(a.flow_slug)) * interval '1 second',
             greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now,
-            a.parent_run_id, a.parent_key, a.parent_close
+            a.parent_run_id, a.parent_key, a.parent_close,
+            case when a.visible_at > p_now then a.visible_at end
         from asked a
         on conflict do nothing
         returning run_id, name || '@' || version as handler, queue, priority, parent_run_id

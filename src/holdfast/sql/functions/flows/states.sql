@@ -7,7 +7,7 @@ create or replace function holdfast.flow_steps(p_run_ids uuid[], p_outputs boole
 returns table (
     run_id uuid, step_slug text, step_type text, deps text[], status text, initial_tasks int,
     remaining_tasks int, output json, error json, skip_reason text, attempts int, worker text,
-    started_at bigint, ended_at bigint
+    started_at bigint, ended_at bigint, delay_seconds int
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -23,14 +23,15 @@ begin
         t.initial_tasks, t.remaining_tasks, case when t.status = 'completed' and p_outputs
             then holdfast._step_output(r.run_id, s.step_slug)::json end,
         t.error, t.skip_reason, coalesce(t.attempts, k.attempts), coalesce(t.worker, k.worker),
-        holdfast._micros(coalesce(t.started_at, k.started_at)), holdfast._micros(t.ended_at)
+        holdfast._micros(coalesce(t.started_at, k.started_at)), holdfast._micros(t.ended_at),
+        coalesce(s.opt_start_delay, 0)
     from unnest(p_run_ids) as u (run_id)
     cross join lateral (
         select r.run_id, r.name || '@' || r.version as handler from holdfast.runs r
         where r.run_id = u.run_id and r.kind = 'flow' limit 1
     ) as r
     cross join lateral (
-        select s.step_slug, s.step_type, s.step_index from holdfast.steps s
+        select s.step_slug, s.step_type, s.step_index, s.opt_start_delay from holdfast.steps s
         where s.handler = r.handler and s.step_slug <> '' offset 0
     ) as s
     cross join lateral (

@@ -95,8 +95,8 @@ begin
     perform holdfast._check_version(p_version);
 end $$;
 
--- Insert the row of a fork, and of its turn, whose time counts from its origin's first claim.
--- Returns 'forked', or 'exists'. Locks: the id. Called by fork_run.
+-- Insert the row of a fork, and of its turn. The clock of its code is that of its origin. Returns
+-- 'forked', or 'exists'. Locks: the id. Called by fork_run.
 create or replace function holdfast._start_fork(
     p_origin holdfast.runs, p_run_id uuid, p_input json, p_version int
 ) returns text
@@ -107,23 +107,24 @@ set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
+    v_clock timestamptz := coalesce(p_origin.clock_at, p_origin.started_at, (
+        select t.started_at from holdfast.tasks t
+        where t.run_id = p_origin.run_id and t.key = ''));
 begin
     insert into holdfast.runs (run_id, name, version, queue, priority, input, tags, headers,
-        retention, deadline_at, created_at)
+        retention, deadline_at, created_at, clock_at)
     values (p_run_id, p_origin.name, coalesce(p_version, p_origin.version), p_origin.queue,
         p_origin.priority, coalesce(p_input, p_origin.input), p_origin.tags,
         holdfast._successor_headers(p_origin.headers, p_origin.run_id), p_origin.retention,
-        v_now + (p_origin.deadline_at - p_origin.created_at), v_now)
+        v_now + (p_origin.deadline_at - p_origin.created_at), v_now, v_clock)
     on conflict do nothing;
     if not found then
         return 'exists';
     end if;
-    insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, started_at)
+    insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, clock_at)
     values (p_run_id, p_origin.queue,
         p_origin.name || '@' || coalesce(p_version, p_origin.version), p_origin.priority, v_now,
-        coalesce(p_origin.started_at, (
-            select t.started_at from holdfast.tasks t
-            where t.run_id = p_origin.run_id and t.key = '')));
+        v_clock);
     return 'forked';
 end $$;
 

@@ -10,7 +10,8 @@ returns table (
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
+    due_at bigint
 )
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -31,7 +32,8 @@ begin
         holdfast._micros(coalesce(r.started_at, t.started_at)),
         holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
         holdfast._micros(coalesce(t.limited_at, t.visible_at)), t.awaiting, t.worker, t.attempts,
-        t.lease_no, t.stuck, t.paused, r.parent_run_id, r.parent_key, r.kind
+        t.lease_no, t.stuck, t.paused, r.parent_run_id, r.parent_key, r.kind,
+        holdfast._micros(r.due_at)
     from unnest(p_run_ids) with ordinality as u (run_id, place)
     cross join lateral (
         select * from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -49,7 +51,8 @@ returns table (
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
+    due_at bigint
 )
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -357,7 +360,7 @@ create or replace function holdfast.list_runs(
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
     lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    stopped_at bigint, stopped_id uuid
+    due_at bigint, stopped_at bigint, stopped_id uuid
 )
 language sql stable
 set search_path = pg_catalog, pg_temp

@@ -129,7 +129,8 @@ returns table (
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
+    due_at bigint
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp

@@ -85,7 +85,8 @@ begin
         headers = p_headers,
         retention = coalesce(p_retention, holdfast._declared_retention(p_name))
             * interval '1 second',
-        deadline_at = case when not v_waits then v_due_at + p_timeout * interval '1 second' end
+        deadline_at = case when not v_waits then v_due_at + p_timeout * interval '1 second' end,
+        due_at = case when not v_waits then v_due_at end
     where r.run_id = p_run_id;
     update holdfast.start_keys k set expires_at = v_due_at
     where k.rule = 'debounce' and k.name = p_name and k.key = p_debounce_key;

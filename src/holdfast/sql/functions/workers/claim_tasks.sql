@@ -15,7 +15,8 @@
 -- for the task that comes due next.
 --
 -- A run begins when it is first claimed, but not before its log begins: a claim may have read the
--- time before the start did.
+-- time before the start did. `started_at` is where the clock of its code begins: that of a fork has
+-- the clock of its origin.
 --
 -- A task that a limit concerns is leased if the limits allow it, otherwise it waits; `limited` is
 -- true in the last row if such tasks wait.
@@ -129,7 +130,7 @@ begin
         )
         select null::bigint, null::bigint, null::text[], null::bigint,
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
-            t.claimed_idx, holdfast._micros(t.started_at),
+            t.claimed_idx, holdfast._micros(coalesce(t.clock_at, t.started_at)),
             case when t.claimed_idx = 1 then r.input end,
             case when t.claimed_idx = 1 then holdfast._micros(r.deadline_at) end,
             coalesce(t.payload, i.input::json),

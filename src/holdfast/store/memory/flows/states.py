@@ -102,4 +102,5 @@ def _state(tables: Tables, run_id: UUID, step: StepShape) -> FlowStepState:
         worker=worker,
         started_at=started_at,
         ended_at=row.ended_at,
+        delay_seconds=step.start_delay or 0,
     )
