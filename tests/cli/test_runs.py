@@ -90,7 +90,7 @@ def test_a_list_by_key_has_the_retries_too(cli: CommandLine) -> None:
     cli("runs", "retry", "pack/order/7")
     again = cli.json("runs", "show", "pack/order/7")["run_id"]
     for words in (("--workflow", "pack"), ()):
-        found = cli.json("runs", "list", "--key", "order/7", *words)
+        found = cli.json("runs", "list", "--key", "order/7", *words)["runs"]
         assert [run["run_id"] for run in found] == [again, first]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.insight.findings import Finding
 from holdfast.insight.wording import ago, length, several
 from holdfast.store.port import Store
-from holdfast.types import LimitRule, LimitWait
+from holdfast.types import LimitInfo, LimitRule, LimitWait
 
 
 def holding(waits: Sequence[LimitWait], task_key: str = "") -> list[LimitWait]:
@@ -54,6 +54,11 @@ def _come(count: int) -> str:
     return "comes" if count == 1 else "come"
 
 
+def waiting_text(info: LimitInfo) -> str:
+    """Return how many tasks wait for a limit: `12`, or `1,000+` if counting was ended."""
+    return f"{info.waiting:,}+" if info.more_wait else f"{info.waiting:,}"
+
+
 async def check_limits(store: Store) -> Finding:
     """List the limits that hold work back now."""
     limits = await store.list_limits()
@@ -63,7 +68,7 @@ async def check_limits(store: Store) -> Finding:
     parts = [
         limit_text(each.rule)
         + (f", and {several(each.full_keys, 'key')} are full" if each.rule.key else "")
-        + f": {several(each.waiting, 'task')} wait there"
+        + f": tasks that wait there: {waiting_text(each)}"
         for each in holding
     ]
     return Finding("limits", "ok", "; ".join(parts))

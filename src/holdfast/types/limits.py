@@ -37,7 +37,8 @@ class LimitInfo(Value, frozen=True, kw_only=True):
 
     `is_declared` is True if the code of an app declares it. `held` counts the tasks that count
     for it, `full_keys` the values of its key that allow no more, `waiting` the tasks of its queue,
-    workflow or activity that wait for any limit, at most 1,000 in each queue.
+    workflow or activity that wait for any limit. Counting ends at 1,000 of each workflow or
+    activity in each queue: if there are more, `more_wait` is True.
     """
 
     rule: LimitRule
@@ -46,6 +47,7 @@ class LimitInfo(Value, frozen=True, kw_only=True):
     held: int
     full_keys: int
     waiting: int
+    more_wait: bool
 
 
 class LimitWait(Value, frozen=True, kw_only=True):

@@ -10,10 +10,11 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import InvalidInput
+from holdfast.insight.limits import check_limits, waiting_text
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Finish, FlowShape, LimitRule, NewRun, Notice, StepShape
 
-from .actors import SECOND, ManualWorker, get, start
+from .actors import SECOND, ManualWorker, get, new_run, start
 from .commands import activity, command, ordered
 
 BUY = ("shop/buy@1",)
@@ -531,7 +532,33 @@ async def test_a_run_says_which_limits_it_waits_for(
     of_queue, of_key = await store.list_limits()
     assert (of_queue.held, of_queue.full_keys, of_queue.waiting) == (2, 0, 3)
     assert (of_key.held, of_key.full_keys, of_key.waiting) == (2, 2, 3)
+    assert not of_queue.more_wait
     assert last in [task.run_id for task in taken]
+
+
+async def test_a_count_of_what_waits_says_if_it_was_ended(store: Store, ann: ManualWorker) -> None:
+    """C21. 1,000 of each handler in each queue are counted, so that a list stays cheap."""
+    await store.set_limit(workflow_limit(1))
+    await store.set_limit(queue_limit(1))
+
+    async def add(count: int, **fields: Any) -> None:
+        given = json.dumps({"customer": "ann"})
+        runs = [new_run(**{"name": "shop/buy", "input": given, **fields}) for _ in range(count)]
+        await store.start_runs(runs)
+
+    async def listed() -> list[tuple[int, bool]]:
+        return [(each.waiting, each.more_wait) for each in await store.list_limits()]
+
+    await add(1_000)
+    await add(10, queue="slow")
+    assert await listed() == [(1_000, False), (1_010, False)]
+    await add(1)
+    assert await listed() == [(1_000, True), (1_010, True)]
+    assert [waiting_text(each) for each in await store.list_limits()] == ["1,000+", "1,010+"]
+    assert (await check_limits(store)).message == "2 limits; none is full"
+    await add(1)
+    assert len(await buys(ann, 1)) == 1
+    assert "tasks that wait there: 1,000+" in (await check_limits(store)).message
 
 
 async def test_what_counts_no_longer_is_swept(

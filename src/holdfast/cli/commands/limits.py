@@ -260,7 +260,7 @@ def _table(found: list[LimitInfo]) -> Table:
     """Return limits as a table, a row each."""
     from rich.table import Table
 
-    from holdfast.insight.limits import limit_text
+    from holdfast.insight.limits import limit_text, waiting_text
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("limit", overflow="fold")
@@ -274,7 +274,7 @@ def _table(found: list[LimitInfo]) -> Table:
             limit_text(each.rule),
             str(each.held) if counts else "",
             str(each.full_keys) if counts else "",
-            str(each.waiting),
+            waiting_text(each),
             "in code" if each.is_declared else "",
         )
     return table

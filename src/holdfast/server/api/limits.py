@@ -17,7 +17,7 @@ from holdfast.types import Holds, LimitKind, LimitRule, LimitScope
 
 
 class LimitShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit, and how it is used."""
+    """A limit, and how it is used. If `more_wait`, counting of what waits was ended."""
 
     rule: LimitRule
     is_declared: bool
@@ -25,6 +25,7 @@ class LimitShape(msgspec.Struct, frozen=True, kw_only=True):
     held: int
     full_keys: int
     waiting: int
+    more_wait: bool
 
 
 class LimitList(msgspec.Struct, frozen=True):

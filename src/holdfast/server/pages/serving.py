@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from holdfast.insight.limits import limit_text
+from holdfast.insight.limits import limit_text, waiting_text
 from holdfast.insight.serving import is_silent, read_served
 from holdfast.insight.wording import length
 from holdfast.server.pages.view import Page, Redirect, View
@@ -27,7 +27,7 @@ async def queues_page(view: View) -> Page:
             "queues": await read_served(view.store, "queue"),
             "due": gauges.due,
             "oldest": {each: _ago(late) for each, late in gauges.oldest_due_seconds.items()},
-            "limits": [(limit_text(each.rule), each) for each in limits],
+            "limits": [(limit_text(each.rule), each, waiting_text(each)) for each in limits],
         },
     )
 

@@ -6,7 +6,7 @@ needs. Here it follows from the tasks, at each claim.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from holdfast.store.port import WORK_TOPIC
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait, Notice
 
 _UNLIMITED = 1 << 30
+_MOST_COUNTED = 1_000  # of what waits of a handler in a queue
 _AHEAD_MICROS = 10_000_000
 _AT_ONCE_MICROS = 100_000  # a smooth rate lets so much begin together, if its distances are shorter
 
@@ -334,22 +335,23 @@ def _info(tables: Tables, now: int, row: LimitRow) -> LimitInfo:
     counts: defaultdict[str, int] = defaultdict(int)
     for task in held:
         counts[_slot(tables, row, task)] += 1
-    waiting = [
-        task
+    waiting = Counter(
+        (task.queue, task.handler)
         for task in tables.tasks.values()
         if _concerns(row.rule, task)
         and task.worker is None
         and task.visible_at <= now
         and not task.paused
         and slots_of(tables, task)
-    ]
+    )
     return LimitInfo(
         rule=row.rule,
         is_declared=row.declared is not None,
         changed_at=row.changed_at,
         held=len(held),
         full_keys=sum(1 for count in counts.values() if count >= (row.rule.most or 0)),
-        waiting=len(waiting),
+        waiting=sum(min(count, _MOST_COUNTED) for count in waiting.values()),
+        more_wait=any(count > _MOST_COUNTED for count in waiting.values()),
     )
 
 

@@ -53,6 +53,7 @@ class PostgresLimits(Part):
                 held=row["held"],
                 full_keys=row["full_keys"],
                 waiting=row["waiting"],
+                more_wait=row["more_wait"],
             )
             for row in await self._database.rows("list_limits")
         ]

@@ -59,37 +59,42 @@ begin
 end $$;
 
 -- List the limits, by scope, name, kind and key. `held` counts the tasks that count for a limit of
--- concurrency, `full` the values of its key that allow no more, `waiting` the tasks of its queue,
--- workflow or activity that wait for any limit, at most 1,000 in each queue. Called by clients.
+-- concurrency, `full_keys` the values of its key that allow no more, `waiting` the tasks of its
+-- queue, workflow or activity that wait for any limit: up to 1,000 of each handler in each queue;
+-- if there are more, `more_wait` is true. Called by clients.
 create or replace function holdfast.list_limits()
 returns table (
     scope text, name text, kind text, key text, most int, period_seconds float8, holds text,
     smooth boolean, is_declared boolean, declared json, changed_at bigint, held int, full_keys int,
-    waiting int
+    waiting int, more_wait boolean
 )
 language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
     with ranges as materialized (
-        select r.queue, r.handler, c.waiting
+        select r.queue, r.handler, least(c.found, 1000) as waiting, c.found > 1000 as more_wait
         from holdfast._limited_ranges() as r
         cross join lateral (
-            select count(*)::int as waiting
+            select count(*)::int as found
             from (
                 select from holdfast.tasks t
                 where t.queue = r.queue and t.handler = r.handler
                     and t.limited_at is not null and not t.paused
-                limit 1000
+                limit 1001
             ) as t
         ) as c
     )
     select l.scope, l.name, l.kind, l.key, l.most, extract(epoch from l.period)::float8, l.holds,
         l.smooth, l.declared is not null, l.declared, holdfast._micros(l.changed_at), h.held,
-        h.full_keys, coalesce((
-            select sum(r.waiting) from ranges r
-            where holdfast._concerns(l.scope, l.name, r.queue, r.handler)), 0)::int
+        h.full_keys, w.waiting, w.more_wait
     from holdfast.limits l
+    cross join lateral (
+        select coalesce(sum(r.waiting), 0)::int as waiting,
+            coalesce(bool_or(r.more_wait), false) as more_wait
+        from ranges r
+        where holdfast._concerns(l.scope, l.name, r.queue, r.handler)
+    ) as w
     cross join lateral (
         select coalesce(sum(s.count), 0)::int as held,
             count(*) filter (where s.count >= l.most)::int as full_keys
