@@ -21,6 +21,7 @@ from holdfast.testing import Environment
 from holdfast.types import ClaimedTask, Claims, Event, Heartbeat, Notice, Taker
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker import claimer as claimer_module
+from holdfast.worker import clock as clocks
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import EngineClock
@@ -139,8 +140,8 @@ def test_engine_time_is_the_databases_however_wrong_the_machines_clock_is() -> N
     assert clock.now() == HOUR + 1_000_000
 
 
-def test_engine_time_never_goes_back() -> None:
-    """Trap 21. A sharper sample may set the clock back; it stands still then."""
+def test_engine_time_stands_still_if_a_sharper_sample_is_earlier() -> None:
+    """Trap 21."""
     local = 0
     clock = EngineClock(lambda: local * 1000)
     clock.observe(0, 2_000, HOUR)
@@ -148,6 +149,44 @@ def test_engine_time_never_goes_back() -> None:
     before = clock.now()
     clock.observe(local, local, HOUR + 1_000)
     assert clock.now() == before
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR], ids=["back", "forward"])
+def test_engine_time_follows_a_database_whose_clock_is_set(step: int) -> None:
+    """At once, also if the answer that says so took long."""
+    local = 0
+    clock = EngineClock(lambda: local * 1000)
+    clock.observe(0, 2_000, 2 * HOUR)
+    local = 1_000_000
+    before = clock.now()
+    clock.observe(local, local + 500_000, before + 250_000 + step)
+    assert clock.now() == before + step
+
+
+def test_a_slow_answer_is_no_sign_that_the_clock_was_set() -> None:
+    """The database may have looked at its clock at the begin or at the end of the round trip."""
+    local = 0
+    clock = EngineClock(lambda: local * 1000)
+    clock.observe(0, 2_000, HOUR)
+    for round_trip in (3_000_000, 30_000_000):
+        for looked_after in (0, round_trip):
+            before = clock.now()
+            clock.observe(local, local + round_trip, before + looked_after)
+            assert clock.now() == before
+
+
+async def test_an_alarm_looks_again_although_the_clock_was_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was set for an hour of wrong time, and the clock is corrected meanwhile."""
+    monkeypatch.setattr(clocks, "_LONGEST_SLEEP", 0.01)
+    clock, rung = EngineClock(), asyncio.Event()
+    clock.observe(clock.local(), clock.local(), HOUR)
+    clock.call_at(2 * HOUR, rung.set)
+    await asyncio.sleep(0)
+    clock.observe(clock.local(), clock.local(), 2 * HOUR)
+    async with asyncio.timeout(60):
+        await rung.wait()
 
 
 # Claims and reads

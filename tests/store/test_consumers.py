@@ -231,7 +231,7 @@ async def test_new_visibility_of_a_queue_reaches_messages_that_a_consumer_holds_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """B13. The heartbeat takes it on for a call that runs, and a receive for what comes next."""
-    monkeypatch.setattr(consumer_loop, "_KNOWN_MICROS", 0)
+    monkeypatch.setattr(consumer_loop, "_KNOWN_SECONDS", 0)
     app, began, go_on = App("shop"), list[int](), threading.Semaphore(0)
     lasts = "select extract(epoch from visible_at - received_at)::int from holdfast.deliveries"
 

@@ -117,11 +117,12 @@ async def check_workers(store: Store) -> Finding:
     silent = [each for each in workers if each not in live]
     if silent:
         oldest = min(silent, key=lambda each: each.heard_at)
+        since = now - oldest.heard_at
+        how = f"silent for {length(since)}" if since >= 0 else "silent since the clock was set back"
         return Finding(
             "workers",
             "warn",
-            f"{several(len(live), 'live worker')}; {oldest.worker_id} has been silent for "
-            f"{length(now - oldest.heard_at)}",
+            f"{several(len(live), 'live worker')}; {oldest.worker_id} has been {how}",
             "any live worker takes its runs over within seconds",
         )
     if not live:

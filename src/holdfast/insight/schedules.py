@@ -58,8 +58,8 @@ async def check_schedules(store: Store) -> Finding:
             "warn",
             f"{several(len(ahead), 'schedule')} silent, because the database's clock was set back: "
             f"{most} has dealt with its ticks up to a moment that is {length(ahead[most])} ahead",
-            "restart the workers; then let it begin from now: holdfast schedules pause "
-            f"{most}; holdfast schedules resume {most}",
+            "a worker lets it begin from now within a minute; without one: holdfast schedules "
+            f"pause {most}; holdfast schedules resume {most}",
         )
     if late:
         most = max(late, key=late.__getitem__)

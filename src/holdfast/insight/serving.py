@@ -44,8 +44,11 @@ def live_workers(workers: Sequence[WorkerInfo], now: int) -> list[WorkerInfo]:
 
 
 def is_silent(worker: WorkerInfo, now: int) -> bool:
-    """Return True if a worker has not been heard of for so long that it counts as dead."""
-    return now - worker.heard_at > SILENT_SECONDS * 1_000_000
+    """Return True if a worker has not been heard of for so long that it counts as dead.
+
+    One that was heard of in the future was so before the clock was set back.
+    """
+    return abs(now - worker.heard_at) > SILENT_SECONDS * 1_000_000
 
 
 def serves(worker: WorkerInfo, run: RunRecord) -> bool:

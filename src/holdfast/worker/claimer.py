@@ -225,6 +225,7 @@ class Claimer:
         sent = self._claimed = loop.time()
         # Calls of `due_at` during the claim count: the claim may not see the task.
         self._next_due = None
+        asked = self._clock.local()
         claims = await self._store.claim_tasks(
             self._worker_id,
             self._queues,
@@ -234,6 +235,7 @@ class Claimer:
             ahead_seconds=AHEAD_SECONDS,
             sticky_seconds=STICKY_SECONDS,
         )
+        self._clock.observe(asked, self._clock.local(), claims.now)  # before tasks set timers
         if self._observing.claimed is not None:
             self._observing.claimed(claims)
         tasks, full = claims.tasks, len(claims.tasks) >= limit

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 _SAMPLE_LIFETIME = 60 * 1_000_000  # µs; clocks drift, so after this a less exact sample replaces it
+_STEP = 1_000_000  # µs; if two samples differ by more, one of the two clocks was set
 _SPIN = 0.001  # seconds: event loops round their timers to milliseconds
+_LONGEST_SLEEP = 10.0  # seconds after which an alarm looks again: the clock may have been set
 
 
 class Cancellable(Protocol):
@@ -29,7 +31,10 @@ class Clock(Protocol):
     """Engine time, and calls at moments of it."""
 
     def now(self) -> int:
-        """Return engine time, microseconds since 1970 UTC; it never goes backward."""
+        """Return engine time, microseconds since 1970 UTC.
+
+        It goes backward only if the database's clock was set back by more than a second.
+        """
         ...
 
     def observe(self, sent: int, answered: int, now: int) -> None:
@@ -61,9 +66,13 @@ class EngineClock:
         self._sampling = threading.Lock()
 
     def now(self) -> int:
-        """Return engine time, microseconds since 1970 UTC; it never goes backward."""
+        """Return engine time, microseconds since 1970 UTC.
+
+        A sharper sample that is earlier lets it stand still, for a second at most. If it differs
+        by more, the database's clock was set back.
+        """
         now = self._local_ns() // 1000 + self._offset
-        if now < self._last:
+        if 0 < self._last - now <= _STEP:
             return self._last
         self._last = now
         return now
@@ -73,14 +82,23 @@ class EngineClock:
         return self._local_ns() // 1000
 
     def observe(self, sent: int, answered: int, now: int) -> None:
-        """Use a sample if its round trip is at most as long as that of the best recent one."""
-        round_trip = answered - sent
+        """Use a sample if its round trip is at most as long as that of the best recent one.
+
+        One that no round trip explains is used as well: the database's clock was set, or this
+        machine slept.
+        """
+        round_trip, offset = answered - sent, now - (sent + answered) // 2
         with self._sampling:
             best = self._round_trip
-            if best is None or round_trip <= best or answered - self._sampled_at > _SAMPLE_LIFETIME:
-                if best is None:
-                    self._last = 0  # until the first sample it was the time of the wall clock
-                self._offset = now - (sent + answered) // 2
+            if best is None:
+                self._last = 0  # until the first sample it was the time of the wall clock
+            if (
+                best is None
+                or round_trip <= best
+                or answered - self._sampled_at > _SAMPLE_LIFETIME
+                or abs(offset - self._offset) > round_trip + _STEP
+            ):
+                self._offset = offset
                 self._round_trip, self._sampled_at = round_trip, answered
 
     def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
@@ -105,7 +123,7 @@ class _Alarm:
         elif seconds <= _SPIN:
             self._handle = self._loop.call_soon(self._look)
         else:
-            self._handle = self._loop.call_later(seconds - _SPIN, self._look)
+            self._handle = self._loop.call_later(min(seconds - _SPIN, _LONGEST_SLEEP), self._look)
 
     def cancel(self) -> None:
         self._handle.cancel()

@@ -35,7 +35,7 @@ logger = logging.getLogger("holdfast.consumers")
 _POLL_SECONDS: Final = 5.0  # notifications may get lost
 _ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exist
 _LOSS: Final = "ends of messages were not recorded: they are due again when their visibility ends"
-_KNOWN_MICROS: Final = 10_000_000  # then the settings of the queue are read again
+_KNOWN_SECONDS: Final = 10.0  # then the settings of the queue are read again
 _SIBLINGS_SECONDS: Final = 0.02  # a message that has ended waits so long for the others
 _LOCKED_SECONDS: Final = (
     0.25  # between two tries of starts that meet the lock of another transaction
@@ -137,7 +137,7 @@ class ConsumerLoop:
 
     async def _turn(self) -> float:
         """Record ends, receive what there is room for; return how long to sleep, in seconds."""
-        if self._is_fifo is None or self._clock.now() > self._known_until:
+        if self._is_fifo is None or time.monotonic() > self._known_until:
             await self._read_queue()
         await self._flush()
         room = self.consumer.concurrency - len(self._running)
@@ -185,7 +185,7 @@ class ConsumerLoop:
         for found in await self._store.list_queues(name):
             self._take_visibility(found)
             self._is_fifo = found.settings.fifo
-            self._known_until = self._clock.now() + _KNOWN_MICROS
+            self._known_until = time.monotonic() + _KNOWN_SECONDS
             return
         raise UnknownQueue(name)
 

@@ -435,6 +435,59 @@ async def test_ranges_that_cannot_be_backfilled_are_refused(
         await store.backfill_schedule(NAME, first, last, backfill_id=uuid4())
 
 
+async def test_a_schedule_begins_again_although_the_clock_has_gone_back(
+    store: Store, sally: ManualScheduler, clock: Clock
+) -> None:
+    """It has dealt with an hour that comes again. What was skipped of it fires when it comes."""
+    tick = await sally.create(overlap="allow")
+    now = await store.now()
+    await clock.advance(3600)
+    last = tick + 59 * MINUTE
+    skipped = SkippedTicks(first=tick, last=last - MINUTE, count=59, cause="too_many")
+    due = await sally.take()
+    await sally.move(due, last, next_tick_at=last + MINUTE, skipped=[skipped])
+    await clock.advance(-3600)
+    assert (await store.next_look()).at == last + MINUTE
+    await store.sweep_buckets()
+    assert (await sally.record()).position == now
+    assert [each.outcome for each in await store.list_buckets(NAME)] == ["started"]
+    await store.sweep_buckets()
+    assert (await store.next_look()).at == now
+
+
+@pytest.mark.parametrize("what", ["leased", "put off"])
+async def test_no_lease_outlasts_a_clock_that_has_gone_back(
+    store: Store, sally: ManualScheduler, clock: Clock, what: str
+) -> None:
+    """Of a scheduler that died, and of a schedule that could not be computed."""
+    await sally.create()
+    await clock.advance(3600)
+    due = await sally.take()
+    if what == "put off":
+        await sally.move(due, error="no such time zone")
+    await clock.advance(-3600)
+    at = (await store.next_look()).at
+    assert at is not None and at > await store.now() + 3600 * SECOND
+    await store.sweep_buckets()
+    assert (await store.next_look()).at == await store.now()
+
+
+async def test_a_schedule_that_is_due_in_a_day_or_paused_is_left_alone(
+    store: Store, sally: ManualScheduler, clock: Clock
+) -> None:
+    tick = await sally.create(when=When(every_seconds=86_400))
+    before = await sally.record()
+    await store.sweep_buckets()
+    assert await sally.record() == before
+    await clock.advance(86_400)
+    await sally.fire(tick)
+    await store.pause_schedule(NAME)
+    await clock.advance(-86_400)
+    before = await sally.record()
+    await store.sweep_buckets()
+    assert await sally.record() == before
+
+
 async def test_old_buckets_are_deleted(store: Store, sally: ManualScheduler, clock: Clock) -> None:
     """Those of buffered ticks stay: their runs are still to be started."""
     tick = await sally.create(bucket_retention_seconds=100, overlap="buffer_one")

@@ -156,9 +156,49 @@ begin
         select from holdfast.schedules s where s.buffered > 0 and s.paused_at is null);
 end $$;
 
+-- Let schedules begin again from now that the clock left behind when it was set back. They have
+-- dealt with ticks that are more than a minute ahead, or are leased or put off for longer than
+-- anything is: without this, they would be silent until the clock is there again. Ticks that were
+-- skipped and have not come yet are forgotten; what was started or sent is not fired again.
+-- Locks: the schedules, skipping locked ones; their buckets. Called by sweep_buckets.
+create or replace function holdfast._begin_again(p_now timestamptz) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_soon timestamptz := p_now + interval '1 minute';
+    v_names text[];
+begin
+    with ahead as materialized (
+        select s.ctid from holdfast.schedules s
+        where s.paused_at is null
+            and (s.position > v_soon
+                or s.look_at < 'infinity' and s.look_at > v_soon
+                and (s.next_tick_at < s.look_at - interval '1 minute'
+                    or s.error is not null and s.look_at > v_soon + interval '10 minutes'))
+        for update skip locked
+    ), begun as (
+        update holdfast.schedules s
+        set position = least(s.position, p_now), next_tick_at = null, look_at = p_now, error = null
+        from ahead a
+        where s.ctid = a.ctid
+        returning s.name
+    )
+    select array_agg(b.name) into v_names from begun b;
+    if v_names is null then
+        return;
+    end if;
+    delete from holdfast.schedule_buckets b
+    where b.schedule = any (v_names) and b.tick_at > p_now and b.outcome = 'skipped'
+        and b.origin = 'tick';
+    perform holdfast._tell_schedulers('');
+end $$;
+
 -- Delete buckets whose retention is over, and backfills that ended a day ago, at most p_limit of
--- each. Returns how many buckets.
--- Locks: the rows, skipping locked ones. Called by schedulers.
+-- each. Returns how many buckets. What the clock left behind when it was set back begins again.
+-- Locks: as _begin_again; then the rows, skipping locked ones. Called by schedulers.
 create or replace function holdfast.sweep_buckets(p_limit int) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -169,6 +209,7 @@ declare
     v_now timestamptz := holdfast.now();
     v_count int;
 begin
+    perform holdfast._begin_again(v_now);
     delete from holdfast.schedule_backfills f
     where f.backfill_id in (
         select o.backfill_id from holdfast.schedule_backfills o

@@ -17,7 +17,7 @@ from holdfast.store.memory.schedules.firing import await_ends, fire_tick, start_
 from holdfast.store.memory.schedules.reading import due_schedule, open_backfills, record
 from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow
 from holdfast.store.memory.schedules.senders import check_queue_of
-from holdfast.store.memory.schedules.writing import begin, redefine, resume, told
+from holdfast.store.memory.schedules.writing import begin, begin_again, redefine, resume, told
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import (
     SCHEDULE_HEADER,
@@ -308,6 +308,7 @@ class MemorySchedules(Part):
     async def sweep_buckets(self, *, limit: int = 1000) -> int:
         """Delete buckets whose retention is over; return how many."""
         async with self._transaction() as (tables, now):
+            begin_again(tables, now)
             over = [
                 (bucket.handled_at, name, at)
                 for name, buckets in tables.buckets.items()
