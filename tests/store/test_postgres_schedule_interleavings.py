@@ -218,6 +218,26 @@ async def test_an_end_waits_for_a_tick_that_is_buffered_and_tells_of_it(
     assert (await scene.store.start_buffered(run_ids=[task.run_id]))[0] == 1
 
 
+async def test_a_run_that_ends_while_a_scheduler_looks_starts_the_tick_that_waits(
+    scene: Scene, sally: ManualScheduler, ann: ManualWorker
+) -> None:
+    """Nobody waits for its end yet: it is the newest of a chain, or the server had crashed."""
+    limit = "alter function holdfast.start_buffered set lock_timeout = '60s'"
+    await scene.watcher.connection.execute(limit)
+    due = await due_now(scene, sally, overlap="buffer_one")
+    await fire(sally, due)
+    task = await ann.take(handlers=ORDER)
+    await fire(sally, await next_tick(scene, sally))
+    await scene.watcher.connection.execute("delete from holdfast.waiters")
+    session = await scene.session()
+    ending = session.transaction()
+    await ending.start()
+    await session.commit("ann", finished(task))
+    looking = scene.store.start_buffered(run_ids=[task.run_id])
+    started, _ = await scene.while_blocked(looking, ending.commit)
+    assert started == 1
+
+
 async def test_two_schedulers_start_a_buffered_tick_once(
     scene: Scene, sally: ManualScheduler, ann: ManualWorker
 ) -> None:

@@ -12,7 +12,7 @@ from contract.actors import ManualWorker
 from contract.schedule_actors import NAME, ORDER, new_schedule, run_of
 from scene import Scene
 
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseUnavailable, LockTimeout
 from holdfast.store.port import SCHEDULES_TOPIC
 from holdfast.types import Bucket, Notice, When
 from holdfast.worker.clock import EngineClock
@@ -117,6 +117,34 @@ async def test_a_tick_that_waits_starts_soon_after_an_error(
         await scene.store.notify((await ann.finish(turn)).notices)
         await until(scene, "select from holdfast.schedules where buffered = 0")
         assert calls > 1
+
+
+async def test_a_tick_that_waits_starts_soon_after_a_lock_was_in_the_way(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The notice of the end is not used up by the look that gave up."""
+    ann = ManualWorker(scene.store, "ann")
+    await scene.store.create_schedule(new_schedule(overlap="buffer_all"))
+    async with scheduling(scene):
+        await until(scene, "select from holdfast.schedules where next_tick_at < 'infinity'")
+        for _ in range(2):
+            await scene.store.trigger_schedule(NAME)
+        turn = await ann.take(handlers=ORDER)
+        start_buffered = scene.store.start_buffered
+        asked: list[Any] = []
+
+        async def busy(**options: Any) -> Any:
+            if options["run_ids"] is None:  # the look every five seconds
+                return 0, []
+            asked.append(options["run_ids"])
+            if len(asked) == 1:
+                raise LockTimeout("another transaction has the run")
+            return await start_buffered(**options)
+
+        monkeypatch.setattr(scene.store, "start_buffered", busy)
+        await scene.store.notify((await ann.finish(turn)).notices)
+        await until(scene, "select from holdfast.schedules where buffered = 0")
+        assert asked == [[turn.run_id]] * 2
 
 
 async def test_a_schedule_that_another_session_holds_is_not_asked_for_again_and_again(

@@ -34,6 +34,7 @@ _AHEAD: Final = 5.0  # seconds before a tick at which it is computed
 _LEASE: Final = 2.0  # seconds after its tick for which a schedule is left to one worker
 _RELEASE_SECONDS: Final = 1.0  # for which a stop waits to give leases back
 _BUFFERED_SECONDS: Final = 5.0  # between looks at buffered ticks, of which nobody was told
+_AGAIN: Final = 0.1  # seconds after which they are tried again if a lock was in the way
 _SWEEP_SECONDS: Final = 60.0
 _SHORTEST: Final = 0.02  # seconds between two looks that find nothing to do
 _LONGEST: Final = 2.0
@@ -126,7 +127,8 @@ class Scheduler(Service):
         if now - self._swept_at >= _SWEEP_SECONDS:
             self._swept_at = now
             await self._sweep()
-        return self._pause_until(look)
+        pause = self._pause_until(look)
+        return min(pause, _AGAIN) if self._ended else pause
 
     def _pause_until(self, look: NextLook) -> float:
         """Return the seconds until there may be something to do."""
@@ -237,6 +239,7 @@ class Scheduler(Service):
                 if started < _BATCH and (run_ids is not None or not started):
                     return
         except TransientDatabaseError as error:
+            self._ended += run_ids or ()
             logger.info("buffered ticks are started later: %s", error)
 
     async def _sweep(self) -> None:

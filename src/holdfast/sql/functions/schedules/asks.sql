@@ -42,7 +42,8 @@ end $$;
 -- Start buffered ticks of schedules that have no open run any more, the oldest tick of each, of at
 -- most p_limit schedules. With p_run_ids, only of the schedules that started these runs. Returns
 -- how many schedules had such a tick; notices are (topic, payload).
--- Locks: the schedules, skipping locked ones; then as _start_ticks. Called by schedulers.
+-- Locks: the schedules, skipping locked ones; as _await_open; then as _start_ticks. Called by
+-- schedulers.
 create or replace function holdfast.start_buffered(
     p_limit int, p_run_ids uuid[] default null, out started int, out notices text[]
 )
@@ -56,9 +57,9 @@ declare
     v_now timestamptz := holdfast.now();
     v_names text[] := holdfast._lock_buffering(p_limit, p_run_ids);
     v_ticks holdfast._tick[];
-    v_waits uuid[];
 begin
     started := 0;
+    perform holdfast._await_open(v_names);  -- a run that ended meanwhile is seen by what follows
     select array_agg((b.schedule, b.tick_at, b.origin, 'buffer_all', s.open, s.buffered, 'started',
             null, null, b.stopped_run_id, null, null, null)::holdfast._tick)
             filter (where cardinality(s.open) = 0)
@@ -68,21 +69,33 @@ begin
         select b.schedule, b.tick_at, b.origin, b.stopped_run_id from holdfast.schedule_buckets b
         where b.schedule = s.name and b.outcome = 'buffered' order by b.tick_at limit 1
     ) as b;
-    if v_ticks is not null then
-        perform holdfast._lock_flow_starts(v_ticks);
-        select s.ticks, s.notices into v_ticks, notices
-        from holdfast._start_ticks(v_now, v_ticks) as s;
-        started := cardinality(v_ticks);
-        perform holdfast._write_buckets(v_now, v_ticks);
-        update holdfast.schedules s set buffered = s.buffered - 1
-        where s.name in (select u.schedule from unnest(v_ticks) as u);
+    if v_ticks is null then
+        return;
     end if;
-    -- The others, and those with further ticks, wait again. A run that ends meanwhile is found by
-    -- the caller, which looks at all of them from time to time.
-    v_waits := array(
+    perform holdfast._lock_flow_starts(v_ticks);
+    select s.ticks, s.notices into v_ticks, notices
+    from holdfast._start_ticks(v_now, v_ticks) as s;
+    started := cardinality(v_ticks);
+    perform holdfast._write_buckets(v_now, v_ticks);
+    update holdfast.schedules s set buffered = s.buffered - 1
+    where s.name in (select u.schedule from unnest(v_ticks) as u);
+    perform holdfast._await_open(v_names);
+end $$;
+
+-- Register schedulers with the open runs of schedules that have buffered ticks.
+-- Locks: the runs FOR SHARE: one that is about to end is waited for. Called by start_buffered.
+create or replace function holdfast._await_open(p_names text[]) returns void
+language plpgsql
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+declare
+    v_waits uuid[] := array(
         select distinct o.run_id
-        from holdfast._buffering(v_names) as s
+        from holdfast._buffering(p_names) as s
         cross join lateral unnest(s.open) as o (run_id));
+begin
     if cardinality(v_waits) > 0 then
         perform holdfast._register_waiters(
             v_waits, array_fill('schedules'::text, array[cardinality(v_waits)]));
@@ -128,7 +141,7 @@ begin
 end $$;
 
 -- Return the schedules of these that have buffered ticks, with their runs that have not ended.
--- Locks nothing. Called by start_buffered.
+-- Locks nothing. Called by start_buffered and _await_open.
 create or replace function holdfast._buffering(p_names text[])
 returns table (name text, open uuid[], buffered int)
 language plpgsql stable
