@@ -74,7 +74,7 @@ class ConsumerLoop:
         self._is_fifo: bool | None = None  # None while the queue is not known
         self.ended = 0  # messages of calls that have ended
         self._least_visibility, self.visibility = least_visibility, 0.0
-        self._warned_at, self._known_until = -math.inf, 0
+        self._warned_at = self._known_until = -math.inf
 
     async def start(self) -> None:
         """Receive from now on."""
