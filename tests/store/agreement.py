@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
 
@@ -34,7 +34,7 @@ Held: TypeAlias = tuple[str, ClaimedTask]
 Call: TypeAlias = tuple[str, UUID, list[TurnCommit]]
 
 
-class Agreement(RuleBasedStateMachine):
+class TwoStores:
     """Asks the model and the other store the same, and compares."""
 
     loop: ClassVar[asyncio.Runner]
@@ -164,6 +164,10 @@ class Agreement(RuleBasedStateMachine):
                 self.lease_numbers[run_id] = run.wait.lease_no
 
 
+class Agreement(TwoStores, RuleBasedStateMachine):
+    """A state machine whose steps hypothesis draws."""
+
+
 def plain(answer: Any) -> Any:
     """Reduce an answer to what the contract promises: no order among notices, JSON by value."""
     match answer:
@@ -232,12 +236,19 @@ def run_machine(machine: type[Agreement], url: str, *, examples: int, steps: int
         derandomize=True,
         suppress_health_check=list(HealthCheck),
     )
+    with two_stores(url):
+        run_state_machine_as_test(machine, settings=limits)
+
+
+@contextmanager
+def two_stores(url: str) -> Iterator[None]:
+    """Let machines ask the store on a database."""
     with asyncio.Runner() as runner:
         stage = postgres(url)
-        Agreement.loop = runner
-        Agreement.other, Agreement.clock = runner.run(stage.__aenter__())
+        TwoStores.loop = runner
+        TwoStores.other, TwoStores.clock = runner.run(stage.__aenter__())
         try:
-            run_state_machine_as_test(machine, settings=limits)
+            yield
         finally:
             runner.run(stage.__aexit__(None, None, None))
 

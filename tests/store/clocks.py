@@ -114,6 +114,10 @@ class PostgresClock:
         finally:
             await connection.close()
 
+    async def execute(self, statement: str) -> None:
+        """Execute a statement of a test in the database."""
+        await self._connection.execute(in_schema(statement, self._schema))
+
     async def reset(self, now: int = START_AT) -> None:
         """Empty the database, and go to a moment."""
         self._now = now

@@ -6,10 +6,7 @@ import json
 from typing import Any
 from uuid import UUID
 
-import hypothesis.strategies as st
-from agreement import Agreement
-from drawn import pick, workers
-from hypothesis.stateful import precondition, rule
+from seeded import SeededMachine, act, some
 
 from holdfast.store.port import Store
 from holdfast.types import (
@@ -23,7 +20,12 @@ from holdfast.types import (
 )
 
 NAMES = ("shop/buy", "shop/sell")
-CUSTOMERS = st.sampled_from(["ann", "bob"])
+HANDLERS = [f"{name}@1" for name in NAMES]
+CUSTOMERS = ("ann", "bob")
+WORKERS = ("ann", "bob", "cy")
+PICK = range(8)  # which of the runs or turns so far
+ENDS = ("complete", "complete", "sleep", "wait", "continue")
+MOST_CLAIMS = 30
 RUN_FILTER = RunFilter(limit=1000)
 
 
@@ -32,8 +34,10 @@ def given(customer: str) -> str:
     return json.dumps({"customer": customer})
 
 
-class WorkAgrees(Agreement):
+class WorkAgrees(SeededMachine):
     """Claims and ends runs on both stores, also those that other things have started."""
+
+    lease_seconds = 1e6
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,33 +51,35 @@ class WorkAgrees(Agreement):
         self.ids = sorted([*self.ids, new])
         return new
 
-    @rule(
-        worker=workers,
-        seconds=st.sampled_from([0, 0.5, 2, 5, 11]),
-        ends=st.lists(st.sampled_from(["complete", "complete", "sleep", "wait", "continue"])),
+    @act(
+        weight=3,
+        worker=WORKERS,
+        seconds=(0, 0.5, 2, 5, 11),
+        ends=some(ENDS, 0, 4),
         customer=CUSTOMERS,
     )
     def work(self, worker: str, seconds: float, ends: list[str], customer: str) -> None:
         """Let time pass, claim all that is due and allowed, and end the turns of some."""
         self.move(seconds)
-        handlers = [f"{name}@1" for name in NAMES]
-
-        async def claim(store: Store) -> Any:
-            claims = await store.claim_tasks(worker, ["default"], handlers, 100, lease_seconds=1e6)
-            return sorted(claims.tasks, key=lambda task: (task.run_id, task.key))
-
-        for task in self.do(claim):
+        for task in self.do(lambda store: self.claim(store, worker)):
             self.turns[task.run_id] = (worker, task)
         self.learn()
         for how in ends[: len(self.turns)]:
             self.end_turn(0, how, customer)
 
-    @precondition(lambda self: self.turns)
-    @rule(
-        number=pick,
-        how=st.sampled_from(["complete", "complete", "sleep", "wait", "continue"]),
-        customer=CUSTOMERS,
-    )
+    async def claim(self, store: Store, worker: str) -> Any:
+        """Claim as a worker does: again as long as the answer says that there may be more."""
+        found: list[ClaimedTask] = []
+        for _ in range(MOST_CLAIMS):
+            claims = await store.claim_tasks(
+                worker, ["default"], HANDLERS, 100, lease_seconds=self.lease_seconds
+            )
+            found += claims.tasks
+            if claims.next_due_at is None or claims.next_due_at > claims.now:
+                return sorted(found, key=lambda task: (task.run_id, task.key))
+        raise AssertionError(f"{MOST_CLAIMS} claims, and there may be more: {claims}")
+
+    @act(when="turns", number=PICK, how=ENDS, customer=CUSTOMERS)
     def end_turn(self, number: int, how: str, customer: str) -> None:
         """End a run that is executed, let it wait, or let another run take its place."""
         if how == "complete":
@@ -104,8 +110,7 @@ class WorkAgrees(Agreement):
         token = UUID(int=self.model.time())
         self.do(lambda store: store.commit(worker, token, [turn]))
 
-    @precondition(lambda self: self.ids)
-    @rule(number=pick, terminate=st.booleans())
+    @act(when="ids", number=PICK, terminate=(True, False))
     def stop(self, number: int, terminate: bool) -> None:
         """End a run from outside, or ask it to end."""
         run_id = self.chosen([number])[0]

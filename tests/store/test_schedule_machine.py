@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from random import Random
 from typing import Any, get_args
 from uuid import UUID
 
-import hypothesis.strategies as st
 import pytest
-from agreement import run_machine
-from drawn import pick
-from hypothesis.stateful import initialize, rule
-from machine_runs import NAMES, WorkAgrees
+from machine_runs import NAMES, PICK, WorkAgrees
 from msgspec.structs import replace
+from seeded import act, run_seeds
 
 from holdfast.store.port import Store
 from holdfast.types import (
@@ -27,8 +25,8 @@ from holdfast.types import (
 )
 
 MINUTE = 60_000_000
-SCHEDULES = st.sampled_from(["shop/a", "shop/a", "shop/b", "shop/c"])
-OVERLAPS = st.sampled_from(get_args(Overlap))
+SCHEDULES = ("shop/a", "shop/a", "shop/b", "shop/c")
+OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
 
 
 class SchedulesAgree(WorkAgrees):
@@ -36,12 +34,11 @@ class SchedulesAgree(WorkAgrees):
 
     backfills = 0
 
-    @initialize(overlap=OVERLAPS)
-    def begin(self, overlap: Overlap) -> None:
+    def begin(self, chance: Random) -> None:
         """Begin with a schedule, so that there is something to fire."""
-        self.define("shop/a", overlap, "1")
+        self.define("shop/a", chance.choice(OVERLAPS), "1")
 
-    @rule(name=SCHEDULES, overlap=OVERLAPS, value=st.sampled_from(["null", "1"]))
+    @act(name=SCHEDULES, overlap=OVERLAPS, value=("null", "1"))
     def define(self, name: str, overlap: Overlap, value: str) -> None:
         """Create or change a schedule: `shop/c` in the code of an app, the others by hand."""
         new = NewSchedule(
@@ -65,7 +62,7 @@ class SchedulesAgree(WorkAgrees):
         self.compare()
         return answer
 
-    @rule(name=SCHEDULES, what=st.sampled_from(["pause", "resume", "delete", "cancel"]))
+    @act(name=SCHEDULES, what=("pause", "resume", "delete", "cancel"))
     def control(self, name: str, what: str) -> None:
         """Pause, resume or delete a schedule, which may not exist, or end its backfills."""
         if what == "pause":
@@ -78,13 +75,13 @@ class SchedulesAgree(WorkAgrees):
             self.do(lambda store: store.cancel_backfills(name))
         self.compare()
 
-    @rule(name=SCHEDULES, overlap=st.none() | OVERLAPS, ago=st.sampled_from([None, 0, 1]))
+    @act(name=SCHEDULES, overlap=(None, *OVERLAPS), ago=(None, 0, 1))
     def trigger(self, name: str, overlap: Overlap | None, ago: int | None) -> None:
         """Fire a tick by hand, now or for a moment that may have been fired before."""
         at = None if ago is None else self.began_at + ago * MINUTE
         self.first_of(lambda store: store.trigger_schedule(name, at=at, overlap=overlap))
 
-    @rule(ticks=st.integers(0, 3), skip=st.booleans())
+    @act(weight=4, ticks=(0, 1, 2, 3), skip=(True, False))
     def fire(self, ticks: int, skip: bool) -> None:
         """Do what a scheduler does a minute later: compute what is due, and fire it."""
         self.move(61)
@@ -116,7 +113,7 @@ class SchedulesAgree(WorkAgrees):
         self.both(fire)
         self.compare()
 
-    @rule(name=SCHEDULES, overlap=st.none() | OVERLAPS, minutes=st.integers(1, 2))
+    @act(name=SCHEDULES, overlap=(None, *OVERLAPS), minutes=(1, 2))
     def backfill(self, name: str, overlap: Overlap | None, minutes: int) -> None:
         """Ask for ticks of the past, and fire the first of what was asked for."""
         self.backfills += 1
@@ -137,13 +134,13 @@ class SchedulesAgree(WorkAgrees):
             )
             self.first_of(lambda store, firing=firing: store.fire_backfill(firing))
 
-    @rule(number=pick, which=st.booleans())
+    @act(weight=2, number=PICK, which=(True, False))
     def start_buffered(self, number: int, which: bool) -> None:
         """Start what waited for the end of runs, of one or of any."""
         run_ids = self.chosen([number]) if which and self.ids else None
         self.first_of(lambda store: store.start_buffered(run_ids=run_ids))
 
-    @rule()
+    @act()
     def sweep(self) -> None:
         """Delete what is old."""
         self.do(lambda store: store.sweep_buckets())
@@ -162,6 +159,6 @@ class SchedulesAgree(WorkAgrees):
         self.learn()
 
 
-@pytest.mark.timeout(600)  # a failure is reduced to the fewest steps, which takes its time
+@pytest.mark.timeout(600)
 def test_both_stores_fire_schedules_alike_whatever_is_asked(module_database_url: str) -> None:
-    run_machine(SchedulesAgree, module_database_url, examples=25, steps=30)
+    run_seeds(SchedulesAgree, module_database_url, seeds=30, steps=40)

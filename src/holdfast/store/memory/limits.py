@@ -197,7 +197,9 @@ def _run_slot(row: LimitRow, run_input: str, payload: str | None = None) -> str:
 
 
 def _group(slots: Iterable[_Slot]) -> _Group:
-    return tuple((row.limit_id, value) for row, value in slots)
+    """Return the group of tasks that wait for the same; groups are in the database's order."""
+    found = sorted((row.limit_id, value) for row, value in slots)
+    return *found, (_UNLIMITED, "")  # the group with a further limit comes before the one without
 
 
 def _in_turn(
@@ -210,12 +212,13 @@ def _in_turn(
     aged = [(_aged(now, task, keys[task.run_id, task.key]), task) for task in limited]
     aged.sort(key=lambda item: (item[0], item[1].visible_at, item[1].run_id, item[1].key))
     rounds: defaultdict[_Group, int] = defaultdict(int)
-    ranked: list[tuple[tuple[int, int, bool, _Group], tuple[int, TaskRow]]] = []
+    ranked: list[tuple[tuple[int, int, bool, _Group, str, str], tuple[int, TaskRow]]] = []
     for priority, task in aged:
         group = _group(keys[task.run_id, task.key])
         since = tables.limit_turns.get((task.queue, task.handler))
         rounds[group] += 1
-        rank = (priority, rounds[group], since is not None and group <= since, group)
+        is_second = since is not None and group <= since
+        rank = (priority, rounds[group], is_second, group, task.queue, task.handler)
         ranked.append((rank, (priority, task)))
     return [item for _, item in sorted(ranked, key=lambda each: each[0])]
 

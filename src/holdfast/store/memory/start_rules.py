@@ -107,6 +107,13 @@ def rules_of(tables: Tables, new: NewRun) -> StartRules | None:
         raise InvalidInput(f"rules of a start: {error}") from error
 
 
+def lock_order(tables: Tables, new: NewRun) -> tuple[str, ...]:
+    """Return by what starts are ordered that are made together: the database locks keys so."""
+    rules = rules_of(tables, new) or _NONE
+    paths = rules.debounce_key, rules.singleton_key, rules.throttle_key
+    return new.name, *(key_of(new.input, path) for path in paths)
+
+
 def start_ruled(
     tables: Tables,
     now: int,
@@ -247,17 +254,14 @@ def _next_slot(slots: list[int], now: int, rules: StartRules) -> tuple[int, int]
     No slot is before another one. Where excess is refused no slot lies ahead: one that does is
     from before the clock went back.
     """
-    limit, latest = rules.throttle_limit or 1, _latest_slot(now, rules)
+    limit = rules.throttle_limit or 1
+    latest = now + _CLOCK_MOVED if rules.throttle_excess == "refuse" else NEVER
     allowed_at = now
     if len(slots) >= limit and slots[-limit] <= latest:
         allowed_at = max(now, slots[-limit] + to_micros(rules.throttle_period_seconds or 0.0))
     if slots and slots[-1] <= latest:
         return max(allowed_at, slots[-1]), allowed_at
     return allowed_at, allowed_at
-
-
-def _latest_slot(now: int, rules: StartRules) -> int:
-    return now + _CLOCK_MOVED if rules.throttle_excess == "refuse" else NEVER
 
 
 def _take_slot(
@@ -268,9 +272,9 @@ def _take_slot(
     known = tables.start_keys.setdefault(("throttle", new.name, key), StartKey(new.run_id))
     known.expires_at = max(known.expires_at or 0, slot + period)
     known.period = max(known.period, period)
-    slots, latest = tables.throttle_slots[new.name, key], _latest_slot(now, rules)
+    slots = tables.throttle_slots[new.name, key]
     slots.append(slot)
-    while len(slots) > (rules.throttle_limit or 1) and not now - known.period < slots[0] <= latest:
+    while len(slots) > (rules.throttle_limit or 1) and slots[0] <= now - known.period:
         del slots[0]
 
 

@@ -11,7 +11,7 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.retention import with_retention
 from holdfast.store.memory.rows import TURN, Parent, RunRow, TaskRow
-from holdfast.store.memory.start_rules import rules_of, start_ruled
+from holdfast.store.memory.start_rules import lock_order, rules_of, start_ruled
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, NewRun, Notice, StartedRun
@@ -36,16 +36,20 @@ def start_all(
         check_run(new)
         if (found := names.setdefault(new.run_id, new.name)) != new.name:
             raise RunExists.of_another(new.run_id, found, new.name)
-    answers: list[StartedRun] = []
+    answers: dict[int, StartedRun] = {}
     notices: list[Notice] = []
-    for new in runs:
+    places: Sequence[int] = range(len(runs))
+    if any(rules_of(tables, new) is not None for new in runs):
+        places = sorted(places, key=lambda place: lock_order(tables, runs[place]))
+    for place in places:
+        new = runs[place]
         answer = start_run(tables, now, new)
         if answer.created:
             notices.append(Notice(WORK_TOPIC, new.queue))
         if new.waiter is not None and answer.status == "running" and not answer.refused:
             tables.waiters[answer.run_id].add(new.waiter)
-        answers.append(answer)
-    return answers, distinct(notices)
+        answers[place] = answer
+    return [answer for _, answer in sorted(answers.items())], distinct(notices)
 
 
 def start_run(tables: Tables, now: int, new: NewRun) -> StartedRun:

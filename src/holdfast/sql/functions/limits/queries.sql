@@ -159,7 +159,7 @@ as $$
     ) as h
     left join lateral holdfast._rate_left(
         holdfast.now(), l.limit_id, k.value, l.most, l.period, l.smooth) as r on l.kind = 'rate'
-    where t.run_id = p_run_id and t.limited_at is not null
+    where t.run_id = p_run_id and t.limited_at is not null and not t.paused
     order by t.key, l.scope, l.name, l.kind, l.key
 $$;
 

@@ -20,7 +20,8 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
-    v_latest timestamptz := holdfast._latest_slot(p_now, p_excess);
+    v_latest timestamptz := case when p_excess = 'refuse'
+        then p_now + interval '10 seconds' else 'infinity' end;
 begin
     allowed_at := greatest(p_now, (
         select s.at + p_period from holdfast.throttle_slots s
@@ -30,12 +31,6 @@ begin
         select s.at from holdfast.throttle_slots s
         where s.name = p_name and s.key = p_key and s.place = p_count and s.at <= v_latest));
 end $$;
-
--- Return the moment after which no slot counts. Called by _next_slot and _take_slot.
-create or replace function holdfast._latest_slot(p_now timestamptz, p_excess text)
-returns timestamptz
-language sql immutable parallel safe
-return case when p_excess = 'refuse' then p_now + interval '10 seconds' else 'infinity' end;
 
 -- Take the next slot of a key. If it is later than now and the rules refuse excess, nothing is
 -- taken, and `refused` is true. Locks: the key's row. Called by _start_ruled.
@@ -78,8 +73,7 @@ begin
                 and o.place <= v_count + 1 - p_rules.throttle_limit
             order by o.place limit 10  -- more than a start adds, and few if many lie ahead
         ) as o
-        where o.at <= p_now - v_longest
-            or o.at > holdfast._latest_slot(p_now, p_rules.throttle_excess)));
+        where o.at <= p_now - v_longest));
 end $$;
 
 -- Delete keys of debounces and throttles that have no meaning any more, at most p_limit. Returns

@@ -133,8 +133,8 @@ begin
     end if;
     return array(
         select s.name from holdfast.schedules s
-        where s.buffered > 0 and s.paused_at is null and not exists (
-            select from holdfast._still_open(s.open_run_ids))
+        where s.buffered > 0 and s.paused_at is null
+            and cardinality(holdfast._still_open(s.open_run_ids)) = 0
         order by s.name
         limit p_limit
         for update skip locked);
@@ -151,8 +151,7 @@ set enable_seqscan = off
 as $$
 begin
     return query
-    select s.name, array(
-        select o.newest from holdfast._still_open(s.open_run_ids) as o), s.buffered
+    select s.name, holdfast._still_open(s.open_run_ids), s.buffered
     from unnest(p_names) as u (name)
     cross join lateral (
         select s.name, s.open_run_ids, s.buffered from holdfast.schedules s

@@ -192,47 +192,38 @@ begin
     ) as s
     cross join lateral (
         select case when cardinality(s.open_run_ids) = 0 then s.open_run_ids
-            else array(select o.newest from holdfast._still_open(s.open_run_ids) as o)
+            else holdfast._still_open(s.open_run_ids)
             end as run_ids
     ) as r;
     return v_ticks;
 end $$;
 
--- Return which of these runs have not ended; of one that continued as new, the newest of its chain
--- counts. Locks nothing. Called by _with_open, _lock_buffering and _buffering.
-create or replace function holdfast._still_open(p_run_ids uuid[])
-returns table (run_id uuid, newest uuid)
+-- Return which of these runs have not ended, in the order given; of one that continued as new, the
+-- newest of its chain. Locks nothing. Called by _with_open, _lock_buffering and _buffering.
+create or replace function holdfast._still_open(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-#variable_conflict use_column
-declare
-    v_continued uuid[];
 begin
-    return query
-    select u.run_id, u.run_id
-    from unnest(p_run_ids) as u (run_id)
-    cross join lateral (
-        select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
-    ) as r
-    where r.status = 'running';
-    v_continued := array(
-        select u.run_id from unnest(p_run_ids) as u (run_id)
+    if exists (
+        select from unnest(p_run_ids) as u (run_id)
         cross join lateral (
             select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
         ) as r
-        where r.status = 'continued');
-    if cardinality(v_continued) > 0 then
-        return query
-        select n.run_id, n.newest
-        from holdfast.newest_runs(v_continued) as n
-        cross join lateral (
-            select r.status from holdfast.runs r where r.run_id = n.newest limit 1
-        ) as r
-        where r.status = 'running';
+        where r.status = 'continued')
+    then
+        p_run_ids := array(
+            select n.newest from holdfast.newest_runs(p_run_ids) as n
+            group by n.newest order by min(array_position(p_run_ids, n.run_id)));
     end if;
+    return array(
+        select u.run_id from unnest(p_run_ids) with ordinality as u (run_id, place)
+        cross join lateral (
+            select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
+        ) as r
+        where r.status = 'running' order by u.place);
 end $$;
 
 -- Stop the open runs of schedules whose ticks demand it. Returns (topic, payload) notices.

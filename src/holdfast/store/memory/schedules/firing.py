@@ -70,6 +70,8 @@ def fire_tick(
         notices += request_cancels(tables, now, dict.fromkeys(opened, _STOPPED))[1]
     opened = still_open(tables, row)
     row.open_run_ids = opened
+    if overlap in ("buffer_one", "buffer_all", "cancel_running"):
+        await_ends(tables, opened)
     outcome, cause = _judge(row, overlap, opened)
     if overlap in ("cancel_running", "terminate_running"):
         _replace_buffered(tables, row)
@@ -87,7 +89,6 @@ def fire_tick(
         notices += told
     elif outcome == "buffered":
         row.buffered += 1
-        await_ends(tables, opened)
     _shorten_range(tables, name, at)
     tables.buckets[name][at] = tick
     row.last_tick_at = max(at, row.last_tick_at or at)

@@ -293,8 +293,8 @@ class MemorySchedules(Part):
         async with self._transaction() as (tables, now):
             started, notices = 0, list[Notice]()
             for row in _buffering(tables, run_ids):
-                row.open_run_ids = still_open(tables, row)
-                if not row.open_run_ids and started < limit:
+                if not still_open(tables, row) and started < limit:
+                    row.open_run_ids = []
                     buckets = tables.buckets[row.new.name]
                     at = min(at for at, each in buckets.items() if each.outcome == "buffered")
                     buckets[at], more = start_tick(tables, now, row, buckets[at])
@@ -333,9 +333,14 @@ def _retention(tables: Tables, name: str) -> int:
 
 
 def _buffering(tables: Tables, run_ids: Sequence[UUID] | None) -> list[ScheduleRow]:
-    """Return the schedules with buffered ticks, by name: all, or those that started these runs."""
+    """Return the schedules with buffered ticks, by name, that started these runs.
+
+    Without runs: those that have no open run.
+    """
     rows = [row for _, row in sorted(tables.schedules.items())]
-    if run_ids is not None:
+    if run_ids is None:
+        rows = [row for row in rows if not still_open(tables, row)]
+    else:
         headers = (tables.runs[run_id].new.headers for run_id in run_ids if run_id in tables.runs)
         names = {(each or {}).get(SCHEDULE_HEADER) for each in headers}
         rows = [row for row in rows if row.new.name in names]
