@@ -18,6 +18,7 @@ from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import StepFailed
 from holdfast.events import FORKED, STEP_COMPLETED, VALUE_RECORDED
+from holdfast.runtime.code.commands import CALLS
 from holdfast.store.memory import MemoryStore
 from tests.runtime.bench import RUN_ID, SECOND, Bench, Code
 from tests.runtime.desk import eventually, working
@@ -289,6 +290,89 @@ def test_a_cancelled_run_ends_although_its_code_has_changed() -> None:
     bench.crash(second)
     bench.settle()
     assert bench.ended == "cancelled"
+
+
+@pytest.mark.parametrize("kind", ["activity", "child"])
+def test_a_cancelled_run_that_ends_starts_nothing_that_may_be_recorded(kind: str) -> None:
+    """Its cleanup may be recorded under another name: a cancel ends the run without it."""
+    undo: dict[str, Callable[[Context, str], Any]] = {
+        "activity": lambda ctx, name: ctx.activity(name, 1),
+        "child": lambda ctx, name: ctx.child(name, 1),
+    }
+
+    def version(name: str, wait: bool) -> Code:
+        async def code(ctx: Context) -> None:
+            try:
+                await render(1)
+                await ctx.wait_for_signal("end")
+            finally:
+                undo[kind](ctx, name)
+                if wait:
+                    await ctx.wait_for_signal("undone")
+
+        return code
+
+    bench = Bench(version("undo", wait=True))
+    bench.settle()
+    bench.resume(bench.activity_completed("render", 1))
+    bench.settle()
+    bench.resume(bench.cancel_request())
+    bench.settle()
+    given = [event.key for event in bench.log if event.type in CALLS]
+    bench.crash(version("undo-2", wait=False))
+    bench.settle()
+    assert bench.ended == "cancelled"
+    assert [event.key for event in bench.log if event.type in CALLS] == given
+
+
+def test_a_recorded_failure_does_not_excuse_another_before_recorded_calls() -> None:
+    """The log says that older code raised, but not here: the code has changed."""
+
+    async def old(ctx: Context) -> None:
+        await pay(1)
+        await ship(1)
+        raise ValueError("no")
+
+    async def new(ctx: Context) -> None:
+        await pay(1)
+        raise KeyError("rate")
+
+    bench = Bench(old)
+    bench.complete("pay", 1)
+    bench.settle()
+    bench.complete("ship", 1)
+    bench.log += bench.turn.unrecorded()
+    bench.crash(new)
+    assert "KeyError" in str(bench.stuck)
+    bench.crash(old)
+    bench.settle()
+    assert bench.error["message"] == "no"
+
+
+def test_a_failure_after_facts_of_a_commit_that_was_overtaken_fails_the_run() -> None:
+    """Facts of a commit do not prove that the code saw what others wrote before it."""
+
+    async def paying(ctx: Context) -> None:
+        await pay(1)
+        ctx.set_value("at", 1)
+        await ctx.wait_for_signal("end")
+
+    async def code(ctx: Context) -> None:
+        await asyncio.gather(paying(ctx), render(1))
+
+    bench = Bench(code)
+    bench.settle()
+    bench.complete("paying/pay", 1)
+    for _ in range(3):
+        bench.refuse(bench.signal("other"))
+    part = bench.commit_due
+    assert part is not None
+    assert part.after_others
+    bench.log += [bench.activity_failed("render", OSError("no")), *part.events]
+    bench.crash()
+    assert bench.stuck is None
+    bench.settle()
+    assert bench.error["kind"].endswith("ActivityFailed")
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -137,8 +137,7 @@ class World:
         unsure = {event.type for event in (*log.flight, *log.fresh)}
         early = call.attempt == 1 and EVENT_SUBSCRIBED in unsure
         assert not early, f"{call.key} starts before a subscription is durable"
-        certain = self.certain(turn)
-        again = self.feed(certain, certain)
+        again = self.feed(self.certain(turn), in_delivery_order(durable))
         pending = again.steps.pending
         assert call.key in pending, f"{call.key} starts before what led to it is durable"
         assert pending[call.key].arguments == call.arguments
@@ -208,7 +207,9 @@ class World:
             self.external(Event(RESUMED, None, None, self.now))  # it cannot wait
         tail = self.log[part.expected :]
         if tail and not (part.after_others and part.lease_no == self.lease and can_wait(tail)):
-            before, overtaken = turn.instance, can_wait(tail) and turn.state is not State.NEEDS_LOG
+            before = turn.instance
+            is_fed = turn.state is not State.NEEDS_LOG and turn._replayer.broken is None
+            overtaken = is_fed and can_wait(tail)
             effects = turn.conflict(tail)
             assert not overtaken or turn.instance is before, "a signal leads to a replay"
             self.seen["rebuilds" if turn.instance is not before else "tails"] += 1

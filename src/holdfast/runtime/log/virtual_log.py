@@ -26,6 +26,7 @@ from holdfast.events import (
     FORKED,
     TERMINAL,
     WORKER_LOST,
+    YIELDED,
     mark_seen,
     read_seen,
     read_worker_lost,
@@ -199,9 +200,13 @@ def can_wait(tail: Sequence[Event]) -> bool:
 
 
 def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event]:
-    """Return entries of a log, from index `first` on, in the order in which the code sees them."""
+    """Return entries of a log, from index `first` on, in the order in which the code sees them.
+
+    Facts have no mark. Those right after a marked entry may be of its commit, so that they do not
+    prove that the code has seen the entries of others that are delivered after it.
+    """
     marks = [
-        (position, seen)
+        (_last_fact(events, position), seen)
         for position, event in enumerate(events)
         if event.type in DELIVERED and (seen := read_seen(event)) is not None
     ]
@@ -220,6 +225,16 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
                 found.append(event)
         begin = position + 1
     return found
+
+
+def _last_fact(events: Sequence[Event], position: int) -> int:
+    """Return where the facts end that directly follow an entry."""
+    for following in range(position + 1, len(events)):
+        kind = events[following].type
+        if kind in EXTERNAL or kind in DELIVERED or kind == YIELDED or kind in TERMINAL:
+            break
+        position = following
+    return position
 
 
 def count_replayed(log: Sequence[Event]) -> int:

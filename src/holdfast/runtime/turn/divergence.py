@@ -108,12 +108,12 @@ def ended_early(instance: Instance) -> str | None:
         return (
             left and f"the log has {left}, which this code has not called, and the code has ended"
         )
-    if instance.ledger(Values).has_raised:
-        return None
     left, failures = _listed_left(instance, None), history.failures
     raised_at = -1 if failures is None else failures.raised_at
     if left is not None:
         where = f"although the log has {left}, which it has not called"
+    elif instance.ledger(Values).has_raised:
+        return None
     elif history.forked < history.replayed >= raised_at >= 0:
         where = "at a place that older code has passed"
     else:

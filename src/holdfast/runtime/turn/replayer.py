@@ -28,7 +28,7 @@ from holdfast.events import (
     write_timer,
     write_value,
 )
-from holdfast.runtime.code.commands import Commands
+from holdfast.runtime.code.commands import CALLS, Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, step_unstorable
@@ -228,9 +228,20 @@ class Replayer:
             raise
 
     def check_end(self) -> None:
-        """Raise DeterminismError if the code has ended where older code had not."""
+        """Raise DeterminismError if the code has ended where older code had not.
+
+        A cancel ends a run in any case. New commands are then dropped if they may be in the log.
+        """
+        log = self.log
         if self.unexplained or self.instance.history.replayed:
             self._refuse(ended_early(self.instance))
+        if self.unexplained and self._careful and repeated_by_commands(self.instance, log.fresh):
+            new = {event.key for event in log.fresh if event.type in CALLS}
+            log.fresh = [
+                event
+                for event in log.fresh
+                if event.type not in CALL_COMMANDS or event.key not in new
+            ]
 
     def check_signal(self) -> None:
         """Raise DeterminismError if the code may know a recorded signal under another name."""
