@@ -352,23 +352,37 @@ async def test_the_newest_events_are_summarized_by_themselves(counted: Counted) 
     assert "autosummarize=on" in options
 
 
-async def test_what_happened_lately_reads_the_end_of_a_summarized_table(counted: Counted) -> None:
+async def test_what_happened_lately_reads_the_end_of_the_table(
+    counted: Counted, seeded: str
+) -> None:
+    """C21. A worker's maintenance summarizes what is new, unless something else works on it."""
     connection = counted.connection
+
+    async def read() -> int:
+        blocks = "select pg_stat_get_xact_blocks_fetched('holdfast.events'::regclass)"
+        async with connection.transaction():
+            before = await connection.fetchval(blocks)
+            rows = await connection.fetch("select * from holdfast.recent_events($1, 100)", since)
+            assert len(rows) == 100
+            return int(await connection.fetchval(blocks)) - before
+
     await connection.execute("truncate holdfast.events")
-    await connection.execute("""
-        insert into holdfast.events (run_id, idx, event_type, at)
-        select '00000000-0000-7000-8000-000000000002', n, 'StepCompleted',
-            holdfast.now() - interval '1 ms' * (200000 - n)
-        from generate_series(0, 200000) as n
-    """)
-    await connection.execute("select brin_summarize_new_values('holdfast.events_by_time')")
-    since = await connection.fetchval(
-        "select holdfast._micros(max(at)) - 1000000 from holdfast.events"
-    )
-    blocks = "select pg_stat_get_xact_blocks_fetched('holdfast.events'::regclass)"
-    async with connection.transaction():
-        before = await connection.fetchval(blocks)
-        rows = await connection.fetch("select * from holdfast.recent_events($1, 100)", since)
-        read = await connection.fetchval(blocks) - before
-    assert len(rows) == 100
-    assert read <= 300  # of 3,700
+    vacuum = await asyncpg.connect(seeded)
+    try:
+        async with vacuum.transaction():
+            await vacuum.execute("lock table holdfast.events in share update exclusive mode")
+            await connection.execute("""
+                insert into holdfast.events (run_id, idx, event_type, at)
+                select '00000000-0000-7000-8000-000000000002', n, 'StepCompleted',
+                    holdfast.now() - interval '1 ms' * (200000 - n)
+                from generate_series(0, 200000) as n
+            """)
+            since = await connection.fetchval(
+                "select holdfast._micros(max(at)) - 1000000 from holdfast.events"
+            )
+            await connection.execute("select holdfast.merge_stats()")
+            assert await read() > 1_500
+        await connection.execute("select holdfast.merge_stats()")
+        assert await read() <= 300  # of 1,800
+    finally:
+        await vacuum.close()

@@ -20,9 +20,9 @@ $$;
 
 -- Merge the rows of different writers of minutes that ended five minutes ago, and the minutes of
 -- hours that ended two days ago; delete what is older than 90 days. At most p_limit rows of each.
--- Returns how many rows were merged or deleted.
--- Locks: the rows, skipping what others hold; then rows of merged counts, in order. Called by
--- workers.
+-- Summarize the newest events in their index by time. Returns how many rows were merged or deleted.
+-- Locks: the rows, skipping what others hold; then rows of merged counts, in order; then what
+-- _summarize_events locks. Called by workers.
 create or replace function holdfast.merge_stats(p_limit int default 1000) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -69,7 +69,29 @@ begin
     select array_agg(t::holdfast.stats) into v_part from taken t;
     v_taken := v_taken + coalesce(cardinality(v_part), 0);
     perform holdfast._merge_part(v_part, 3600);
+    perform holdfast._summarize_events();
     return v_deleted + v_taken;
+end $$;
+
+-- Let the index of events by time have all of them: recent_events reads whatever it does not have.
+-- PostgreSQL does this by itself when it has an autovacuum worker to spare, and forgets it if too
+-- much is asked for at once. It runs with the rights of the owner, because nobody else may do it.
+-- While something else holds the lock, such as a vacuum, which does the same, it does nothing.
+-- Locks: the table of events, in the mode SHARE UPDATE EXCLUSIVE, which reads and writes do not
+-- meet. Called by merge_stats.
+create or replace function holdfast._summarize_events() returns void
+language plpgsql security definer
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '50ms'
+as $$
+begin
+    perform brin_summarize_new_values(c.oid)
+    from pg_index i
+    join pg_class c on c.oid = i.indexrelid and c.relname = 'events_by_time'
+    where i.indrelid = (select e.tableoid from holdfast.events e limit 1);
+exception
+    when lock_not_available or insufficient_privilege then
+        null;
 end $$;
 
 -- Take what was counted of an app's runs that ended without a worker's commit: each count is given
