@@ -162,7 +162,10 @@ def test_flows_are_compiled_checked_and_replaced(cli: CommandLine, tmp_path: Pat
     assert "step pack: timeout 30 s in the code, the flow's in the database" in said
     process(cli, "flows", "compile", path, code=exits.USAGE)
     said = process(cli, "flows", "compile", path, "--replace")
-    assert said.startswith("shop/parcel@1: replaced; 0 runs terminated\n")
+    assert said == (
+        "shop/parcel@1: replaced; 0 runs terminated\n"
+        "  step pack: timeout 30 s in the code, the flow's in the database\n"
+    )
 
 
 def test_flows_are_listed_and_drawn(cli: CommandLine, tmp_path: Path) -> None:

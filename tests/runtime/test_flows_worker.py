@@ -301,9 +301,9 @@ async def test_a_chain_needs_one_claim_because_the_next_step_is_handed_over(stor
 
 
 async def test_a_worker_with_another_shape_of_the_same_version_refuses_to_start(
-    store: Store,
+    store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """P9."""
+    """P9. One that replaces it says what differs."""
 
     def make(*, timeout: str) -> App:
         app = App("shapes")
@@ -324,6 +324,8 @@ async def test_a_worker_with_another_shape_of_the_same_version_refuses_to_start(
             pass
     async with working(make(timeout="20s"), store, replace_flows=True):
         pass
+    said = "step only: timeout 20 s in the code, 10 s in the database"
+    assert [said in line for line in caplog.messages if "was replaced" in line] == [True]
 
 
 async def test_a_run_that_was_started_by_name_before_the_flow_was_known_is_run_as_a_flow(

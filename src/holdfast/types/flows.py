@@ -73,8 +73,8 @@ class EnsuredFlow(Value, frozen=True):
     """The outcome of comparing the shape of a flow in the code with that in the database.
 
     `compiled`: the database did not have this version, and has it now. `verified`: it had the same
-    shape. `replaced`: it had another shape, of which `ended` runs were terminated. `mismatch`: it
-    has another shape, `found`, and nothing was changed.
+    shape. `replaced`: it had another shape, `found`, of which `ended` runs were terminated.
+    `mismatch`: it has another shape, `found`, and nothing was changed.
     """
 
     status: Literal["compiled", "verified", "replaced", "mismatch"]

@@ -116,6 +116,7 @@ async def test_another_shape_of_a_version_is_refused_or_replaced(compiled: Store
         assert await handle.status() == "running"
         (replaced,) = await client.flows.compile(other, replace=True)
         assert (replaced.status, replaced.ended) == ("replaced", 1)
+        assert replaced.differences == found.differences
         assert await handle.status() == "terminated"
 
 

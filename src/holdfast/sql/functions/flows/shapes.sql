@@ -9,7 +9,7 @@
 -- Make the database's shape of a version that of the code, unless it has another. 'verified': it
 -- has the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
 -- 'compiled': it had none. 'mismatch': it has another, `other`, and nothing was changed.
--- 'replaced': with p_replace, another shape was replaced, and its `ended` open runs were
+-- 'replaced': with p_replace, another shape, `other`, was replaced, and its `ended` open runs were
 -- terminated.
 -- Refuses shapes that cannot be (22004, 22023), unless the hash is the one that is known.
 -- Locks: nothing if the hash is known; else the flow's versions. To replace, the flow's starts as
@@ -45,6 +45,7 @@ begin
             where f.handler = v_handler;
             status := 'verified';
         when 'mismatch' then
+            other := holdfast._shape(v_handler);
             if p_replace then
                 select t.ended, t.notices into ended, notices
                 from holdfast._stop_flow(
@@ -53,8 +54,6 @@ begin
                 perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape,
                     holdfast._after_starts(p_flow_slug));
                 status := 'replaced';
-            else
-                other := holdfast._shape(v_handler);
             end if;
         else null;
     end case;

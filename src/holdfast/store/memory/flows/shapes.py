@@ -40,7 +40,7 @@ def ensure_shape(
     starts = (tables.runs[run_id].created_at for run_id in runs_of(tables, shape.name))
     row.created_at = max(now, 1 + max(starts, default=0))  # later than runs of the other shape
     tables.shapes[shape.handler] = row
-    return EnsuredFlow("replaced", None, len(ended), distinct(notices))
+    return EnsuredFlow("replaced", known.shape, len(ended), distinct(notices))
 
 
 def _stored(shape: FlowShape) -> FlowShape:
