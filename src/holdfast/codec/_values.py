@@ -29,6 +29,8 @@ MAX_DEPTH: Final = 256  # levels of nesting of a value that is stored
 # differ in how deep they get, and all get through this.
 _READ_DEPTH: Final = 300
 _SHALLOW: Final = 2 * _READ_DEPTH  # bytes that have no room for more levels
+_BRIEF: Final = len(MARK)  # bytes of JSON that have no room for an encoded payload
+_FLAT: Final = 2 * MAX_DEPTH  # bytes that have no room for more levels than a value may have
 
 _encode = msgspec.json.Encoder(enc_hook=dump).encode
 _encode_sorted = msgspec.json.Encoder(enc_hook=dump, order="deterministic").encode
@@ -141,7 +143,7 @@ def _checked(value: object, data: bytes, limit: int) -> str:
     if b"\\u0000" in data and has_nul(data):
         place = _locate(value, lambda part: _nul.search(_encode(part)) is not None)
         raise PayloadError(f"{place}: PostgreSQL stores no NUL characters in text; store bytes")
-    if len(data) > 2 * MAX_DEPTH and depth(data) > MAX_DEPTH:
+    if len(data) > _FLAT and depth(data) > MAX_DEPTH:
         raise PayloadError(f"the value is nested more than {MAX_DEPTH} levels deep")
     if len(data) > limit:
         raise PayloadError(
@@ -229,12 +231,13 @@ def _build(annotation: object) -> Decode:
     decode_json = _reader(declared)
 
     def decode(text: str | bytes | msgspec.Raw) -> object:
-        # As check_open() does, but without a call: a replay comes here for each step.
-        if (MARK in text) if isinstance(text, str) else (MARK_BYTES in bytes(text)):
-            check_open((text,))
-        try:
+        if len(text) > _BRIEF:
+            # As check_open() does, but without a call: a replay comes here for each step.
+            if (MARK in text) if isinstance(text, str) else (MARK_BYTES in bytes(text)):
+                check_open((text,))
             if len(text) > _SHALLOW:
                 check_depth(text)
+        try:
             return decode_json(text)
         except (ValueError, RecursionError) as error:  # those of msgspec and pydantic are, too
             raise InvalidInput(str(error)) from None

@@ -21,6 +21,9 @@ def count_bearable(weights: Iterable[int]) -> int:
     >>> count_bearable([5, HEAVY, 5]), count_bearable([HEAVY + 1, 5]), count_bearable([5, 5])
     (1, 1, 2)
     """
+    weights = list(weights)
+    if sum(weights) <= HEAVY:  # nearly always
+        return len(weights)
     total = count = 0
     for weight in weights:
         total += weight

@@ -76,7 +76,10 @@ class Execution(Generic[C]):
         started_at: int,
         limit_seconds: float | None,
         report: Callable[[Any], None],
+        lease_no: int = 0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        """`lease_no` is that of the task that it belongs to, `headers` those of its run."""
         self.function, self.context, self.started_at = function, context, started_at
         self.limit_seconds = limit_seconds
         self.result: str | None = None
@@ -87,8 +90,7 @@ class Execution(Generic[C]):
         self.begun = False  # True once its thread has begun
         self.future: asyncio.Future[object] | None = None
         self.timer: Cancellable | None = None
-        self.lease_no = 0  # of the task that it belongs to
-        self.headers: Mapping[str, str] | None = None  # those of its run
+        self.lease_no, self.headers = lease_no, headers
         self.span: OpenSpan | None = None
         self.observed: Callable[[Attempt], None] | None = None
         self._report: Callable[[Any], None] | None = report
@@ -333,8 +335,8 @@ class StepRunner:
     ) -> StepExecution:
         """Start an attempt. `report` is called when it has ended, never before this returns."""
         step, context = call.step, StepContext(info, call)
-        execution = Execution(step, context, self._clock.now(), step.timeout_seconds, report)
-        execution.lease_no, execution.headers = lease_no, info.headers
+        at, limit = self._clock.now(), step.timeout_seconds
+        execution = Execution(step, context, at, limit, report, lease_no, info.headers)
         self._launcher.launch(execution, call.arguments, self._layers)
         return execution
 

@@ -45,7 +45,12 @@ class DriverState(Enum):
     CLOSED = "closed"
 
 
+# Members of enums are slow to look up on Python 3.11; these are compared after every input.
 _ACTIVE: Final = DriverState.ACTIVE
+_GIVEN_UP: Final = DriverState.GIVEN_UP
+_RUNNING: Final = State.RUNNING
+_SUSPENDING: Final = State.SUSPENDING
+_ENDING: Final = State.ENDING
 
 
 class Host(Protocol):
@@ -159,7 +164,12 @@ class RunDriver:
         if self.state is not _ACTIVE:
             return
         if refusal is None:
-            self._enter(self.turn.committed)
+            try:
+                effects = self.turn.committed()
+            except Exception as fault:
+                self._fail(fault)
+            else:
+                self._follow(effects)
         elif isinstance(refusal, Ahead):
             self._read(refusal.tail, self.turn.committed, refusal.tail)
         elif refusal.reason == "conflict":
@@ -201,22 +211,24 @@ class RunDriver:
     # Outputs
 
     def _follow(self, effects: Effects) -> None:
-        if self.state is DriverState.GIVEN_UP:  # while its code held the loop
+        if self.state is _GIVEN_UP:  # while its code held the loop
             self._host.given_up(self)
             return
         if effects.problems:
             self._report_problems(effects.problems)
         if effects.notices:
             self._host.notify(effects.notices)
-        self._act(effects)
+        state = effects.state
+        if state is _RUNNING or state is _SUSPENDING or state is _ENDING:
+            self._move(effects)
+        else:
+            self._stop(effects)
         if self._host.draining and self.quiet and self.state is _ACTIVE:
             self._host.idle(self)
 
-    def _act(self, effects: Effects) -> None:
-        """Do what the turn wants in its state."""
+    def _stop(self, effects: Effects) -> None:
+        """Do what the turn wants when it has stopped, or waits for its log."""
         match effects.state:
-            case State.RUNNING | State.SUSPENDING | State.ENDING:
-                self._move(effects)
             case State.SUSPENDED:
                 self._host.suspended(self, effects.visible_at)
             case State.ENDED:

@@ -286,10 +286,12 @@ def weigh_part(part: TurnCommit) -> int:
     events, then = part.events, part.then
     if then is None and len(events) == 1:  # most are the end of one step
         return len(events[0].details or "")
-    texts = [event.details for event in events]
+    length = 0
+    for event in events:
+        length += len(event.details or "")
     if isinstance(then, Finish):
-        texts += [then.output, then.error]
-    return sum(len(text) for text in texts if text is not None)
+        length += len(then.output or "") + len(then.error or "")
+    return length
 
 
 def _newest(entries: list[_Part]) -> list[_Part]:
@@ -297,9 +299,9 @@ def _newest(entries: list[_Part]) -> list[_Part]:
 
     A run with two entries was lost and claimed again. A call with two parts of a run is refused.
     """
-    newest = {part.run_id: place for place, (part, _) in enumerate(entries)}
-    if len(newest) == len(entries):
+    if len({part.run_id for part, _ in entries}) == len(entries):
         return entries
+    newest = {part.run_id: place for place, (part, _) in enumerate(entries)}
     loop, kept = asyncio.get_running_loop(), list[_Part]()
     for place, (part, answer) in enumerate(entries):
         if newest[part.run_id] == place:

@@ -28,7 +28,7 @@ class Statistics:
     def __init__(self, app: str, now: Callable[[], int]) -> None:
         self._app, self._now = app, now
         self._lock = threading.Lock()
-        self._rows: dict[tuple[int, str], list[int]] = {}
+        self._rows: dict[tuple[int, str], list[int]] = {}  # by minute and workflow
 
     @property
     def waiting(self) -> bool:
@@ -39,12 +39,16 @@ class Statistics:
         """Return what was counted since the last call. Safe from any thread."""
         with self._lock:
             rows, self._rows = self._rows, {}
-        return [MinuteCounts(minute, name, tuple(row)) for (minute, name), row in rows.items()]
+        app = self._app
+        return [MinuteCounts(at, f"{app}/{name}", tuple(row)) for (at, name), row in rows.items()]
 
     def give_back(self, taken: Sequence[MinuteCounts]) -> None:
         """Count again what could not be sent. Safe from any thread."""
-        for each in taken:
-            self._add(each.name, list(enumerate(each.counts)), each.minute)
+        with self._lock:
+            for each in taken:
+                row = self._row(each.minute, each.name.removeprefix(f"{self._app}/"))
+                for place, count in enumerate(each.counts):
+                    row[place] += count
 
     # What the worker tells
 
@@ -54,33 +58,34 @@ class Statistics:
     def attempt_repeated(self, attempt: Attempt) -> None:
         """Count an attempt of a step that is not the first."""
         if isinstance(attempt.context, StepContext):
-            self._add(f"{self._app}/{attempt.context.workflow}", [(RETRIES, 1)])
+            with self._lock:
+                self._row(self._now(), attempt.context.workflow)[RETRIES] += 1
 
     def run_begun(self, workflow: str) -> None:
         """Count a run that begins."""
-        self._add(f"{self._app}/{workflow}", [(BEGUN, 1)])
+        with self._lock:
+            self._row(self._now(), workflow)[BEGUN] += 1
 
     def replayed(self, workflow: str) -> None:
         """Do nothing."""
 
     def run_ended(self, workflow: str, status: str, took: int) -> None:
         """Count the end of a run."""
-        bucket = BUCKETS + bisect_right(BOUNDS, took / 1e6)
-        counts = [(ENDED[status], 1), (MILLIS, round(took / 1000)), (bucket, 1)]
-        self._add(f"{self._app}/{workflow}", counts)
+        with self._lock:
+            row = self._row(self._now(), workflow)
+            row[ENDED[status]] += 1
+            row[MILLIS] += round(took / 1000)
+            row[BUCKETS + bisect_right(BOUNDS, took / 1e6)] += 1
 
     def swept(self, deleted: int) -> None:
         """Do nothing."""
 
-    def _add(self, name: str, counts: Sequence[tuple[int, int]], minute: int | None = None) -> None:
-        if minute is None:
-            now = self._now()
-            minute = now - now % _MINUTE
-        with self._lock:
-            row = self._rows.get((minute, name))
-            if row is None:
-                if len(self._rows) >= _MOST_ROWS:
-                    return
-                row = self._rows[minute, name] = [0] * COUNTS
-            for place, count in counts:
-                row[place] += count
+    def _row(self, at: int, workflow: str) -> list[int]:
+        """Return the counts of a workflow in the minute of a moment. The caller has the lock."""
+        key = at - at % _MINUTE, workflow
+        row = self._rows.get(key)
+        if row is None:
+            row = [0] * COUNTS
+            if len(self._rows) < _MOST_ROWS:
+                self._rows[key] = row
+        return row

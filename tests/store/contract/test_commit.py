@@ -465,6 +465,43 @@ async def test_many_parts_keep_each_value_whatever_is_in_it(
         assert await log(store, run_id, 1) == [event]
 
 
+@pytest.mark.parametrize("odd", ["", "x", "\x1f", "\x1e", "null"])
+@pytest.mark.parametrize("further", [0, 1, 9])
+async def test_many_parts_keep_further_events_and_ends_whatever_is_in_them(
+    store: Store, ann: ManualWorker, odd: str, further: int
+) -> None:
+    """Their arrays are sent as texts too, and may have no element, or a single empty one."""
+    written: dict[UUID, list[Event]] = {}
+    parts: list[TurnCommit] = []
+    for n in range(9):
+        run_id = await start(store)
+        task = await ann.take()
+        events = [Event("ValueSet", "k", "{}", n)]
+        if n < further:
+            events.append(Event("ValueSet", odd or ("" if n == 0 else None), '{"a":"\\u001f"}', n))
+        then = None
+        if n % 3 == 1:
+            then = Finish("completed", "null" if n == 1 else f'["{n}"]')
+            events.append(Event("WorkflowCompleted", None, then.output, n))
+        elif n % 3 == 2:
+            then = Finish("failed", error='{"kind":"k","message":"\\u001e"}')
+            events.append(Event("WorkflowFailed", None, then.error, n))
+        written[run_id] = events
+        parts.append(TurnCommit(run_id, task.lease_no, 1, events, then))
+    assert not (await store.commit(ann.worker_id, uuid4(), parts)).refused
+    for part in parts:
+        assert await log(store, part.run_id, 1) == written[part.run_id]
+    runs = await store.get_runs([part.run_id for part in parts])
+    for part in parts:
+        then = part.then if isinstance(part.then, Finish) else Finish("running")
+        run = runs[part.run_id]
+        assert (run.status, run.output, run.error is None) == (
+            then.status,
+            then.output,
+            then.error is None,
+        )
+
+
 async def test_one_part_of_many_that_is_refused_leaves_the_others(
     store: Store, ann: ManualWorker
 ) -> None:

@@ -49,11 +49,11 @@ class VirtualLog:
     """
 
     __slots__ = (
-        "_barred",
         "_certain",
         "_clock",
         "_newest",
         "_split",
+        "barred",
         "committing",
         "durable",
         "durable_length",
@@ -71,7 +71,7 @@ class VirtualLog:
         self.fresh: list[Event] = []
         self.committing = False
         self._certain: int | None = None
-        self._barred = False  # True: `record` was given an entry that steps wait for
+        self.barred = False  # True: `record` was given an entry that steps wait for
         self._split = False  # True: the code saw the fresh entries, too, before others wrote
         self._newest: Event | None = None  # the last durable one, after `forget`
         self.last: int | None = None
@@ -90,15 +90,14 @@ class VirtualLog:
     def record(self, kind: str, key: str | None, text: str | None) -> None:
         """Add a fresh entry, with the time of now."""
         self.fresh.append(Event(kind, key, text, self._clock()))
-        self._barred = self._barred or kind == EVENT_SUBSCRIBED
+        self.barred = self.barred or kind == EVENT_SUBSCRIBED
 
     @property
     def bars_steps(self) -> bool:
         """True while a subscription is not durable: what a step brings about must not be missed."""
-        if self._barred:
-            unsure = (*self.flight, *self.fresh)
-            self._barred = any(event.type == EVENT_SUBSCRIBED for event in unsure)
-        return self._barred
+        unsure = (*self.flight, *self.fresh)
+        self.barred = any(event.type == EVENT_SUBSCRIBED for event in unsure)
+        return self.barred
 
     def extend(self, tail: Sequence[Event]) -> None:
         """Add durable entries of others."""

@@ -41,10 +41,11 @@ def must_stay_open(instance: Instance) -> bool:
     Either activities that it never awaited still run, or it is paused and would continue as a new
     run, which would not be paused.
     """
-    root = instance.root
+    root = instance.loop.root
     if instance.loop.fatal is not None or root is None or root.cancelled():
         return False
-    error, commands = root.exception(), instance.find(Commands)
+    commands: Commands | None = instance.ledgers.get(Commands)
+    error = root.exception()
     if isinstance(error, ContinueAsNew):
         if instance.cancel_unheard:
             return False
@@ -97,13 +98,13 @@ def _failed(instance: Instance, error: BaseException) -> Outcome:
 
 def leftovers(instance: Instance) -> list[str]:
     """Return warnings: what the end of a run drops, and which recorded calls were not used."""
-    commands = instance.find(Commands)
+    commands: Commands | None = instance.ledgers.get(Commands)
     found = [] if commands is None else commands.failures()
     for task in instance.loop.tasks:
         if not task.done():
             found.append(f"the workflow has ended, and its task {task.get_name()!r} is dropped")
         elif task._log_traceback:  # asyncio's own flag: its exception was never retrieved
             found.append(f"task {task.get_name()!r} failed unseen: {task.exception()!r}")
-    if unused := instance.history.unused():
+    if instance.history.is_behind and (unused := instance.history.unused()):
         found.append(f"recorded, but no longer called by the code: {', '.join(unused)}")
     return found

@@ -117,9 +117,6 @@ class Replayer:
     def commit_done(self, ahead: Sequence[Event]) -> None:
         """Make what was in flight durable, and feed the entries that others wrote `ahead` of it."""
         log = self.log
-        if not ahead:
-            log.commit_done(ahead)
-            return
         position = log.length
         log.commit_done(ahead)
         if not (self.closed or self.broken):
@@ -149,7 +146,7 @@ class Replayer:
             return
         log = self.log
         log.fresh.append(event)
-        instance.history.position = log.length
+        instance.history.position = log.durable_length + len(log.flight) + len(log.fresh)
         try:
             instance.complete(call, result, event.at)
         except DeterminismError as error:

@@ -159,9 +159,11 @@ class Turn:
     def committed(self, ahead: Sequence[Event] = ()) -> Effects:
         """Continue with a durable commit. `ahead` are entries of others that are before it."""
         replayer = self._replayer
-        if not ahead:  # else the next commit, too, would be refused first
+        if ahead:
+            replayer.commit_done(ahead)
+        else:  # else the next commit, too, would be refused first
             self._conflicts = 0
-        replayer.commit_done(ahead)
+            replayer.log.commit_done(ahead)
         if self._singly:
             self._singly = bool(replayer.log.fresh)
         if self._replies:
@@ -272,6 +274,8 @@ class Turn:
     def abandon(self) -> None:
         """Close the run's code; the turn does nothing after that. Idempotent."""
         self._next_due = None
+        if self._replayer.closed:
+            return
         self._replayer.close()
         if self._replayer.instance.loop.problems:
             self._gather_problems()
@@ -348,6 +352,7 @@ class Turn:
         replayer = self._replayer
         instance, log, executions = replayer.instance, replayer.log, replayer.executions
         steps, issued, ended = instance.steps, instance.steps.issued, instance.loop.ended
+        certain = log.certain
         if (ended or replayer.unexplained) and not log.committing:
             replayer.check_end() if ended else replayer.check_commands()
         if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts):
@@ -356,13 +361,13 @@ class Turn:
             self._finish()
             return
         if steps.given_up:
-            self._cancel += tuple(executions.cancel(steps, log.certain))
+            self._cancel += tuple(executions.cancel(steps, certain))
         if instance.paused_events is not None:
             self._stand_still()
             return
         # The first call is looked at here: after most inputs it has to wait for the commit.
-        if issued and (issued[0].mark <= log.certain or issued[0].retry_at is not None):
-            self._start_issued()
+        if issued and (issued[0].mark <= certain or issued[0].retry_at is not None):
+            self._start_issued(certain)
         if executions.pausing or instance.timers.live:
             self._await_moments()
         elif not log.committing:
@@ -371,13 +376,12 @@ class Turn:
             elif log.fresh:
                 self._ship(None)
 
-    def _start_issued(self) -> None:
+    def _start_issued(self, certain: int) -> None:
         """Start the steps whose calls are certain, unless the log has them under another name."""
         replayer = self._replayer
-        log = replayer.log
-        if log.bars_steps:
+        if replayer.log.barred and replayer.log.bars_steps:
             return
-        if calls := replayer.executions.start(replayer.instance.steps, log.certain):
+        if calls := replayer.executions.start(replayer.instance.steps, certain):
             if replayer.unexplained:
                 replayer.check_calls(calls)
             self._start = tuple(calls)

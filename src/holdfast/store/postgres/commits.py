@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, cast
 from uuid import UUID
 
 import asyncpg
@@ -25,9 +25,13 @@ from holdfast.types import (
 
 _LIGHT: Final = 1 << 20  # bytes; a smaller call is slow for another reason
 _LOCK_TIMEOUT: Final = "55P03"
-_FIRST_EVENTS: Final[Packing] = (
-    *((3, "int"), (4, "int"), (5, "text"), (6, "text"), (7, "json"), (8, "bigint")),
+# What has an element for each turn, or for each that goes on or ends.
+_PACKED: Final[Packing] = (
+    *((2, "uuid"), (3, "int"), (4, "int"), (5, "text"), (6, "text"), (7, "json"), (8, "bigint")),
+    *((9, "uuid"), (10, "int"), (11, "text"), (12, "text"), (13, "json"), (14, "bigint")),
+    *((18, "uuid"), (19, "text"), (20, "json"), (21, "json")),
 )
+_TEXTS: Final = (7, 13, 20, 21)  # the details of events, outputs, errors: how much a call sends
 
 _Undelivered: TypeAlias = tuple[UUID, UUID, str, Literal["ended", "missing"]]
 _Tail: TypeAlias = list[tuple[str, str | None, str | None, int]]
@@ -132,11 +136,11 @@ async def _commit(
 ) -> tuple[Committed, Exception | None]:
     """Commit turns; also return the last error whose reason is unknown."""
     arguments = commit_arguments(worker_id, token, turns, database.tell)
-    weight = _length(turns)
+    weight = sum(
+        sum(map(len, filter(None, cast("list[str | None]", arguments[place])))) for place in _TEXTS
+    )
     try:
-        row = await database.row_untranslated(
-            "commit", arguments, weight=weight, packing=_FIRST_EVENTS
-        )
+        row = await database.row_untranslated("commit", arguments, weight=weight, packing=_PACKED)
     except (asyncpg.PostgresError, TimeoutError) as error:
         alone = len(turns) == 1
         if alone and isinstance(error, TimeoutError):  # it had enough time
@@ -154,18 +158,6 @@ async def _commit(
     written = {run_id: found for run_id, found in ahead.items() if run_id not in refused}
     undelivered = _undelivered(row["undelivered"])
     return Committed(row["now"], refused, notices, written, undelivered), None
-
-
-def _length(turns: Sequence[TurnCommit]) -> int:
-    """Return how much text a call sends: the details of events, outputs and errors."""
-    length = 0
-    for turn in turns:
-        for event in turn.events:
-            if event.details is not None:
-                length += len(event.details)
-        if isinstance(turn.then, Finish):
-            length += len(turn.then.output or "") + len(turn.then.error or "")
-    return length
 
 
 def _may_succeed_in_parts(error: Exception, weight: int) -> bool:

@@ -1,7 +1,7 @@
 """Long arrays as one text each, which the server splits.
 
 asyncpg looks at each element of an array, if it is an array itself: that takes longer than all else
-that a call costs. A text is joined here, and split by the server, in no time.
+that a call costs. A text is joined here and split by the server faster than that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ def pack(arguments: Sequence[Any], packing: Packing) -> list[Any] | None:
     packed = list(arguments)
     for position, kind in packing:
         values = arguments[position]
-        text = _join(values) if kind in ("text", "json") else f"{{{str(values)[1:-1]}}}"
+        if kind in ("text", "json"):
+            text = _join(values)
+        elif kind == "uuid":
+            text = f"{{{','.join(map(str, values))}}}"
+        else:
+            text = f"{{{str(values)[1:-1]}}}"
         if text is None:
             return None
         packed[position] = text
@@ -35,6 +40,8 @@ def _join(values: list[Any]) -> str | None:
     nulls = values.count(None)
     texts = [_NULL if value is None else value for value in values] if nulls else values
     text = _SEPARATOR.join(texts)
+    if not text:  # the server makes an array without elements of it
+        return None if values else text
     whole = text.count(_SEPARATOR) == len(values) - 1 and text.count(_NULL) == nulls
     return text if whole else None
 
