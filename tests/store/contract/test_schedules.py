@@ -166,6 +166,20 @@ async def test_of_two_schedulers_one_moves_a_schedule(
     assert len(await store.list_buckets(NAME)) == 1
 
 
+async def test_a_schedule_that_is_taken_ahead_is_given_once_until_its_tick_has_passed(
+    store: Store, sally: ManualScheduler, sam: ManualScheduler, clock: Clock
+) -> None:
+    """Whoever looks again, as far ahead, is given it when the lease is over, not before."""
+    await sally.create()  # due in a minute
+    await clock.advance(55)
+    due = await sally.take(ahead_seconds=5, lease_seconds=2)
+    for _ in range(6):  # until a second after the tick
+        assert await store.due_schedules(ahead_seconds=5, lease_seconds=2) == []
+        await clock.advance(1)
+    await clock.advance(2)
+    assert await sam.take(ahead_seconds=5, lease_seconds=2) == due
+
+
 async def test_a_tick_of_the_future_does_not_fire(
     store: Store, sally: ManualScheduler, clock: Clock
 ) -> None:

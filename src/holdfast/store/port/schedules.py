@@ -150,8 +150,8 @@ class ScheduleStore(Protocol):
     ) -> list[DueSchedule]:
         """Return schedules that come due within `ahead_seconds`, or that have to be computed.
 
-        They are left to the caller: other schedulers are not given them until `lease_seconds` after
-        they are due.
+        They are left to the caller: schedulers that look as far ahead are not given them until
+        `lease_seconds` after they are due.
         """
         ...
 

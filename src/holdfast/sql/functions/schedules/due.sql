@@ -1,9 +1,9 @@
 -- What schedulers have to look at. They know cron and time zones, the database does not.
 
 -- Return the schedules that come due within p_ahead_seconds, or that have to be computed, the
--- longest overdue first. They are leased: until p_lease_seconds after they are due, other
--- schedulers are not given them. `expected` is the tick that the schedule is at, null if it was
--- not computed.
+-- longest overdue first. They are leased: until p_lease_seconds after they are due, schedulers that
+-- look as far ahead are not given them. `expected` is the tick that the schedule is at, null if it
+-- was not computed.
 -- Locks: the schedules, skipping locked ones. Called by schedulers, in any number of processes.
 create or replace function holdfast.due_schedules(
     p_limit int, p_ahead_seconds float8, p_lease_seconds float8
@@ -32,7 +32,9 @@ begin
         for update skip locked
     ), leased as (
         update holdfast.schedules s
-        set look_at = greatest(s.look_at, v_now) + p_lease_seconds * interval '1 second'
+        -- Schedulers look as far ahead again: it must be beyond that until the lease is over.
+        set look_at = greatest(s.look_at, v_now)
+            + (p_ahead_seconds + p_lease_seconds) * interval '1 second'
         from due d
         where s.ctid = d.ctid
         returning s.*

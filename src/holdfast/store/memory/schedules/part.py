@@ -208,7 +208,7 @@ class MemorySchedules(Part):
             rows = [row for row in tables.schedules.values() if row.look_at <= until]
             due = sorted(rows, key=lambda row: row.look_at)[:limit]
             for row in due:
-                row.look_at = max(row.look_at, now) + to_micros(lease_seconds)
+                row.look_at = max(row.look_at, now) + to_micros(ahead_seconds + lease_seconds)
             due.sort(key=lambda row: (row.next_tick_at or 0, row.new.name))
             return [due_schedule(row) for row in due]
 
