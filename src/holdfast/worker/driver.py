@@ -242,6 +242,8 @@ class RunDriver:
                 self._host.stuck(self, str(effects.error))
             case State.NEEDS_LOG:
                 self._need_log()
+            case State.RUNNING | State.SUSPENDING | State.ENDING:
+                raise AssertionError("the turn continues")
 
     def _tell_end(self, end: Finish) -> None:
         info = self.turn.info

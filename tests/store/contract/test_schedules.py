@@ -169,7 +169,7 @@ async def test_of_two_schedulers_one_moves_a_schedule(
 async def test_a_schedule_that_is_taken_ahead_is_given_once_until_its_tick_has_passed(
     store: Store, sally: ManualScheduler, sam: ManualScheduler, clock: Clock
 ) -> None:
-    """Whoever looks again, as far ahead, is given it when the lease is over, not before."""
+    """A scheduler that looks as far ahead is given it when the lease is over, not before."""
     await sally.create()  # due in a minute
     await clock.advance(55)
     due = await sally.take(ahead_seconds=5, lease_seconds=2)

@@ -25,7 +25,7 @@ from holdfast.types import (
 
 _LIGHT: Final = 1 << 20  # bytes; a smaller call is slow for another reason
 _LOCK_TIMEOUT: Final = "55P03"
-# What has an element for each turn, or for each that goes on or ends.
+# Those with an element for each turn, for each further event, or for each end.
 _PACKED: Final[Packing] = (
     *((2, "uuid"), (3, "int"), (4, "int"), (5, "text"), (6, "text"), (7, "json"), (8, "bigint")),
     *((9, "uuid"), (10, "int"), (11, "text"), (12, "text"), (13, "json"), (14, "bigint")),
