@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from uuid import uuid4
 
 import httpx
@@ -14,7 +15,7 @@ from holdfast.server import Server
 from holdfast.server.access import KeyAccess
 from holdfast.server.gates import StreamGate
 from holdfast.store.port import Store
-from holdfast.types import AppInfo
+from holdfast.types import AppInfo, NewRun, NewSignal
 from tests.server.shop import HOST, KEY, Api
 from tests.server.test_operations import until
 
@@ -304,3 +305,33 @@ async def test_a_start_for_an_app_that_no_worker_has_had_is_answered_with_a_warn
     assert "did you mean shop/checkout?" in started["warning"]
     started = await api.ask("POST", f"{RUNS}?app=shop", {"input": 7}, status=201)
     assert started["warning"] is None
+
+
+NUMBERS = f'{{"a": [-1e400, {"9" * 5_000}, 1.50]}}'
+
+
+@pytest.mark.parametrize("store", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("", "/why", "/values", "/timeline", "/timeline?folded=false", "/steps", "/events"),
+        *("/children", "/input", "list", "by name", "recent"),
+    ],
+)
+async def test_numbers_beyond_floats_are_answered_as_valid_json(
+    api: Api, store: Store, path: str
+) -> None:
+    """C21. Programs that speak SQL may send them, in an input and in a signal nobody reads."""
+    run_id = uuid4()
+    await store.start_runs([NewRun(run_id=run_id, name="shop/checkout", input=NUMBERS)])
+    await store.signal_runs([NewSignal(run_id, "go", NUMBERS, "one")])
+    paths = {
+        "list": "/v1/runs",
+        "by name": RUNS,
+        "recent": "/v1/events?since=1h",
+    }
+    answer = await api.http.get(paths.get(path, f"/v1/runs/{run_id}{path}"))
+    assert answer.status_code == 200, answer.text
+    json.loads(answer.text, parse_constant=pytest.fail, parse_int=str)
+    if path in ("", "/input", "/events", "/timeline", "/timeline?folded=false", "recent"):
+        assert "1e400" in answer.text
