@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
 from contract.actors import ManualWorker, start
+from msgspec.structs import replace
 from scene import DEADLINE_SECONDS, Scene
 
-from holdfast.types import LimitRule
+from holdfast.types import ClaimedTask, Claims, LimitRule
+from holdfast.worker import claimer as claimer_module
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.clock import EngineClock
 
 BUY = ("shop/buy@1",)
 BY_CUSTOMER = LimitRule(
@@ -163,3 +168,52 @@ async def test_a_claim_reads_of_each_key_what_it_may_take(scene: Scene, ann: Man
         answer = await scene.watcher.call(*claim)
         pages = await connection.fetchval(PAGES) - before
     assert (len(answer), pages < 4_000) == (51, True), pages
+
+
+async def test_a_worker_claims_again_at_once_after_a_claim_that_files_groups_anew(
+    scene: Scene, ann: ManualWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F30. Such a claim takes nothing; a poll would come an hour later."""
+    monkeypatch.setattr(claimer_module, "_FIRST_POLL_SECONDS", 3600)
+    for scope, name in (("queue", "default"), ("workflow", "shop/buy")):
+        await scene.store.set_limit(replace(BY_CUSTOMER, scope=scope, name=name, key=""))
+        if scope == "queue":
+            await buy(scene, "ann")
+            waiting = await buy(scene, "ann")
+            task = await ann.first(handlers=BUY)
+            assert await ann.claims(handlers=BUY) == []
+    await scene.store.terminate_runs([task.run_id])
+    claimed: asyncio.Queue[ClaimedTask] = asyncio.Queue()
+    answers: list[Claims] = []
+
+    def accept(tasks: Sequence[ClaimedTask]) -> None:
+        for each in tasks:
+            claimed.put_nowait(each)
+
+    claim = scene.store.claim_tasks
+
+    async def recorded(*args: Any, **options: Any) -> Claims:
+        answers.append(await claim(*args, **options))
+        return answers[-1]
+
+    monkeypatch.setattr(scene.store, "claim_tasks", recorded)
+    claimer = Claimer(
+        scene.store,
+        "bob",
+        ["default"],
+        BUY,
+        EngineClock(),
+        lambda notices: None,
+        lambda deadline: None,
+        concurrency=10,
+        lease_seconds=60,
+        poll_seconds=3600,
+    )
+    await claimer.start({"workflow": accept})
+    try:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert (await claimed.get()).run_id == waiting
+    finally:
+        await claimer.stop()
+    assert answers[0].tasks == []
+    assert answers[0].next_due_at == answers[0].now

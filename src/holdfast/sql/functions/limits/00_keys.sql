@@ -129,11 +129,15 @@ begin
     from due d;
 end $$;
 
--- Give tasks of groups their present limits, if limits came to them after they began to wait: of
--- each group that needs it, at most 1,000 a call. Returns true if a group needed it.
+-- Give tasks of groups their present limits, if limits were added, or something else holds them,
+-- after they began to wait: of each group of which a claim of p_limit tasks may choose such a task,
+-- at most 1,000 a call. p_heads says since when the first task of a group waits. Tasks of one group
+-- may need other limits from now on: a run that has begun, or has a place, needs fewer. Returns
+-- true if a task needed it.
 -- Locks: task rows, skipping locked ones. Called by _take_limited, which has the limits locked.
 create or replace function holdfast._refile_groups(
-    p_queues text[], p_handlers text[], p_priorities int[], p_groups text[]
+    p_queues text[], p_handlers text[], p_priorities int[], p_groups text[],
+    p_heads timestamptz[], p_added_at timestamptz, p_limit int
 ) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -143,32 +147,56 @@ as $$
 declare
     v_changed int;
 begin
-    with stale as materialized (
-        select u.* from unnest(p_queues, p_handlers, p_priorities, p_groups)
-            as u (queue, handler, priority, limit_keys)
-        cross join lateral (
-            select t.* from holdfast.tasks t
-            where t.queue = u.queue and t.handler = u.handler and t.priority = u.priority
-                and t.limit_keys = u.limit_keys and t.limited_at is not null and not t.paused
-            order by t.limited_at limit 1
-        ) as t
-        where holdfast._limit_keys_of(
-            t.run_id, t.queue, t.handler, t.key, t.lease_no, t.payload) <> u.limit_keys
+    with old as materialized (
+        select u.*, array(
+            select l.limit_id from holdfast.limits l
+            where holdfast._concerns(l.scope, l.name, u.queue, u.handler) and not l.removed
+                and l.added_at >= u.head_at
+        ) as limits
+        from unnest(p_queues, p_handlers, p_priorities, p_groups, p_heads)
+            as u (queue, handler, priority, limit_keys, head_at)
+        where u.head_at <= p_added_at
+    ), stale as materialized (
+        select u.* from old u
+        where exists (
+            select from (
+                select t.* from holdfast.tasks t
+                where t.queue = u.queue and t.handler = u.handler and t.priority = u.priority
+                    and t.limit_keys = u.limit_keys and t.limited_at is not null and not t.paused
+                order by t.limited_at limit 1 + 2 * p_limit
+            ) as t
+            where holdfast._may_need(u.limits, t.key, t.lease_no, t.limit_keys)
+                and holdfast._limit_keys_of(
+                    t.run_id, t.queue, t.handler, t.key, t.lease_no, t.payload) <> u.limit_keys)
     ), found as materialized (
         select t.* from stale u
         cross join lateral (
-            select t.ctid as tid, t.* from holdfast.tasks t
+            select t.ctid as tid, t.*, holdfast._limit_keys_of(
+                t.run_id, t.queue, t.handler, t.key, t.lease_no, t.payload) as new_keys
+            from holdfast.tasks t
             where t.queue = u.queue and t.handler = u.handler and t.priority = u.priority
                 and t.limit_keys = u.limit_keys and t.limited_at is not null and not t.paused
             order by t.limited_at limit 1000
             for update skip locked
         ) as t
     )
-    update holdfast.tasks t
-    set limit_keys = coalesce(holdfast._limit_keys_of(
-        f.run_id, f.queue, f.handler, f.key, f.lease_no, f.payload), t.limit_keys)
+    update holdfast.tasks t set limit_keys = f.new_keys
     from found f
-    where t.ctid = f.tid;
+    where t.ctid = f.tid and f.new_keys <> f.limit_keys;
     get diagnostics v_changed = row_count;
     return v_changed > 0;
 end $$;
+
+-- Return true if a task that waits for p_keys may need one of these limits and does not wait for
+-- it, or waits for it and does not need it. Called by _refile_groups, which looks closer then.
+create or replace function holdfast._may_need(
+    p_limits int[], p_key text, p_lease_no int, p_keys text
+) returns boolean
+language sql stable
+return exists (
+    select from holdfast.limits l
+    where l.limit_id = any (p_limits)
+        and (p_keys::jsonb ? l.limit_id::text) <> case
+            when l.holds = 'run' then p_key = '' and p_lease_no = 0
+            when l.kind = 'rate' then p_key <> '' or p_lease_no = 0
+            else true end);

@@ -79,6 +79,7 @@ declare
     v_now timestamptz := holdfast.now();
     v_limit holdfast.limits;
     v_is_new boolean;
+    v_old_holds text;
     v_period interval := p_period_seconds * interval '1 second';
     v_holds text := case p_kind when 'concurrency' then coalesce(
         p_holds, case p_scope when 'workflow' then 'run' else 'turn' end) end;
@@ -89,6 +90,7 @@ begin
         and l.key = coalesce(p_key, '')
     for no key update;
     v_is_new := v_limit is null or v_limit.removed;
+    v_old_holds := v_limit.holds;
     if not v_is_new and p_declared is null and (v_limit.most, v_limit.period, v_limit.holds,
         v_limit.smooth) is not distinct from (p_most, v_period, v_holds, v_smooth)
     then
@@ -102,16 +104,17 @@ begin
     set most = excluded.most, period = excluded.period, holds = excluded.holds,
         smooth = excluded.smooth, removed = false,
         declared = coalesce(excluded.declared, l.declared), app = coalesce(excluded.app, l.app),
-        added_at = case when l.removed then excluded.added_at else l.added_at end,
+        added_at = case when l.removed or l.holds is distinct from excluded.holds
+            then excluded.added_at else l.added_at end,
         changed_at = excluded.changed_at
     returning * into v_limit;
-    if v_is_new and p_kind = 'concurrency' then
+    if (v_is_new or v_old_holds <> v_holds) and p_kind = 'concurrency' then
         perform holdfast._count_present(v_limit);
     end if;
     return true;
 end $$;
 
--- Let what runs already count for a limit that is new.
+-- Let what runs already count for a limit that is new, or that something else holds now.
 -- Locks: expects the limit locked; rows of holders. Called by _put_limit.
 create or replace function holdfast._count_present(p_limit holdfast.limits) returns void
 language sql

@@ -72,6 +72,7 @@ begin
         array_agg(g.handler order by g.place) as handlers,
         array_agg(g.priority order by g.place) as priorities,
         array_agg(g.limit_keys order by g.place) as groups,
+        array_agg(g.head_at order by g.place) as heads,
         bool_or(g.head_at <= v_ranges.added_at) as may_be_stale
     into v_walk
     from holdfast._walk_groups(v_ranges.queues, v_ranges.handlers, v_most) as g;
@@ -80,7 +81,8 @@ begin
     end if;
     if v_walk.may_be_stale then
         v_is_stale := holdfast._refile_groups(
-            v_walk.queues, v_walk.handlers, v_walk.priorities, v_walk.groups);
+            v_walk.queues, v_walk.handlers, v_walk.priorities, v_walk.groups, v_walk.heads,
+            v_ranges.added_at, p_limit);
     end if;
     if v_is_stale then
         next_at := p_now;
