@@ -170,7 +170,7 @@ async def test_a_claim_reads_of_each_key_what_it_may_take(scene: Scene, ann: Man
     assert (len(answer), pages < 4_000) == (51, True), pages
 
 
-async def test_a_worker_claims_again_at_once_after_a_claim_that_files_groups_anew(
+async def test_a_worker_claims_again_at_once_after_a_claim_that_changes_what_tasks_wait_for(
     scene: Scene, ann: ManualWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F30. Such a claim takes nothing; a poll would come an hour later."""

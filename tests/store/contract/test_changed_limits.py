@@ -72,7 +72,7 @@ async def test_a_limit_that_runs_hold_from_now_on_counts_those_that_have_begun(
 
 
 @pytest.mark.parametrize("ending", ["terminate", "remove", "raise"])
-async def test_a_claim_that_files_groups_anew_says_that_the_next_one_is_due_at_once(
+async def test_a_claim_that_changes_what_tasks_wait_for_says_that_the_next_is_due_at_once(
     store: Store, clock: Clock, ann: ManualWorker, ending: str
 ) -> None:
     """F30. It may take nothing, but a worker does not wait for its next poll."""
