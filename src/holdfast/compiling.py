@@ -6,11 +6,13 @@ Workers do it when they start, clients and the command line when they are asked 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Literal, Protocol
 
 from holdfast.errors import ConfigurationError
 from holdfast.flows import differences, find_circle, flows_run, shape_hash
 from holdfast.store.port import Store
+from holdfast.store.port.locks import persist
 from holdfast.types import EnsuredFlow, FlowShape, Notice, Value
 
 
@@ -54,7 +56,8 @@ async def compile_flows(
     await _refuse_circles(store, shapes)
     done: list[CompiledFlow] = []
     for shape in shapes:
-        ensured = await store.ensure_flow(shape, shape_hash(shape), replace=replace)
+        ensure = partial(store.ensure_flow, shape, shape_hash(shape), replace=replace)
+        ensured = await persist(ensure)
         if ensured.status == "mismatch":
             raise ConfigurationError(_mismatch(shape, ensured))
         notify(list(ensured.notices))

@@ -17,6 +17,11 @@ from holdfast.server import Server, site
 from holdfast.server.access import KeyAccess
 from tests.server.shop import HOST, KEY, Api, app
 
+BLOCKED = """
+select exists (select from pg_stat_activity
+    where datname = current_database() and wait_event_type = 'Lock')
+"""
+
 
 @asynccontextmanager
 async def on_database(url: str) -> AsyncIterator[Api]:
@@ -97,3 +102,28 @@ async def test_servers_are_mounted_in_another_program(database_url: str) -> None
         await each.site.close()
     async with Client(database_url) as client:
         assert len((await client.runs.list()).runs) == 2
+
+
+@pytest.mark.parametrize("path", ["cancel", "terminate", "signals/go", "pause"])
+async def test_requests_that_wait_for_an_open_transaction_keep_no_other_waiting(
+    database_url: str, path: str
+) -> None:
+    """More requests than the server has connections, about a run that a transaction has."""
+    holder, watcher = [await asyncpg.connect(database_url) for _ in range(2)]
+    async with on_database(database_url) as api:
+        await listed(api)
+        run_id = await api.start()
+        transaction = holder.transaction()
+        await transaction.start()
+        await holder.execute(f"select holdfast._lock_turns(array['{run_id}'::uuid])")
+        post = api.http.post
+        waits = [asyncio.create_task(post(f"/v1/runs/{run_id}/{path}")) for _ in range(10)]
+        while not await watcher.fetchval(BLOCKED):
+            await asyncio.sleep(0.005)
+        for _ in range(10):
+            await asyncio.wait_for(api.start(), 10)
+        assert not any(each.done() for each in waits)
+        await transaction.rollback()
+        assert {(await each).status_code for each in waits} <= {200, 202, 409}
+    await holder.close()
+    await watcher.close()

@@ -12,10 +12,11 @@ from contract.actors import ManualWorker, log_types
 from contract.commands import RESIZE, activity, ordered
 from scene import Scene, Session
 
-from holdfast import App, Context, current_message
+from holdfast import App, Context, Limit, current_message
 from holdfast.client import Client, coalescing
 from holdfast.errors import LockTimeout
 from holdfast.ids import keyed_run_id
+from holdfast.store.port import locks
 from holdfast.types import ActivityEnd, Notice, Release
 from holdfast.worker import Worker, WorkerOptions, giving_back, releases
 from holdfast.worker.claimer import Room
@@ -30,6 +31,15 @@ app = App("shop")
 @app.workflow
 async def order(ctx: Context, number: int) -> int:
     return number
+
+
+mill = App("mill")
+grind = mill.flow("grind", input=int)
+
+
+@grind.step
+async def milled(run: int) -> int:
+    return run
 
 
 @pytest.fixture
@@ -141,7 +151,7 @@ async def test_a_start_of_a_flow_that_is_being_changed(scene: Scene, client: Cli
 async def test_what_waits_too_long_is_told_so(
     scene: Scene, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coalescing, "LOCKED_SECONDS", 0.2)
+    monkeypatch.setattr(locks, "LOCKED_SECONDS", 0.2)
     session = await scene.session()
     run_id = keyed_run_id("shop/order", "7")
     await stays_open(session, lambda: session.call("start_one", run_id, "shop/order", "7", 1, "7"))
@@ -264,3 +274,60 @@ async def test_leases_of_a_worker_that_stops_beside_a_row_that_a_transaction_has
     await session.connection.execute("commit")
     await giving
     assert await scene.value(left) == 0
+
+
+CALLS: dict[str, tuple[str, Callable[[Client, UUID, int], Awaitable[object]]]] = {
+    "publish": ("publish", lambda client, _, n: client.topics.publish("paid", n, event_id="7")),
+    "cancel": ("run", lambda client, run_id, _: client.runs.cancel(run_id)),
+    "terminate": ("run", lambda client, run_id, _: client.runs.terminate(run_id)),
+    "pause": ("run", lambda client, run_id, _: client.runs.pause(run_id)),
+    "bulk": ("run", lambda client, run_id, _: client.runs.cancel_all([run_id])),
+    "signal": ("run", lambda client, run_id, _: client.signal(run_id, "paid")),
+    "update": ("run", lambda client, run_id, _: client.update(run_id, "add", 1)),
+    "result": ("ended", lambda client, run_id, _: client.result(run_id)),
+    "fork": ("ended", lambda client, run_id, _: client.runs.fork(run_id, index=1)),
+    "send": ("send", lambda client, _, n: client.queues.send("mail", n, dedup_id="7")),
+    "start": ("start", lambda client, _, n: client.start(order, n, key="7")),
+    "start-many": ("start", lambda client, _, n: client.start_many(order, [n], keys=["7"])),
+    "delete-queue": ("send", lambda client, _, __: client.queues.delete("mail")),
+    "compile": ("flow", lambda client, _, __: client.flows.compile(mill, replace=True)),
+    "delete-flow": ("flow", lambda client, _, __: client.flows.delete("mill/grind")),
+    "limit": ("limit", lambda client, _, n: client.limits.set(Limit(5 + n), queue="mail")),
+    "pause-queue": ("pauses", lambda client, _, __: client.queues.pause("mail")),
+}
+"""Calls, and what an open transaction has that they need."""
+HELD = {
+    "publish": "select holdfast.publish('paid', '0'::json, '7')",
+    "run": "select holdfast._lock_turns(array['{run_id}'::uuid])",
+    "ended": "select from holdfast.runs where run_id = '{run_id}' for update",
+    "send": "select holdfast.send('mail', '1'::json, p_dedup_id => '7')",
+    "start": "select holdfast.start_run('shop/order', '1', '7')",
+    "flow": "select holdfast.start_flow('mill/grind', '{{}}')",
+    "limit": "lock table holdfast.limits in exclusive mode",
+    "pauses": "lock table holdfast.pauses in exclusive mode",
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+async def test_calls_that_wait_leave_connections_to_others(
+    scene: Scene, client: Client, kind: str
+) -> None:
+    """More of them than the client has connections."""
+    await client.queues.create("mail")
+    await scene.watcher.connection.execute("select holdfast.create_flow('mill/grind')")
+    await scene.watcher.connection.execute("select holdfast.add_step('mill/grind', 'one')")
+    run_id = (await client.start(order, 0)).run_id
+    what, call = CALLS[kind]
+    session = await scene.session()
+    await session.connection.execute("begin")
+    await session.connection.execute(HELD[what].format(run_id=run_id))
+    waits = [asyncio.ensure_future(call(client, run_id, number)) for number in range(6)]
+    await scene.until_blocked()
+    for number in range(10):  # through all of its connections, one after the other
+        await asyncio.wait_for(client.start(order, number), 10)
+    assert not any(each.done() for each in waits)
+    await session.connection.execute("rollback")
+    if kind in ("update", "result"):  # nobody executes the run
+        for each in waits:
+            each.cancel()
+    await asyncio.wait(waits)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.client.coalescing import persist
 from holdfast.client.session import Session
 from holdfast.codec import describe, encode, encode_error
 from holdfast.errors import TokenUnknown
+from holdfast.store.port.locks import persist
 from holdfast.texts import check_text
 from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
 

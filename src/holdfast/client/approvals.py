@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.client.chains import find_successor
-from holdfast.client.coalescing import persist
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
 from holdfast.codec import encode
@@ -22,6 +21,7 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.insight.approvals import OpenApproval, read_approval
+from holdfast.store.port.locks import persist
 from holdfast.texts import check_id, check_text
 from holdfast.types import Decided, Decision, FormField
 

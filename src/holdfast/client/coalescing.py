@@ -11,45 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from holdfast.errors import DatabaseUnavailable, LockTimeout, TransientDatabaseError
-from holdfast.store.port.locks import BriefLocks
+from holdfast.store.port.locks import FIRST_PAUSE, Locked, persist
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 MAX_BATCH = 1_000
-MAX_TRIES = 5
-LOCKED_SECONDS = 20.0  # that long an item is tried again while another transaction is in the way
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.32  # between two of these tries
 CLOSING_SECONDS = 2.0  # for calls whose callers have gone, when the client is closed
 LOCKED_CALLS = 2  # of a session at a time, so that other calls find a connection
-
-
-async def persist(call: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Make a call that may be repeated; repeat it while the database fails temporarily."""
-    for attempt in range(1, MAX_TRIES):
-        try:
-            return await call()
-        except TransientDatabaseError:
-            await asyncio.sleep(0.01 * 2**attempt)
-    return await call()
-
-
-class _Locked(NamedTuple):
-    """Until when items that have met a lock are tried again, by the loop's time, and how soon."""
-
-    until: float
-    pause: float = 0.0
-
-    def is_over(self) -> bool:
-        """Return True if the items are not tried again."""
-        return asyncio.get_running_loop().time() > self.until
-
-    def once_more(self) -> _Locked:
-        """Return what holds after one more try."""
-        return _Locked(self.until, min(max(2 * self.pause, _FIRST_PAUSE), _LONGEST_PAUSE))
 
 
 class Coalescer(Generic[Item, Answer]):
@@ -100,7 +72,7 @@ class Coalescer(Generic[Item, Answer]):
             if not self._callers and loop.time() > until:
                 for task in under_way:
                     task.cancel()
-            await asyncio.wait(under_way, timeout=_FIRST_PAUSE)
+            await asyncio.wait(under_way, timeout=FIRST_PAUSE)
 
     async def _drain(self) -> None:
         batch: list[tuple[Item, asyncio.Future[Answer]]] = []
@@ -116,14 +88,13 @@ class Coalescer(Generic[Item, Answer]):
 
     async def _send_briefly(self, items: Sequence[Item]) -> Sequence[Answer] | LockTimeout:
         """Send items; return the error if the lock of another transaction is in the way."""
-        with BriefLocks():
-            try:
-                return await self._send(items)
-            except LockTimeout as error:
-                return error
+        try:
+            return await self._send(items)
+        except LockTimeout as error:
+            return error
 
     async def _answer(
-        self, batch: list[tuple[Item, asyncio.Future[Answer]]], locked: _Locked | None = None
+        self, batch: list[tuple[Item, asyncio.Future[Answer]]], locked: Locked | None = None
     ) -> None:
         if not batch:
             return
@@ -150,11 +121,11 @@ class Coalescer(Generic[Item, Answer]):
     def _try_later(
         self,
         batch: list[tuple[Item, asyncio.Future[Answer]]],
-        locked: _Locked | None,
+        locked: Locked | None,
         error: LockTimeout,
     ) -> None:
         """Try a batch that has met a lock again in two parts, beside the batches after it."""
-        locked = locked or _Locked(asyncio.get_running_loop().time() + LOCKED_SECONDS)
+        locked = locked or Locked.from_now()
         if self._closing or locked.is_over():
             for _, future in batch:
                 if not future.done():
@@ -167,7 +138,7 @@ class Coalescer(Generic[Item, Answer]):
             task.add_done_callback(self._locked.discard)
 
     async def _try_apart(
-        self, batch: list[tuple[Item, asyncio.Future[Answer]]], locked: _Locked
+        self, batch: list[tuple[Item, asyncio.Future[Answer]]], locked: Locked
     ) -> None:
         try:
             await asyncio.sleep(locked.pause)

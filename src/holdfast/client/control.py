@@ -11,6 +11,7 @@ from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record
 from holdfast.client.session import Session
 from holdfast.errors import RunEnded, RunNotFound
+from holdfast.store.port.locks import persist
 from holdfast.texts import check_by, check_reason
 from holdfast.types import Delivered, Delivery, Pause, Scope
 
@@ -48,9 +49,8 @@ async def set_pause(
     session: Session, scope: Scope, name: str, paused: bool, reason: str | None = None
 ) -> bool:
     """Pause or resume a queue or a workflow. Return False if it was so before."""
-    changed, notices = await session.store.set_pause(
-        scope, name, paused=paused, reason=check_reason(reason)
-    )
+    call = partial(session.store.set_pause, scope, name, paused=paused, reason=check_reason(reason))
+    changed, notices = await persist(call)
     session.tell(notices)
     return changed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from functools import partial
 
 from holdfast.client.naming import Named
 from holdfast.client.session import Session
@@ -10,6 +11,7 @@ from holdfast.compiling import CompiledFlow, check_flows, compile_flows
 from holdfast.definitions.app import App
 from holdfast.errors import UnknownFlow
 from holdfast.names import is_same_name, split_name
+from holdfast.store.port.locks import persist
 from holdfast.suggestions import similar_name
 from holdfast.types import FlowInfo, FlowShape
 
@@ -92,7 +94,8 @@ class Flows:
         ```
         """
         name = (await self.get(flow)).name
-        deleted = await self._session.store.delete_flow(name, terminate=terminate, force=force)
+        delete = self._session.store.delete_flow
+        deleted = await persist(partial(delete, name, terminate=terminate, force=force))
         if deleted is None:  # another client was faster
             raise UnknownFlow(f"the database has no flow {name}")
         return deleted

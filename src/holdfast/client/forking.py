@@ -9,7 +9,6 @@ from typing import TypedDict
 from uuid import UUID
 
 from holdfast.client.chains import newest
-from holdfast.client.coalescing import persist
 from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record, read_entries
 from holdfast.client.session import Session
@@ -20,6 +19,7 @@ from holdfast.events import NAMED_BY_CALLERS
 from holdfast.ids import retry_run_id, uuid7
 from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
+from holdfast.store.port.locks import persist
 from holdfast.texts import check_text
 from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
 

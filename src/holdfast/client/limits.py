@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.client.naming import Named
 from holdfast.client.session import Session
@@ -11,6 +12,7 @@ from holdfast.errors import InvalidInput
 from holdfast.insight.serving import live_activities
 from holdfast.names import check_queue_name, check_reference, full_name, split_name
 from holdfast.store.port import WORK_TOPIC
+from holdfast.store.port.locks import persist
 from holdfast.types import LimitInfo, LimitKind, LimitScope, Notice
 
 
@@ -42,7 +44,7 @@ class Limits:
         ```
         """
         scope, name = await self._named(queue, workflow, activity)
-        changed = await self._session.store.set_limit(limit.rule(scope, name))
+        changed = await persist(partial(self._session.store.set_limit, limit.rule(scope, name)))
         await self._wake_workers()
         return changed
 
@@ -66,7 +68,8 @@ class Limits:
         """
         scope, name = await self._named(queue, workflow, activity)
         kind = _KINDS[limit]
-        removed = await self._session.store.remove_limit(scope, name, kind, key or "")
+        remove = self._session.store.remove_limit
+        removed = await persist(partial(remove, scope, name, kind, key or ""))
         await self._wake_workers()
         return removed
 

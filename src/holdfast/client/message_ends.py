@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from holdfast.client.coalescing import persist
 from holdfast.client.messages import Messages, receipts_of
 from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within
 from holdfast.codec import storable
 from holdfast.durations import Duration, seconds
+from holdfast.store.port.locks import persist
 from holdfast.types import MessageReturn
 
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from holdfast.client.coalescing import persist
 from holdfast.client.control import list_pauses, set_pause
 from holdfast.client.message import Message, received
 from holdfast.client.message_ends import ack_messages, extend_messages, nack_messages
@@ -26,6 +25,7 @@ from holdfast.durations import Duration, seconds
 from holdfast.errors import QueueExists, UnknownQueue
 from holdfast.names import check_queue_name
 from holdfast.store.port import messages_topic
+from holdfast.store.port.locks import persist
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
@@ -89,7 +89,7 @@ class Queues:
             keep_seconds=None if keep is None else seconds(keep),
         )
         try:
-            return await self._session.store.create_queue(settings)
+            return await persist(partial(self._session.store.create_queue, settings))
         except QueueExists:
             raise other_settings(settings, (await self.get(name)).settings) from None
 
@@ -117,7 +117,8 @@ class Queues:
         """
         changes = changes_of(visibility, max_receives, dead_letters, deduplication, keep)
         found = await self.get(name)
-        return await self._session.store.update_queue(replace(found.settings, **changes))
+        settings = replace(found.settings, **changes)
+        return await persist(partial(self._session.store.update_queue, settings))
 
     async def get(self, name: str) -> QueueInfo:
         """Return a message queue. Raises UnknownQueue.
@@ -139,7 +140,8 @@ class Queues:
         await client.queues.delete("parcels")
         ```
         """
-        return await self._session.store.delete_queue(check_queue_name(name))
+        name = check_queue_name(name)
+        return await persist(partial(self._session.store.delete_queue, name))
 
     async def list(self) -> list[QueueInfo]:
         """Return the message queues by name.
@@ -296,8 +298,8 @@ class Queues:
         await client.queues.purge("parcels")
         ```
         """
-        total = 0
-        while count := await self._session.store.purge_messages(check_queue_name(queue)):
+        total, call = 0, partial(self._session.store.purge_messages, check_queue_name(queue))
+        while count := await persist(call):
             total += count
         return total
 

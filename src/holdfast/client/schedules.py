@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final, TypeVar, Unpack, cast, overload
 from uuid import UUID, uuid4
 
-from holdfast.client.coalescing import persist
 from holdfast.client.schedule import ScheduleInfo, Tick, read_bucket
 from holdfast.client.scheduling import (
     RUN_OPTIONS,
@@ -38,6 +37,7 @@ from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError, ScheduleChanged, ScheduleExists, UnknownSchedule
 from holdfast.schedules import Moment
+from holdfast.store.port.locks import persist
 from holdfast.texts import check_text
 from holdfast.types import (
     CancelledBackfills,
@@ -328,7 +328,7 @@ class Schedules:
         ```
         """
         full = await self._name(name)
-        cancelled = await self._session.store.cancel_backfills(full)
+        cancelled = await persist(partial(self._session.store.cancel_backfills, full))
         if cancelled is None:
             raise UnknownSchedule(full)
         return cancelled

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from holdfast.archive import Archive, ArchivedRun, open_archive
 from holdfast.client.chains import newest_of_key
-from holdfast.client.coalescing import LOCKED_CALLS, Coalescer, persist
+from holdfast.client.coalescing import LOCKED_CALLS, Coalescer
 from holdfast.client.naming import Names, RunRef
 from holdfast.client.replies import Replies
 from holdfast.client.waiting import EndWatcher
@@ -24,6 +24,7 @@ from holdfast.payloads import Payloads, PayloadStore, with_payloads
 from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
+from holdfast.store.port.locks import persist
 from holdfast.store.receiver import Receiver
 from holdfast.tracing import client_tracer
 from holdfast.tracing.requests import continue_runs, link_signals, request_trace

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Unpack, cast
 from uuid import uuid4
 
-from holdfast.client.coalescing import persist
 from holdfast.client.publishing import Subscription, publish_within
 from holdfast.client.scheduling import RUN_OPTIONS, RunsOfSchedule, new_target
 from holdfast.client.session import Session
@@ -18,6 +17,7 @@ from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError
 from holdfast.names import check_queue_name
 from holdfast.patterns import check_pattern, check_topic
+from holdfast.store.port.locks import persist
 from holdfast.texts import check_id
 from holdfast.types import (
     JSON,

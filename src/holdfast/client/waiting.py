@@ -18,11 +18,13 @@ from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
     HoldfastError,
+    LockTimeout,
     ResultTimeout,
     RunNotFound,
     TransientDatabaseError,
 )
 from holdfast.store.port import Store, read_end
+from holdfast.store.port.locks import BriefLocks
 from holdfast.types import End, RunRecord
 
 logger = logging.getLogger("holdfast.client")
@@ -199,7 +201,7 @@ class EndWatcher:
         ]
         if not due:
             return
-        ended = await self._store.wait_for_end(self.topic, due)
+        ended = await self._register(due)
         self._end(ended)
         going = [run_id for run_id in due if run_id in self._watches and run_id not in ended]
         unseen = [run_id for run_id in going if not self._watches[run_id].exists]
@@ -208,6 +210,21 @@ class EndWatcher:
         for run_id in going:
             if watch := self._watches.get(run_id):
                 watch.put_off(now)
+
+    async def _register(self, run_ids: list[UUID]) -> dict[UUID, RunRecord]:
+        """Register for the ends of runs; return those that have ended.
+
+        A run that another transaction has locked is left out: it is looked at again later.
+        """
+        with BriefLocks():
+            try:
+                return await self._store.wait_for_end(self.topic, run_ids)
+            except LockTimeout:
+                if len(run_ids) == 1:
+                    return {}
+        middle = len(run_ids) // 2
+        first = await self._register(run_ids[:middle])
+        return first | await self._register(run_ids[middle:])
 
     def _end(self, runs: dict[UUID, RunRecord]) -> None:
         for run_id, run in runs.items():

@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.errors import HoldfastError, PayloadError, TransientDatabaseError
+from holdfast.errors import HoldfastError, PayloadError
 from holdfast.store.port import Store, messages_topic
+from holdfast.store.port.locks import persist
 from holdfast.types import MessageReturn, Receipt, Receive, Received
 
 logger = logging.getLogger("holdfast.receiver")
@@ -25,7 +27,6 @@ _LONGEST_PAUSE_SECONDS: Final = 2.0
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 # For so long a receive may pass over what came due before the last one.
 _WATERMARK_SECONDS: Final = 1.0
-_MAX_TRIES: Final = 5
 
 
 class Receiver:
@@ -122,7 +123,7 @@ class Receiver:
 
     async def _call(self, receive: Receive) -> Received:
         """Make the call; it ends also if the caller is cancelled meanwhile."""
-        call = asyncio.ensure_future(self._persist(receive))
+        call = asyncio.ensure_future(persist(partial(self._receive_less, receive)))
         try:
             return await asyncio.shield(call)
         except asyncio.CancelledError:
@@ -144,14 +145,6 @@ class Receiver:
                 await self._store.notify([*answer.notices, *notices])
         except HoldfastError as error:
             logger.debug("messages for a caller that is gone wait for their time-out: %s", error)
-
-    async def _persist(self, receive: Receive) -> Received:
-        for attempt in range(1, _MAX_TRIES):
-            try:
-                return await self._receive_less(receive)
-            except TransientDatabaseError:
-                await asyncio.sleep(0.01 * 2**attempt)
-        return await self._receive_less(receive)
 
     async def _receive_less(self, receive: Receive) -> Received:
         """Receive; fewer messages if so many are more than an answer of the database can hold."""

@@ -237,7 +237,8 @@ $$;
 --
 -- A transaction that starts the flow as a step of another one has locked turns before. So this one
 -- never waits for a turn while it has the flow's starts: after 50 ms it lets both go, and tries
--- again. Raises 55P03 if that does not succeed for a minute.
+-- again. Raises 55P03 if that does not succeed for a minute; at once if the caller has a limit for
+-- locks, because it tries again itself.
 -- Locks: the flow's starts; as terminate_runs, without waiting long. Called by ensure_flow and
 -- _clear_flow.
 create or replace function holdfast._stop_flow(
@@ -248,7 +249,8 @@ language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-    v_until timestamptz := clock_timestamp() + interval '1 minute';
+    v_until timestamptz := clock_timestamp() + case current_setting('lock_timeout')
+        when '0' then interval '1 minute' else '0' end;
 begin
     loop
         begin
