@@ -9,10 +9,12 @@ import signal
 from pathlib import Path
 
 import asyncpg
+import click
 import psycopg
 import pytest
 
 from holdfast.cli import exits
+from holdfast.cli.inputs import process_count
 from holdfast.database.embedded import EmbeddedServer
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, call, gone, running, until
@@ -255,6 +257,27 @@ def test_children_end_when_their_supervisor_is_killed(cli: CommandLine, tmp_path
         for child in children:
             until(lambda child=child: gone(child), f"process {child} to end")
     assert cli.json("workers") == []
+
+
+def test_auto_starts_a_process_for_each_processor_that_may_be_used(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = len(os.sched_getaffinity(0))
+    with running(tmp_path / "log", *worker(cli, "--processes", "auto")) as process:
+        process.await_text("ready", times=count)
+        assert len(cli.json("workers")) == count
+
+    def some(process: int) -> set[int]:
+        return {0, 2, 5}
+
+    monkeypatch.setattr(os, "sched_getaffinity", some)
+    assert process_count("auto") == 3
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", ""])
+def test_another_number_of_processes_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="not a number from 1 on, and not auto"):
+        process_count(text)
 
 
 def test_processes_that_cannot_load_the_app_are_not_started_again(

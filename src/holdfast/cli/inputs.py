@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -165,6 +166,15 @@ def duration(text: str) -> float:
         return seconds(float(text)) if _number.fullmatch(text) else seconds(text)
     except ConfigurationError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def process_count(text: str) -> int:
+    """Return a number of processes; for `auto`, that of the processors that this one may use."""
+    if text == "auto":
+        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if not text.isdecimal() or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is not a number from 1 on, and not auto")
+    return int(text)
 
 
 def _moment(text: str, direction: int) -> datetime:

@@ -72,7 +72,7 @@ class EngineClock:
         by more, the database's clock was set back.
         """
         now = self._local_ns() // 1000 + self._offset
-        if 0 < self._last - now <= _STEP:
+        if now < self._last and self._last - now <= _STEP:
             return self._last
         self._last = now
         return now

@@ -13,6 +13,7 @@ from holdfast.cli.inputs import (
     app_argument,
     duration,
     log_level_option,
+    process_count,
     queue_option,
     replace_flows_option,
 )
@@ -62,10 +63,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--processes",
-    type=click.IntRange(1),
-    default=1,
+    metavar="COUNT",
+    type=process_count,
+    default="1",
     show_default=True,
-    help="How many worker processes; a process that crashes is replaced.",
+    help="How many worker processes, or auto for one on each processor that it may use; a process "
+    "that crashes is replaced.",
 )
 @click.option(
     "--check",
