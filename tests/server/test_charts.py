@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from uuid import UUID
 
 import httpx
 import pytest
 
+from holdfast.insight.load import Load, LoadPoint, QueueBacklog, read_load
 from holdfast.insight.stats import read_workflow_stats
 from holdfast.moments import to_micros
 from holdfast.server import Server
 from holdfast.server.access import KeyAccess
-from holdfast.server.pages.charts import SPANS, Charts, draw
+from holdfast.server.pages.charts import SPANS, Charts, LoadCharts, draw, draw_load
 from holdfast.store.port import Store
-from holdfast.types import MinuteCounts
+from holdfast.types import MinuteCounts, NewRun
 from holdfast.types.stats import BEGUN, BUCKETS, COUNTS, ENDED
 from tests.server.desk import app
 from tests.server.shop import HOST, KEY
@@ -113,3 +116,85 @@ async def test_charts_of_a_workflow_have_its_runs_alone(
     shown = await browser.get("/workflow?name=rest%2Frefund")
     assert "0 runs began" in shown.text
     assert "No run began or ended." in shown.text
+
+
+async def load(store: Store, span: str = "1h", name: str | None = None) -> LoadCharts:
+    found = await read_load(store, since_seconds=SPANS[span], name=name)
+    return draw_load(found, to_micros(found.since) + round(found.seconds * 1e6))
+
+
+async def wait_in(store: Store, *queues: str) -> None:
+    """Start runs that nobody serves, and look at them."""
+    await store.start_runs([new_run(number, queue) for number, queue in enumerate(queues)])
+    await store.heartbeat(INFO, [], lease_seconds=30)
+    assert await store.sample_load()
+
+
+def new_run(number: int, queue: str) -> NewRun:
+    return NewRun(run_id=UUID(int=number + 1), name="rest/checkout", queue=queue)
+
+
+async def test_backlog_and_load_are_drawn_from_samples(store: Store) -> None:
+    await wait_in(store, "slow", "slow", "mail")
+    drawn = await load(store)
+    assert (drawn.is_known, drawn.top_due) == (True, "3 tasks")
+    assert drawn.top_places == f"{INFO.concurrency} places"
+    assert [each.words for each in drawn.queues] == ["all queues", "slow", "mail"]
+    assert [line.words for line in drawn.places] == ["places", "taken"]
+    assert all(len(line.parts) == 1 for line in [*drawn.queues, *drawn.places])
+    said = [each.text for each in drawn.hits if each.text != "no worker looked"]
+    assert (len(drawn.hits), said) == (
+        60,
+        [f"3 tasks waited; 0 of {INFO.concurrency} places taken; queue slow: 2; queue mail: 1"],
+    )
+
+
+async def test_backlog_of_a_workflow_is_its_own(store: Store) -> None:
+    await wait_in(store, "slow", "mail")
+    assert (await load(store, name="rest/refund")).top_due == ""
+    own = (await load(store, name="rest/checkout")).load
+    assert [(each.queue, each.most) for each in own.queues] == [("mail", 1), ("slow", 1)]
+    assert [each.due for each in own.points if each.due is not None] == [2]
+
+
+async def test_only_the_longest_queues_have_a_line_and_all_have_one(store: Store) -> None:
+    await wait_in(store, *(f"q-{number % 6}" for number in range(13)))
+    drawn = await load(store)
+    assert [each.words for each in drawn.queues] == ["all queues", "q-0", "q-1", "q-2", "q-3"]
+
+
+async def test_charts_say_that_a_queue_was_not_counted_to_its_end() -> None:
+    point = LoadPoint(datetime(2026, 1, 1, tzinfo=UTC), 10_000, 3.0, 8.0)
+    drawn = draw_load(
+        Load(point.at, 3600.0, [point], [QueueBacklog("slow", 10_000, [10_000])]), until=1
+    )
+    assert drawn.top_due == "10,000 or more tasks"
+    assert "10,000 or more tasks waited" in drawn.text
+
+
+@pytest.mark.parametrize("path", ["/", "/workflow?name=rest%2Fcheckout"])
+async def test_pages_show_backlog_and_load_of_each_span(
+    store: Store, browser: httpx.AsyncClient, path: str
+) -> None:
+    more = path + ("&" if "?" in path else "?")
+    empty = await browser.get(f"{more}span=24h")
+    assert empty.text.count("Not known yet: a worker looks once a minute.") == 2
+    await wait_in(store, "slow", "slow", "mail")
+    shown = (await browser.get(f"{more}span=7d")).text  # the others are kept for some seconds
+    assert "Backlog: tasks that wait for a worker" in shown
+    assert "3 tasks waited; 0 of" in shown
+    nothing = await browser.get("/workflow?name=rest%2Frefund")
+    assert "No task had to wait." in nothing.text
+
+
+async def test_the_api_answers_with_backlog_and_load(
+    store: Store, browser: httpx.AsyncClient
+) -> None:
+    await wait_in(store, "slow", "mail")
+    browser.headers["Authorization"] = f"Bearer {KEY}"
+    found = (await browser.get("/v1/load?since=2h")).json()
+    assert len(found["points"]) == 60
+    known = [each for each in found["points"] if each.pop("at") and each["due"] is not None]
+    assert known == [{"due": 2, "busy": 0.0, "places": float(INFO.concurrency)}]
+    assert [(each["queue"], each["most"]) for each in found["queues"]] == [("mail", 1), ("slow", 1)]
+    assert (await browser.get("/v1/load?since=91d")).status_code == 400

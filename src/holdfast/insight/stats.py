@@ -88,12 +88,7 @@ async def read_workflow_stats(
     The time is cut into parts of whole minutes or whole hours, at most `POINTS`.
     """
     now = await store.now()
-    part = max(-(-round(since_seconds) // (60 * POINTS)), 1) * 60
-    if part > 3600:  # old minutes are kept as hours
-        part += -part % 3600
-    parts = min(max(round(since_seconds / part), 1), POINTS)
-    part *= _SECOND
-    first = now - now % part - (parts - 1) * part
+    first, part, parts = cut(now, since_seconds)
     rows = await store.read_stats(since=first, names=names, limit=_MOST_ROWS)
     if len(rows) == _MOST_ROWS:  # the oldest are missing
         first = rows[-1].minute - rows[-1].minute % part + part
@@ -109,6 +104,16 @@ async def read_workflow_stats(
     found = [_of(name, of, moments, minutes) for name, of in sorted(by_name.items())]
     total = _of("", everything, moments, minutes)
     return Stats(moments[0], (now - first) / _SECOND, found, total)
+
+
+def cut(now: int, since_seconds: float) -> tuple[int, int, int]:
+    """Cut the time until now into parts: return when it begins, and their length and number."""
+    part = max(-(-round(since_seconds) // (60 * POINTS)), 1) * 60
+    if part > 3600:  # old minutes are kept as hours
+        part += -part % 3600
+    parts = min(max(round(since_seconds / part), 1), POINTS)
+    part *= _SECOND
+    return now - now % part - (parts - 1) * part, part, parts
 
 
 async def check_failures(store: Store) -> Finding:

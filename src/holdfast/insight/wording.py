@@ -10,14 +10,15 @@ _SECOND = 1_000_000
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
-def queued_and_worked(run: RunRecord) -> tuple[str, str]:
-    """Say how long a run waited in its queue, and how long it took from then until its end.
+def queued_and_worked(run: RunRecord, now: int) -> tuple[str, str]:
+    """Say how long a run waited in its queue, also until now, and how long it took from then on.
 
-    Either is empty as long as it is not known.
+    The second is empty until the run has ended, the first until it could begin.
     """
     begun_at, ended_at = run.begun_at, run.completed_at
     if begun_at is None:
-        return "" if ended_at is None else length(max(ended_at - run.could_begin_at, 0)), ""
+        waited = (ended_at or now) - run.could_begin_at
+        return length(waited) if waited > 0 else "", ""
     worked = "" if ended_at is None else length(max(ended_at - begun_at, 0))
     return length(begun_at - run.could_begin_at), worked
 

@@ -145,7 +145,7 @@ from holdfast.types.start_rules import (
     StartWait,
     ThrottleExcess,
 )
-from holdfast.types.stats import Gauges, MinuteCounts
+from holdfast.types.stats import Gauges, LoadSample, MinuteCounts
 from holdfast.types.topics import (
     ClaimedDelivery,
     DeclaredSubscriptions,
@@ -268,6 +268,7 @@ __all__ = [
     "LimitScope",
     "LimitWait",
     "ListedMessage",
+    "LoadSample",
     "LoggedEvent",
     "MessageDelivery",
     "MessagePage",

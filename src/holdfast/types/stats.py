@@ -38,6 +38,21 @@ class MinuteCounts(Value, frozen=True):
     seconds: int = 60
 
 
+class LoadSample(Value, frozen=True):
+    """What was seen of a queue in a part of the time; `queue` is empty for all queues together.
+
+    `due` is the largest number of tasks that waited for a worker. `busy`, tasks that workers had,
+    and `places`, tasks that live workers may have, are sums of `looks` samples.
+    """
+
+    part: int
+    queue: str
+    looks: int
+    due: int
+    busy: int
+    places: int
+
+
 class Gauges(Value, frozen=True, kw_only=True):
     """How things stand: counts that end at a limit.
 

@@ -23,7 +23,7 @@ from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.start_rules import FreedKeys, OldKeys
-from holdfast.worker.services.statistics import OldStatistics, OutsideEnds
+from holdfast.worker.services.statistics import OldStatistics, OutsideEnds, Samples
 from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.topics import CodeSubscriptions
 from holdfast.worker.services.unserved import Unserved
@@ -71,6 +71,7 @@ class Duties:
             FreedKeys(context),
             OldKeys(context),
             OldStatistics(context),
+            Samples(context),
             *([OutsideEnds(context, app.name, counted)] if counted is not None else ()),
         ]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import Finish, MinuteCounts, Release
+from holdfast.types import Finish, LoadSample, MinuteCounts, Release
 from holdfast.types.stats import BEGUN, BUCKETS, COUNTS, ENDED, MILLIS
 
 from .actors import ManualWorker, start, step
@@ -160,3 +160,99 @@ async def test_gauges_say_what_waits_and_end_at_a_limit(
     await ann.take()
     empty = await store.read_gauges()
     assert (empty.due, empty.oldest_due_seconds) == ({"default": 0}, {"default": 0})
+
+
+async def samples(store: Store, name: str | None = None) -> list[LoadSample]:
+    """All samples of the last hour in one part."""
+    since = await store.now() - 60 * MINUTE
+    return await store.read_samples(since=since, part_seconds=7_200, name=name)
+
+
+async def test_a_minute_has_one_sample_of_what_waits_and_what_is_worked_on(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    for queue in ("default", "default", "default", "slow"):
+        await start(store, queue=queue)
+    await start(store, delay_seconds=600.0)  # it does not wait for a worker
+    await ann.beat()
+    [*_] = (await ann.claim(limit=1)).tasks
+    assert await store.sample_load()
+    assert not await store.sample_load()
+    places = ann.info().concurrency
+    assert await samples(store) == [
+        LoadSample(0, "", 1, 3, 1, places),
+        LoadSample(0, "default", 1, 2, 1, 0),
+        LoadSample(0, "slow", 1, 1, 0, 0),
+    ]
+    await clock.advance(60)
+    assert await store.sample_load()
+    assert await samples(store) == [  # a worker that is not heard has no places
+        LoadSample(0, "", 2, 3, 2, places),
+        LoadSample(0, "default", 2, 2, 2, 0),
+        LoadSample(0, "slow", 2, 1, 0, 0),
+    ]
+
+
+async def test_samples_of_one_workflow_have_the_row_of_all_queues_beside_them(
+    store: Store,
+) -> None:
+    await start(store, name="test/order")
+    await start(store, name="test/other", queue="slow")
+    assert await store.sample_load()
+    assert await samples(store, "test/order") == [
+        LoadSample(0, "", 1, 2, 0, 0),
+        LoadSample(0, "default", 1, 1, 0, 0),
+    ]
+
+
+async def test_a_sample_counts_to_a_limit_for_each_queue_and_handler(store: Store) -> None:
+    for _ in range(5):
+        await start(store)
+    await start(store, queue="slow")
+    assert await store.sample_load(limit=3)
+    assert [(each.queue, each.due) for each in await samples(store)] == [
+        ("", 4),
+        ("default", 3),
+        ("slow", 1),
+    ]
+
+
+async def test_samples_are_read_by_parts_of_the_time(store: Store, clock: Clock) -> None:
+    since = await this_minute(store)
+    for _ in range(3):
+        await start(store)
+        assert await store.sample_load()
+        await clock.advance(60)
+    found = await store.read_samples(since=since, part_seconds=120)
+    assert [(each.part, each.queue, each.looks, each.due) for each in found] == [
+        (0, "", 2, 2),  # the largest of the part, not the sum
+        (0, "default", 2, 2),
+        (1, "", 1, 3),
+        (1, "default", 1, 3),
+    ]
+    later = await store.read_samples(since=since + MINUTE, part_seconds=60)
+    assert [each.part for each in later] == [0, 0, 1, 1]
+
+
+async def test_old_samples_are_kept_by_the_hour_then_deleted(store: Store, clock: Clock) -> None:
+    now = await store.now()
+    await clock.advance((60 * MINUTE - now % (60 * MINUTE)) / 1e6)  # to the full hour
+    since = await store.now()
+    for _ in range(2):
+        await start(store)
+        assert await store.sample_load()
+        await clock.advance(60)
+    assert await store.merge_samples() == 0
+    await clock.advance(49 * 3600)
+    before = await store.read_samples(since=since, part_seconds=7_200)
+    assert await store.merge_samples(limit=3) == 3
+    assert await store.merge_samples(limit=3) == 1
+    assert await store.merge_samples() == 0
+    assert await store.read_samples(since=since, part_seconds=7_200) == before
+    assert [(each.queue, each.looks, each.due) for each in before] == [
+        ("", 2, 2),
+        ("default", 2, 2),
+    ]
+    await clock.advance(90 * 86_400)
+    assert await store.merge_samples() == 2
+    assert await store.read_samples(since=since, part_seconds=7_200) == []

@@ -74,7 +74,7 @@ def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
             shorten(run.key or "", 24),
             state_text(run),
             ago(run.created_at, now),
-            *queued_and_worked(run),
+            *queued_and_worked(run, now),
         )
     return table
 
@@ -117,7 +117,7 @@ def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
     facts.append(("created", f"{moment(run.created_at)} ({ago(run.created_at, now)})"))
     if run.due_at is not None:
         facts.append(("delayed", f"until {moment(run.due_at)} ({ago(run.due_at, now)})"))
-    queued, worked = queued_and_worked(run)
+    queued, worked = queued_and_worked(run, now)
     if queued and run.kind == "workflow":
         facts.append(("queued", f"{queued}, then took {worked}" if worked else queued))
     if run.completed_at is not None:

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from holdfast.insight.load import Load, read_load
 from holdfast.insight.stats import DAYS_KEPT, Stats, read_workflow_stats
 from holdfast.server.api.fields import Name
 from holdfast.server.api.filters import moment_of
@@ -25,12 +26,28 @@ async def read_stats(call: Call[StatsQuery, None]) -> Stats:
 
     The numbers are approximate: the last two seconds of a worker that was killed are missing.
     """
+    seconds = await _seconds(call)
+    names = None if call.query.workflow is None else [call.query.workflow]
+    return await read_workflow_stats(call.site.store, since_seconds=seconds, names=names)
+
+
+async def _seconds(call: Call[StatsQuery, None]) -> float:
+    """Return how long ago the time begins."""
     since = await moment_of(call, "since", call.query.since)
     seconds = (await call.site.store.now() - since) / 1e6
     if not 0 < seconds <= DAYS_KEPT * 86_400:
         raise bad_parameter("since", f"it is in the past, at most {DAYS_KEPT} days")
-    names = None if call.query.workflow is None else [call.query.workflow]
-    return await read_workflow_stats(call.site.store, since_seconds=seconds, names=names)
+    return seconds
+
+
+async def read_load_now(call: Call[StatsQuery, None]) -> Load:
+    """Return how many tasks waited for workers lately, by queue, and how many workers had.
+
+    A worker looks once a minute. Of each queue 10,000 tasks are counted for each workflow, flow or
+    activity.
+    """
+    seconds = await _seconds(call)
+    return await read_load(call.site.store, since_seconds=seconds, name=call.query.workflow)
 
 
 OPERATIONS: Final = (
@@ -41,5 +58,13 @@ OPERATIONS: Final = (
         handler=read_stats,
         query=StatsQuery,
         answers=(Stats,),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/load",
+        level="read",
+        handler=read_load_now,
+        query=StatsQuery,
+        answers=(Load,),
     ),
 )

@@ -1,4 +1,4 @@
-"""Charts of what became of runs: how many began, ended and failed a minute, how long they took."""
+"""Charts of runs, and of how much waits: what became of runs, how long they took, backlog, load."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from holdfast.insight.load import COUNTED, Load, LoadPoint, QueueBacklog, read_load
 from holdfast.insight.stats import Stats, StatsPoint, WorkflowStats, read_workflow_stats
-from holdfast.insight.wording import length
+from holdfast.insight.wording import length, several
 from holdfast.moments import to_micros
 from holdfast.server.pages.view import View
 from holdfast.server.problems import Problem
@@ -19,6 +20,7 @@ from holdfast.server.site import Site
 SPANS: Final = {"1h": 3600.0, "24h": 86_400.0, "7d": 604_800.0}
 WIDTH, HEIGHT = 600, 120  # of a drawing, in its own units
 
+_QUEUES: Final = 4  # that have a line of their own
 _FRESH_SECONDS: Final = {"1h": 2.0, "24h": 30.0, "7d": 120.0}  # for how long an answer is shown
 
 
@@ -51,26 +53,52 @@ class Charts(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Line(msgspec.Struct, frozen=True):
+    """A line of a chart: `color` is the class of its colour, `parts` are polylines."""
+
+    color: str
+    words: str
+    parts: list[str]
+
+
+class LoadCharts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page draws of backlog and load: lines by queue, and the places that are taken.
+
+    `is_known` is False if no worker has looked yet; `hits` have the words of each part.
+    """
+
+    since: int
+    until: int
+    load: Load
+    queues: list[Line]
+    places: list[Line]
+    top_due: str
+    top_places: str
+    hits: list[Bar]
+    text: str
+    is_known: bool
+
+
 class _Reader:
     """Reads statistics for all who look at a server's pages: a long span is read seldom."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._read: dict[tuple[str, str | None], tuple[int, Stats]] = {}
+        self._read: dict[tuple[str, str | None], tuple[int, Stats, Load]] = {}
 
-    async def read(self, span: str, name: str | None) -> Stats:
-        now = await self._site.store.now()
-        at, stats = self._read.get((span, name), (0, None))
-        if stats is None or not 0 <= now - at < _FRESH_SECONDS[span] * 1e6:
+    async def read(self, span: str, name: str | None) -> tuple[Stats, Load]:
+        store = self._site.store
+        now = await store.now()
+        kept = self._read.get((span, name))
+        if kept is None or not 0 <= now - kept[0] < _FRESH_SECONDS[span] * 1e6:
             names = None if name is None else [name]
-            stats = await read_workflow_stats(
-                self._site.store, since_seconds=SPANS[span], names=names
-            )
-            old = [key for key, (then, _) in self._read.items() if abs(now - then) > 300e6]
+            stats = await read_workflow_stats(store, since_seconds=SPANS[span], names=names)
+            load = await read_load(store, since_seconds=SPANS[span], name=name)
+            old = [key for key, (then, *_) in self._read.items() if abs(now - then) > 300e6]
             for key in old:
                 del self._read[key]
-            self._read[span, name] = (now, stats)
-        return stats
+            kept = self._read[span, name] = (now, stats, load)
+        return kept[1:]
 
 
 _of_sites: WeakKeyDictionary[Site, _Reader] = WeakKeyDictionary()
@@ -78,19 +106,24 @@ _of_sites: WeakKeyDictionary[Site, _Reader] = WeakKeyDictionary()
 
 async def read_stats(view: View, span: str = "1h", name: str | None = None) -> Stats:
     """Return the statistics of a span, some seconds old: of one workflow, or of all."""
+    return (await _reader(view).read(span, name))[0]
+
+
+def _reader(view: View) -> _Reader:
     reader = _of_sites.get(view.site)
     if reader is None:
         reader = _of_sites[view.site] = _Reader(view.site)
-    return await reader.read(span, name)
+    return reader
 
 
-async def read_charts(view: View, name: str | None = None) -> Charts:
+async def read_charts(view: View, name: str | None = None) -> tuple[Charts, LoadCharts]:
     """Return the charts of the span that a page's URL names. Raises Problem 400."""
     span = view.param("span", "1h")
     if span not in SPANS:
         raise Problem(400, "bad-parameter", f"span is one of {', '.join(SPANS)}")
-    stats = await read_stats(view, span, name)
-    return draw(stats.total, span, to_micros(stats.since) + round(stats.seconds * 1e6))
+    stats, load = await _reader(view).read(span, name)
+    until = to_micros(stats.since) + round(stats.seconds * 1e6)
+    return draw(stats.total, span, until), draw_load(load, until)
 
 
 def draw(stats: WorkflowStats, span: str, until: int) -> Charts:
@@ -112,6 +145,67 @@ def draw(stats: WorkflowStats, span: str, until: int) -> Charts:
         top_rate=f"{most / minutes:,.3g}/min",
         top_length="≈ " + _length(longest) if longest else "",
         text=_text(stats, longest),
+    )
+
+
+def draw_load(load: Load, until: int) -> LoadCharts:
+    """Return the charts of backlog and load that reach until a moment."""
+    points, first = load.points, load.queues[:_QUEUES]
+    most = max((each.due or 0 for each in points), default=0) if len(first) > 1 else 0
+    most = max(most, *(each.most for each in first), 1) if first else 1
+    top = max((max(each.busy or 0, each.places or 0) for each in points), default=0) or 1
+    lines = [
+        Line(f"q{place}", each.queue, _lines([_share(due, most) for due in each.due]))
+        for place, each in enumerate(first)
+    ]
+    if len(load.queues) > 1:
+        lines.insert(0, Line("all", "all queues", _lines([_share(p.due, most) for p in points])))
+    return LoadCharts(
+        since=to_micros(points[0].at),
+        until=until,
+        load=load,
+        queues=lines,
+        places=[
+            Line("places", "places", _lines([_share(each.places, top) for each in points])),
+            Line("busy", "taken", _lines([_share(each.busy, top) for each in points])),
+        ],
+        top_due=_tasks(most) if any(each.due for each in points) else "",
+        top_places=f"{top:,.4g} places",
+        hits=[_hit(each, place, points, first) for place, each in enumerate(points)],
+        text=_load_text(load),
+        is_known=any(each.due is not None for each in points),
+    )
+
+
+def _share(value: float | None, top: float) -> float | None:
+    return None if value is None else value / top
+
+
+def _tasks(count: int) -> str:
+    return f"{count:,} or more tasks" if count >= COUNTED else several(count, "task")
+
+
+def _hit(point: LoadPoint, place: int, points: list[LoadPoint], first: list[QueueBacklog]) -> Bar:
+    width = WIDTH / len(points)
+    text = "no worker looked"
+    if point.due is not None:
+        text = f"{_tasks(point.due)} waited; {point.busy:,.4g} of {point.places:,.4g} places taken"
+        for each in first if len(first) > 1 else []:
+            if each.due[place]:
+                text += f"; queue {each.queue}: {each.due[place]:,}"
+    return Bar(round(place * width, 1), round(width, 1), 0, 0, text)
+
+
+def _load_text(load: Load) -> str:
+    known = [each for each in load.points if each.due is not None]
+    if not known:
+        return "no worker has looked yet"
+    most = max(each.due or 0 for each in known)
+    busy = sum(each.busy or 0 for each in known) / len(known)
+    places = sum(each.places or 0 for each in known) / len(known)
+    return (
+        f"at most {_tasks(most)} waited for a worker; on average {busy:,.3g} of {places:,.3g} "
+        "places were taken"
     )
 
 

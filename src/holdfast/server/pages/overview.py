@@ -39,6 +39,7 @@ async def overview(view: View) -> Page:
         check_failures,
     )
     findings: list[Finding] = [await check(view.store) for check in checks]
+    charts, load = await read_charts(view)
     return Page(
         template="overview.html",
         title="Overview",
@@ -50,7 +51,8 @@ async def overview(view: View) -> Page:
             "lines": [line(each.record, now) for each in newest.runs],
             "approvals": approvals,
             "live_workers": live_workers(workers, now),
-            "charts": await read_charts(view),
+            "charts": charts,
+            "load": load,
             "charts_of": None,
             "spans": SPANS,
             "busiest": _busiest(make_sparks(await read_stats(view))),

@@ -47,7 +47,7 @@ async def run_page(view: View) -> Page:
         "run": run,
         "log": log,
         "tab": tab,
-        "took": queued_and_worked(run),
+        "took": queued_and_worked(run, now),
         "why": await _why(view, log),
         "approvals": await _approvals(view, log),
         "new_id": form_id(log),
@@ -134,6 +134,7 @@ async def _timeline(view: View, log: RunLog, now: int) -> Mapping[str, object]:
     lines = _only(log, only)
     return {
         "strips": make_strips(lines, scale),
+        "is_bare": not only and all(span.kind in ("delay", "queue") for span in log.spans),
         "of": "",
         "only": only,
         "counts": _counts(log) if len(log.spans) > MOST_SPANS else {},

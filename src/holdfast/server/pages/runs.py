@@ -140,7 +140,7 @@ def _awaits_end(run: RunRecord) -> bool:
 
 def line(run: RunRecord, now: int, asked: Mapping[UUID, str] = _NOTHING_ASKED) -> Line:
     """Return a run for the list; `asked` says what runs ask people to decide."""
-    return Line(run, what_now(run, now, asked.get(run.run_id, "")), *queued_and_worked(run))
+    return Line(run, what_now(run, now, asked.get(run.run_id, "")), *queued_and_worked(run, now))
 
 
 def what_now(run: RunRecord, now: int, question: str = "") -> str:

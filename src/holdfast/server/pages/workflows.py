@@ -53,6 +53,7 @@ async def _form(view: View, name: str, problem: Problem | None = None) -> Page:
     newest = await view.reader.runs.list(names=name, limit=10) if await _known(view, name) else None
     entry = await _entry(view, name)
     schema = None if entry is None else entry.schema
+    charts, load = await read_charts(view, name)
     return Page(
         template="workflow.html",
         title=name,
@@ -63,7 +64,8 @@ async def _form(view: View, name: str, problem: Problem | None = None) -> Page:
         values={
             "name": name,
             "served": served,
-            "charts": await read_charts(view, name),
+            "charts": charts,
+            "load": load,
             "charts_of": name,
             "spans": SPANS,
             "about": "" if entry is None else entry.about,

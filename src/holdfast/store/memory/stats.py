@@ -5,12 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import add
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import Tables
-from holdfast.types import EndStatus, Gauges, MinuteCounts
+from holdfast.types import EndStatus, Gauges, LoadSample, MinuteCounts
 from holdfast.types.stats import BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS
 
 _MINUTE: Final = 60_000_000
@@ -61,6 +63,57 @@ class MemoryStats(Part):
             taken = [MinuteCounts(key[0], key[2], tuple(tables.stats[key])) for key in keys]
             _merge(tables, keys, 60)
             return taken
+
+    async def sample_load(self, *, silent_seconds: float = 8.0, limit: int = 10_000) -> bool:
+        """Write the sample of this minute; see `StatsStore.sample_load`."""
+        async with self._transaction() as (tables, now):
+            minute = _floor(now, _MINUTE)
+            if (minute, 60, "", "") in tables.samples:
+                return False
+            pairs: Counter[tuple[str, str, bool]] = Counter()
+            for task in tables.tasks.values():
+                if task.handler and (task.worker is not None or task.visible_at <= now):
+                    pairs[task.queue, task.name, task.worker is not None] += 1
+            silent = to_micros(silent_seconds)
+            alive = [each for each in tables.workers.values() if now - each.heard_at <= silent]
+            rows = {("", ""): [1, 0, 0, sum(each.concurrency for each in alive)]}
+            for (queue, name, is_busy), count in pairs.items():
+                row = rows.setdefault((queue, name), [1, 0, 0, 0])
+                for each in (row, rows["", ""]):
+                    each[2 if is_busy else 1] += min(count, limit)
+            for (queue, name), row in rows.items():
+                tables.samples[minute, 60, queue, name] = row
+            return True
+
+    async def read_samples(
+        self, *, since: int, part_seconds: int, name: str | None = None
+    ) -> list[LoadSample]:
+        """Return samples; see `StatsStore.read_samples`."""
+        async with self._transaction() as (tables, _):
+            minutes: dict[tuple[int, int, str], list[int]] = {}
+            for (minute, seconds, queue, of), row in tables.samples.items():
+                if minute >= since and (name is None or of in ("", name)):
+                    sums = minutes.setdefault((minute, seconds, queue), [row[0], 0, 0, 0])
+                    sums[0] = max(sums[0], row[0])
+                    sums[1:] = map(add, sums[1:], row[1:])
+            parts: dict[tuple[int, str], list[int]] = {}
+            for (minute, _, queue), row in minutes.items():
+                part = (minute - since) // (part_seconds * 1_000_000)
+                _add_sample(parts.setdefault((part, queue), [0] * 4), row)
+            return [LoadSample(part, queue, *parts[part, queue]) for part, queue in sorted(parts)]
+
+    async def merge_samples(self, *, limit: int = 1_000) -> int:
+        """Merge and delete samples; see `StatsStore.merge_samples`."""
+        async with self._transaction() as (tables, now):
+            days, samples = _floor(now - 48 * _HOUR, _HOUR), tables.samples
+            old = [key for key in sorted(samples) if key[0] < now - 90 * 24 * _HOUR][:limit]
+            for key in old:
+                del samples[key]
+            taken = [key for key in sorted(samples) if key[0] < days and key[1] == 60][:limit]
+            for key in taken:
+                hour = (_floor(key[0], _HOUR), 3600, *key[2:])
+                _add_sample(samples.setdefault(hour, [0] * 4), samples.pop(key))
+            return len(old) + len(taken)
 
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         """Return how things stand; see `StatsStore.read_gauges`."""
@@ -118,6 +171,11 @@ def _add(tables: Tables, key: _Key, counts: Sequence[int]) -> None:
     row = tables.stats.setdefault(key, [0] * COUNTS)
     for place, count in enumerate(counts):
         row[place] += count
+
+
+def _add_sample(row: list[int], more: Sequence[int]) -> None:
+    """Add a sample: the largest number of tasks that waited, the sums of the others."""
+    row[:] = [row[0] + more[0], max(row[1], more[1]), row[2] + more[2], row[3] + more[3]]
 
 
 def _floor(moment: int, length: int) -> int:

@@ -138,6 +138,9 @@ class Tables:
     published: dict[str, int] = field(default_factory=dict[str, int])  # ids: when they expire
 
     # By minute, its seconds, name and writer.
+    samples: dict[tuple[int, int, str, str], list[int]] = field(
+        default_factory=dict[tuple[int, int, str, str], list[int]]
+    )
     stats: dict[tuple[int, int, str, str], list[int]] = field(
         default_factory=dict[tuple[int, int, str, str], list[int]]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.types import Gauges, MinuteCounts
+from holdfast.types import Gauges, LoadSample, MinuteCounts
 
 
 class StatsStore(Protocol):
@@ -30,6 +30,27 @@ class StatsStore(Protocol):
         Each count is given to one caller, and stays among the statistics. What was counted some
         minutes ago is not given to anybody.
         """
+        ...
+
+    async def sample_load(self, *, silent_seconds: float = 8.0, limit: int = 10_000) -> bool:
+        """Write how much waits and is worked on in this minute; False if that is written.
+
+        Of each pair of a queue and a handler `limit` tasks are counted; of 1,000 pairs at most,
+        the 100 with most tasks are kept beside the sums.
+        """
+        ...
+
+    async def read_samples(
+        self, *, since: int, part_seconds: int, name: str | None = None
+    ) -> list[LoadSample]:
+        """Return the samples from a moment on, by parts of so many seconds and by queue.
+
+        `name`: of one workflow, flow or activity with its app, beside the row of all queues.
+        """
+        ...
+
+    async def merge_samples(self, *, limit: int = 1_000) -> int:
+        """Merge minutes to hours after 48 h; delete after 90 days. As `merge_stats`."""
         ...
 
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:

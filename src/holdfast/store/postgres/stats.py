@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.postgres.database import Part
-from holdfast.types import Gauges, MinuteCounts
+from holdfast.types import Gauges, LoadSample, MinuteCounts
 
 
 class PostgresStats(Part):
@@ -32,6 +32,28 @@ class PostgresStats(Part):
             MinuteCounts(row["minute"], row["name"], tuple(row["counts"]))
             for row in await self._database.rows("take_counts", app, limit)
         ]
+
+    async def sample_load(self, *, silent_seconds: float = 8.0, limit: int = 10_000) -> bool:
+        """Write the sample of this minute; see `StatsStore.sample_load`."""
+        row = await self._database.row("sample_load", silent_seconds, limit)
+        written: bool = row["sample_load"]
+        return written
+
+    async def read_samples(
+        self, *, since: int, part_seconds: int, name: str | None = None
+    ) -> list[LoadSample]:
+        """Return samples; see `StatsStore.read_samples`."""
+        return [
+            LoadSample(
+                row["part"], row["queue"], row["looks"], row["due"], row["busy"], row["places"]
+            )
+            for row in await self._database.rows("read_samples", since, part_seconds, name)
+        ]
+
+    async def merge_samples(self, *, limit: int = 1_000) -> int:
+        """Merge and delete samples; see `StatsStore.merge_samples`."""
+        merged: int = (await self._database.row("merge_samples", limit))["merge_samples"]
+        return merged
 
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         """Return how things stand; see `StatsStore.read_gauges`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from holdfast.worker.observing import CountedEnds
@@ -10,6 +11,8 @@ from holdfast.worker.services.service import Service, ServiceContext
 _INTERVAL_SECONDS: Final = 60.0
 _COUNTS_SECONDS: Final = 5.0  # monitors ask at longer intervals
 _BATCH: Final = 1_000
+_MINUTE: Final = 60_000_000
+_SPREAD: Final = 10_000_000  # not all workers in the same moment
 
 
 class OldStatistics(Service):
@@ -22,6 +25,24 @@ class OldStatistics(Service):
         """Merge a batch; continue soon if there is more."""
         if await self._store.merge_stats(limit=_BATCH) >= _BATCH:
             self.due_at(self._clock.now())
+
+
+class Samples(Service):
+    """Look once a minute how much waits and how much is worked on; the first worker to look writes.
+
+    Samples get older as the statistics do.
+    """
+
+    def __init__(self, context: ServiceContext) -> None:
+        super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
+
+    async def run_once(self) -> None:
+        """Write the sample of this minute, merge a batch; come back early in the next minute."""
+        await self._store.sample_load()
+        now = self._clock.now()
+        if await self._store.merge_samples(limit=_BATCH) >= _BATCH:
+            self.due_at(now)
+        self.due_at(now - now % _MINUTE + _MINUTE + random.randrange(_SPREAD))
 
 
 class OutsideEnds(Service):

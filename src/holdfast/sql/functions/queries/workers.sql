@@ -18,7 +18,7 @@ as $$
 $$;
 
 -- Return the queue and handler that come next in either index of tasks. Called by unserved,
--- _active_runs and read_gauges.
+-- _active_runs, read_gauges and sample_load.
 create or replace function holdfast._next_range(p_queue text, p_handler text)
 returns table (queue text, handler text)
 language sql stable

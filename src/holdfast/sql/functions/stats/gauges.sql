@@ -26,19 +26,9 @@ as $$
         union all
         select n.* from ranges l cross join lateral holdfast._next_range(l.queue, l.handler) as n
     ), due as (
-        select l.queue, count(t.visible_at) as tasks, min(t.visible_at) as oldest
+        select l.queue, sum(d.tasks)::bigint as tasks, min(d.oldest) as oldest
         from ranges l
-        left join lateral (
-            select t.visible_at
-            from generate_series(0, 4) as p (priority)
-            cross join lateral (
-                select t.visible_at from holdfast.tasks t
-                where t.queue = l.queue and t.handler = l.handler and t.priority = p.priority
-                    and t.worker is null and t.visible_at <= holdfast.now()
-                order by t.visible_at limit p_limit
-            ) as t
-            limit p_limit
-        ) as t on true
+        cross join lateral holdfast._due_of(l.queue, l.handler, p_limit) as d
         where l.handler <> ''
         group by l.queue
     )
