@@ -295,6 +295,19 @@ class WorkflowFailed(msgspec.Struct, gc=False):
     handling: Sequence[str] = ()
 
 
+class WorkflowCanceled(msgspec.Struct, gc=False):
+    """What the code called because of a cancel; `seen` entries led to the cancel, with its own.
+
+    `after` are the calls that it made because it was told of the cancel, `handling` those that it
+    made while it handled the cancel or any failure. Null if it called nothing then, and in the logs
+    of older releases.
+    """
+
+    seen: int
+    after: Sequence[str] = ()
+    handling: Sequence[str] = ()
+
+
 class CarriedSignal(msgspec.Struct, gc=False):
     """A signal that the code has not taken, for the run that this one continues as."""
 

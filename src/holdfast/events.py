@@ -42,6 +42,7 @@ from holdfast.details import (
     UpdateReply,
     ValueSet,
     WorkerLost,
+    WorkflowCanceled,
     WorkflowFailed,
 )
 from holdfast.types import ErrorInfo, Event
@@ -133,7 +134,7 @@ YIELDED: Final = _type("WorkflowTaskYielded", "suspension")
 
 COMPLETED: Final = _type("WorkflowCompleted", "end")
 FAILED: Final = _type("WorkflowFailed", "end", WorkflowFailed)
-CANCELLED: Final = _type("WorkflowCanceled", "end")
+CANCELLED: Final = _type("WorkflowCanceled", "end", WorkflowCanceled)
 TIMED_OUT: Final = _type("WorkflowTimedOut", "end")
 TERMINATED: Final = _type("WorkflowTerminated", "end", Reason)
 CONTINUED: Final = _type("WorkflowContinuedAsNew", "end", ContinuedAsNew)  # carried out as well

@@ -105,7 +105,8 @@ async def forget_calls(shop: Shop) -> None:
     if isinstance(shop.store, PostgresStore):
         connection = await asyncpg.connect(shop.database_url)
         await connection.execute(
-            "update holdfast.events set details = null where event_type = 'WorkflowFailed'"
+            "update holdfast.events set details = null "
+            "where event_type in ('WorkflowFailed', 'WorkflowCanceled')"
         )
         await connection.close()
         return
@@ -113,7 +114,7 @@ async def forget_calls(shop: Shop) -> None:
     tables = shop.store._tables  # pyright: ignore[reportPrivateUsage]
     for rows in tables.logs.values():
         last = rows[-1]
-        if last.event.type == "WorkflowFailed":
+        if last.event.type in ("WorkflowFailed", "WorkflowCanceled"):
             rows[-1] = EventRow(Event(last.event.type, None, None, last.event.at), last.token)
 
 
@@ -774,3 +775,48 @@ async def test_a_copy_of_a_cancelled_run_is_not_stuck(store: Store, ended: str) 
         copied = await copy(handle.run_id)
         assert await copied.result(timeout="60s") == ["wait", "work", "clean"]
     assert done.count("clean") == 1
+
+
+async def waits(handle: RunHandle[Any]) -> bool:
+    return (await handle.get()).state == "waiting"
+
+
+@pytest.mark.parametrize("failed_steps", [False, True])
+@pytest.mark.parametrize("forget", [False, True])
+async def test_a_retry_of_a_cancelled_run_makes_its_cleanup_again(
+    shop: Shop, forget: bool, failed_steps: bool
+) -> None:
+    """It keeps what ran beside it, and all that runs of older releases called."""
+    begun = asyncio.Event()
+
+    async def code(ctx: Context, pay: Pay) -> str:
+        beside = asyncio.create_task(pay("beside"))
+        await pay("lock")
+        try:
+            await beside
+            begun.set()
+            await ctx.wait_for_signal("packed")
+            return "goods" if forget else await pay("goods")
+        finally:
+            await pay("release")
+            await asyncio.gather(*(pay(f"note {n}") for n in range(2)))
+
+    shop.define(code)
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await eventually(begun.is_set)
+        await eventually(lambda: waits(handle))
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "cancelled"
+        if forget:
+            await forget_calls(shop)
+        plan = await client.runs.retry_plan(handle.run_id, failed_steps=failed_steps)
+        made_again = 0 if forget else 3
+        assert (len(plan.kept), plan.failed, len(plan.after)) == (5 - made_again, (), made_again)
+        told = str((await client.why(handle.run_id)).details)
+        assert ("because the code had called it after the cancel" in told) is not forget
+        shop.paid.clear()
+        retry = await client.runs.retry(handle.run_id, failed_steps=failed_steps)
+        await retry.signal("packed")
+        assert await retry.result(timeout="60s") == "goods"
+    assert sorted(shop.paid) == ([] if forget else ["goods", "note 0", "note 1", "release"])

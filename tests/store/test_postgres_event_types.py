@@ -59,7 +59,8 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
         events.CALL_FAILURES,
         {events.STEP_COMPLETED, events.SIGNAL_RECEIVED, events.VALUE_RECORDED},
     ),
-    "_made_again": (events.CALL_FAILURES, STOPPED_WORK),
+    "_forked_details": ({events.CANCEL_REQUESTED, events.FORKED},),
+    "_made_again": ({events.FAILED, events.CANCELLED}, events.CALL_FAILURES, STOPPED_WORK),
     "retry_plan": (events.STEP_ENDS | {events.SIGNAL_SENT},) * 2,
     "_guess_failures": (
         events.CALL_FAILURES

@@ -37,7 +37,10 @@ def plan_texts(plan: RetryPlan) -> Iterator[str]:
     if plan.failed:
         yield f"a retry makes again, because it failed: {_names(plan.failed)}"
     if plan.after:
-        yield f"and because the code had called it for that reason: {_names(plan.after)}"
+        reason = "and because the code had called it for that reason"
+        if not plan.failed:
+            reason = "a retry makes again, because the code had called it after the cancel"
+        yield f"{reason}: {_names(plan.after)}"
     if plan.kept:
         yield f"a retry keeps: {_names(plan.kept)}"
 

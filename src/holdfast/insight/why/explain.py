@@ -124,7 +124,10 @@ def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expla
         case _:
             asked = [span for span in spans if span.kind in ("cancel", "end")]
             reasons = tuple(f"reason: {span.note}" for span in asked if span.note)
-            return explanation(run, f"it was {run.status} {when}", reasons)
+            told: tuple[str, ...] = ()
+            if around.plans is not None and (plan := around.plans[0]).after:
+                told = tuple(plan_texts(plan))
+            return explanation(run, f"it was {run.status} {when}", reasons + told)
 
 
 def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: str) -> Explanation:

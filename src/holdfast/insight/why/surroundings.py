@@ -116,7 +116,7 @@ async def look_around(
 
 
 async def _plans(store: Store, run: RunRecord) -> tuple[RetryPlan, RetryPlan] | None:
-    if run.status != "failed" or run.kind == "flow":
+    if run.status not in ("failed", "cancelled") or run.kind == "flow":
         return None
     plain = await store.retry_plan(run.run_id)
     return plain, await store.retry_plan(run.run_id, failed_steps=True)

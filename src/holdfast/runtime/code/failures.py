@@ -9,12 +9,14 @@ import asyncio
 import sys
 from collections.abc import Collection, Iterator
 from math import inf
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from holdfast.errors import CallFailed
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import Scope
 from holdfast.types import Value
+
+_CANCEL: Final = ""  # in the place of a key: a cancel is told to the code as a failure is
 
 
 class Fatal(Value, frozen=True, gc=False):
@@ -79,6 +81,10 @@ class Failures:
             self._told[key] = told
         self.note_receiver(key)
 
+    def tell_cancel(self, position: int) -> None:
+        """Record that the run's own code is told of a cancel."""
+        self.tell(_CANCEL, position)
+
     def note_receiver(self, key: str) -> None:
         """Record that the task that runs now, if one does, is given the failure of a call."""
         if key in self._told and asyncio.current_task(self._loop) is not None:
@@ -113,7 +119,7 @@ class Failures:
             for key, at_once in _raised_from(error)
             if key in told and (not at_once or told[key] == self.raised_at)
         }
-        handling = tuple(made.key for made in self._made if made.is_cancelled or made.handled)
+        handling = self._handling()
         if not found:
             return Fatal(handling=handling)
         seen = min(told[key] for key in found)
@@ -122,6 +128,17 @@ class Failures:
         since = max(seen, called_at + 1)
         found |= {key for key, position in beside.items() if position >= since}
         return Fatal(tuple(sorted(found)), seen, tuple(self._made_after(found)), handling)
+
+    def cleanup(self) -> Fatal:
+        """Return what the code of a cancelled run called because of the cancel."""
+        handling = self._handling()
+        if _CANCEL not in self._told:
+            return Fatal(handling=handling)
+        after = tuple(self._made_after({_CANCEL}))
+        return Fatal((), self._told[_CANCEL].position, after, handling)
+
+    def _handling(self) -> tuple[str, ...]:
+        return tuple(made.key for made in self._made if made.is_cancelled or made.handled)
 
     def _made_after(self, keys: Collection[str]) -> Iterator[str]:
         """Yield the calls that the code made because it was told of the failures of `keys`.

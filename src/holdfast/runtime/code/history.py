@@ -54,7 +54,8 @@ class History:
 
     - `length`: the whole log; `position`: those that the code has been fed.
     - `called_at`: those that it had been fed when it last made a durable call.
-    - `replayed`: those that some worker's code has seen before.
+    - `replayed`: those that some worker's code has seen before, as far as the log tells; `proven`:
+      those that it has certainly seen.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
 
     `failures` are those of the run's calls, None before the first one.
@@ -80,6 +81,7 @@ class History:
         "length",
         "live_from",
         "position",
+        "proven",
         "recorded",
         "replayed",
         "retries",
@@ -88,7 +90,7 @@ class History:
     def __init__(self, loop: WorkflowLoop) -> None:
         self._loop = loop
         self.position = self.length = self.called_at = 0
-        self.replayed = self.live_from = 0
+        self.replayed = self.proven = self.live_from = 0
         self.forked = 0
         self.copied: frozenset[str | None] = frozenset()
         self.again: dict[str, frozenset[str | None]] = {}

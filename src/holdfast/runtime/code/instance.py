@@ -40,7 +40,7 @@ from holdfast.runtime.code.timers import Timers
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
-from holdfast.runtime.log.virtual_log import count_replayed
+from holdfast.runtime.log.virtual_log import count_proven, count_replayed
 from holdfast.runtime.loop.asyncio_forms import foreign, install, is_foreign
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import WorkflowTask
@@ -141,6 +141,8 @@ class Instance:
         replayed = count_replayed(events)
         if replayed:
             self.history.replayed = self.history.position + replayed
+            if proven := count_proven(events, replayed):
+                self.history.proven = self.history.position + proven
         if Step.any_aliases:
             for event in events:
                 self.steps.learn_keys(event)
@@ -271,6 +273,7 @@ class Instance:
         root = self.loop.root
         if not self.cancel_requested and root is not None:
             self.cancel_requested = True
+            self.history.note_failures().tell_cancel(self.history.position)
             self.cancel_unheard = not root.cancel()
 
     def _pause(self, event: Event) -> None:

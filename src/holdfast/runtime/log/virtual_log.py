@@ -33,6 +33,7 @@ from holdfast.events import (
 )
 from holdfast.types import Event, count_bearable
 
+_PROOFS: Final = DELIVERED | {YIELDED}
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
 
@@ -247,6 +248,18 @@ def count_replayed(log: Sequence[Event]) -> int:
         if kind not in EXTERNAL:
             return position - (forked and kind in DELIVERED)
         forked = forked or kind == FORKED
+    return 0
+
+
+def count_proven(log: Sequence[Event], replayed: int) -> int:
+    """Return after how many of the `replayed` events some worker's code has certainly continued.
+
+    Facts and commands may be of a commit that was appended after entries that the code had not seen
+    yet. What is delivered then has a mark, and a suspension cannot be appended so.
+    """
+    for position in range(replayed, 0, -1):
+        if log[position - 1].type in _PROOFS:
+            return position
     return 0
 
 

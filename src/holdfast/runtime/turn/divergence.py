@@ -114,7 +114,9 @@ def ended_early(instance: Instance) -> str | None:
         where = f"although the log has {left}, which it has not called"
     elif instance.ledger(Values).has_raised:
         return None
-    elif history.forked < history.replayed >= raised_at >= 0:
+    elif history.forked < history.replayed >= raised_at >= 0 and (
+        history.proven >= raised_at or history.is_behind
+    ):
         where = "at a place that older code has passed"
     else:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.codec import describe, encode_error
-from holdfast.details import WorkflowFailed
+from holdfast.details import WorkflowCanceled, WorkflowFailed
 from holdfast.errors import DeterminismError, PayloadError
 from holdfast.events import CANCELLED, COMPLETED, CONTINUED, FAILED, write_details
 from holdfast.runtime.code.commands import Commands
@@ -72,7 +72,7 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
         return _failed(instance, failure)
     assert root is not None, "only code that was started ends"
     if root.cancelled():
-        return Outcome(CANCELLED, None, Finish("cancelled"))
+        return Outcome(CANCELLED, _cleanup(instance), Finish("cancelled"))
     error = root.exception()
     if error is None:
         try:
@@ -94,6 +94,14 @@ def _failed(instance: Instance, error: BaseException) -> Outcome:
     fatal = history.note_failures().fatal(error, history.called_at)
     details = write_details(WorkflowFailed(fatal.keys, fatal.seen, fatal.after, fatal.handling))
     return Outcome(FAILED, details, Finish("failed", error=text))
+
+
+def _cleanup(instance: Instance) -> str | None:
+    """Return what a cancelled run called because of the cancel, None if nothing."""
+    found = instance.history.note_failures().cleanup()
+    if not (found.after or found.handling):
+        return None
+    return write_details(WorkflowCanceled(found.seen, found.after, found.handling))
 
 
 def leftovers(instance: Instance) -> list[str]:

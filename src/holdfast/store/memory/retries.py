@@ -13,6 +13,7 @@ from holdfast.events import (
     ACTIVITY_CANCEL,
     ACTIVITY_RETRY,
     CALL_FAILURES,
+    CANCELLED,
     CHILD_CANCEL,
     FAILED,
     NAMED_BY_CALLERS,
@@ -59,7 +60,7 @@ _GROUPS: Final = ("builtins.ExceptionGroup", "builtins.BaseExceptionGroup")
 class Fatal(msgspec.Struct, frozen=True):
     """The calls that are made again; `seen` entries of the log led to the first failure.
 
-    `calls` failed, and `after` are those that the code made because of it.
+    `calls` failed, and `after` are those that the code made because of it, or of a cancel.
     """
 
     calls: frozenset[str] = frozenset()
@@ -78,10 +79,12 @@ class _Error(msgspec.Struct, frozen=True):
 def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool) -> Fatal:
     """Return what a retry makes again: the failures that ended a run, or with `failed_steps` all.
 
-    No calls if the run did not end by a failure. Calls that the code had cancelled are kept.
+    No calls if the run did not end by a failure, and of a cancelled run what its code called
+    because of the cancel. Calls that the code had cancelled are kept.
     """
-    has_said = events[-1].type == FAILED
-    said = details.read((events[-1].details if has_said else None) or "{}", WorkflowFailed)
+    last = events[-1]
+    has_said = last.type in (FAILED, CANCELLED)
+    said = details.read((last.details if has_said else None) or "{}", WorkflowFailed)
     if failed_steps:
         calls, cancelled = set[str](), set[str]()
         for event in events:
@@ -89,22 +92,25 @@ def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool
                 cancelled.add(event.key or "")
             elif event.type in CALL_FAILURES and event.key not in cancelled:
                 calls.add(event.key or "")
-        return Fatal(frozenset(calls), len(events), frozenset(said.handling))
-    if not has_said:
-        return Fatal()
+        if calls:
+            return Fatal(frozenset(calls), len(events), frozenset(said.handling))
+        if last.type != CANCELLED:
+            return Fatal()
     if said.seen is None:
-        return _guessed(events, error)
+        return _guessed(events, error) if last.type == FAILED else Fatal()
     return Fatal(frozenset(said.calls), said.seen, frozenset(said.after))
 
 
 def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
     """Leave out the failures that ended the run, and events that only followed from them.
 
+    Of a cancelled run, leave out what followed from the cancel.
+
     These are the calls that the code made because of them, the cancels of children and activities,
     and the timers around the failed calls, which start again.
     """
     calls, seen = fatal.calls, fatal.seen
-    if not calls:
+    if not seen:
         yield from events
         return
     withdrawn = {event.key for event in events[seen:] if event.type in _WITHDRAWN}

@@ -288,7 +288,7 @@ declare
     v_after text[] := holdfast._texts(p_again -> 'after');
     v_seen int := p_again ->> 'seen';
 begin
-    if cardinality(v_calls) = 0 then
+    if coalesce(v_seen, 0) = 0 then
         return query select e.* from holdfast.events e
         where e.run_id = p_run_id and e.idx < p_until;
         return;

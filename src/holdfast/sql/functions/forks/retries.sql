@@ -45,10 +45,11 @@ end $$;
 
 -- Return what a retry of a run makes again: `calls` failed, `seen` entries of the log led to the
 -- first of these failures, and `after` are the calls that the code made because of them. As the
--- run's last entry says; no calls if no failure ended it. Older releases did not record it:
--- _guess_failures finds the first two. With p_failed_steps, `calls` are all that failed, unless the
--- code had cancelled them, and `after` those that it made while it handled a failure. Locks
--- nothing. Called by fork_run and retry_plan.
+-- run's last entry says; no calls if no failure ended it. The entry of a cancelled run has no
+-- `calls`, and `after` are those that the code made because of the cancel. Older releases did not
+-- record it: _guess_failures finds the first two for failures. With p_failed_steps, `calls` are all
+-- that failed, unless the code had cancelled them, and `after` those that it made while it handled a
+-- failure. Locks nothing. Called by fork_run and retry_plan.
 create or replace function holdfast._made_again(
     p_run_id uuid, p_until int, p_failed_steps boolean
 ) returns json
@@ -58,23 +59,30 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 declare
+    v_type text;
     v_said json;
+    v_calls text[];
 begin
-    select coalesce(e.details, '{}') into v_said
+    select e.event_type, coalesce(e.details, '{}') into v_type, v_said
     from holdfast.events e
-    where e.run_id = p_run_id and e.idx = p_until - 1 and e.event_type = 'WorkflowFailed';
+    where e.run_id = p_run_id and e.idx = p_until - 1
+        and e.event_type in ('WorkflowFailed', 'WorkflowCanceled');
     if p_failed_steps then
-        return json_build_object('seen', p_until, 'after', coalesce(v_said -> 'handling', '[]'),
-            'calls', array(
-                select e.key from holdfast.events e
-                where e.run_id = p_run_id and e.idx < p_until
-                    and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
-                    and not exists (
-                        select from holdfast.events w
-                        where w.run_id = p_run_id and w.idx < e.idx and w.key = e.key
-                            and w.event_type in (
-                                'ActivityCancelRequested', 'ChildCancelRequested'))));
-    elsif v_said is null then
+        v_calls := array(
+            select e.key from holdfast.events e
+            where e.run_id = p_run_id and e.idx < p_until
+                and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
+                and not exists (
+                    select from holdfast.events w
+                    where w.run_id = p_run_id and w.idx < e.idx and w.key = e.key
+                        and w.event_type in ('ActivityCancelRequested', 'ChildCancelRequested')));
+    end if;
+    if cardinality(v_calls) > 0 then
+        return json_build_object('calls', v_calls, 'seen', p_until,
+            'after', coalesce(v_said -> 'handling', '[]'));
+    elsif v_type = 'WorkflowCanceled' and v_said ->> 'seen' is not null then
+        return v_said;
+    elsif p_failed_steps or v_type is distinct from 'WorkflowFailed' then
         return '{"calls":[],"seen":0,"after":[]}';
     elsif v_said ->> 'seen' is not null then
         return v_said;
