@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.engine import Engine, WorkerSetting
-from benchmarks.worker import WorkerProcess
+from benchmarks.worker import WorkerProcess, several
 
 PATIENCE_SECONDS = 300.0
 WARM_UP = (5,) * 50  # arguments of the runs before a measurement
@@ -31,8 +31,9 @@ class Bench:
 
     @contextmanager
     def worker(self, setting: WorkerSetting) -> Iterator[WorkerProcess]:
-        """Run one worker process; it is killed at the end."""
-        with WorkerProcess(self.engine.worker_command(setting), self.log) as process:
+        """Run a worker of as many processes as the setting says; it is killed at the end."""
+        command = several(self.engine.worker_command(setting), setting.processes)
+        with WorkerProcess(command, self.log) as process:
             yield process
 
     async def warm_up(

@@ -24,7 +24,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class WorkerSetting:
-    """What a worker is set up for; `at_once` bounds the runs that it executes at a time.
+    """What a worker is set up for; `at_once` bounds the runs that a process executes at a time.
 
     `queue` is the one that it serves, where that is not the one of the runs. `flow` is the flow
     whose steps it runs; without one it runs workflows.
@@ -36,6 +36,7 @@ class WorkerSetting:
     at_once: int = AT_ONCE
     queue: str | None = None
     flow: str | None = None
+    processes: int = 1
 
 
 class Engine(Protocol):

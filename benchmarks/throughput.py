@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from benchmarks.bench import WARM_UP, Bench
 from benchmarks.engine import Measurement, WorkerSetting
 
+ALL_SERVE_SECONDS = 5.0  # until each of several processes has started, and is warm
 BATCH = 1000  # runs per call where an engine starts many at once
 
 
@@ -27,7 +28,10 @@ async def drain(
     """
     engine, runs = bench.engine, len(arguments)
     with bench.worker(setting) as worker:
+        began = time.monotonic()
         await bench.warm_up(worker, workflow, warm_up)
+        while setting.processes > 1 and time.monotonic() < began + ALL_SERVE_SECONDS:
+            await bench.warm_up(worker, workflow, warm_up)
         before = await engine.completed()
         worker.freeze()
         for first in range(0, runs, BATCH):
@@ -43,10 +47,15 @@ async def drain(
     return took
 
 
-async def w1(bench: Bench) -> list[Measurement]:
+async def w1(bench: Bench, processes: int = 1) -> list[Measurement]:
     runs = bench.count(2000)
-    took = await drain(bench, WorkerSetting(), "many", [1] * runs)
-    return [Measurement("W1", "2,000 runs of 1 step", "runs/s", runs / took, higher=True)]
+    took = await drain(bench, WorkerSetting(processes=processes), "many", [1] * runs)
+    metric, title = _of_processes("W1", "2,000 runs of 1 step", processes)
+    return [Measurement(metric, title, "runs/s", runs / took, higher=True)]
+
+
+async def w1_two(bench: Bench) -> list[Measurement]:
+    return await w1(bench, 2)
 
 
 async def w1_ten(bench: Bench) -> list[Measurement]:
@@ -62,10 +71,21 @@ async def w5(bench: Bench) -> list[Measurement]:
     return [Measurement("W5", "1,000 runs of 5 steps", "steps/s", runs * 5 / took, higher=True)]
 
 
-async def w50(bench: Bench) -> list[Measurement]:
+async def w50(bench: Bench, processes: int = 1) -> list[Measurement]:
     runs = bench.count(100)
-    took = await drain(bench, WorkerSetting(), "many", [50] * runs)
-    return [Measurement("W50", "100 runs of 50 steps", "steps/s", runs * 50 / took, higher=True)]
+    took = await drain(bench, WorkerSetting(processes=processes), "many", [50] * runs)
+    metric, title = _of_processes("W50", "100 runs of 50 steps", processes)
+    return [Measurement(metric, title, "steps/s", runs * 50 / took, higher=True)]
+
+
+async def w50_two(bench: Bench) -> list[Measurement]:
+    return await w50(bench, 2)
+
+
+def _of_processes(metric: str, title: str, processes: int) -> tuple[str, str]:
+    if processes == 1:
+        return metric, title
+    return f"{metric}-p{processes}", f"{title}, {processes} worker processes"
 
 
 async def starts(bench: Bench) -> list[Measurement]:

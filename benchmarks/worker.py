@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 from contextlib import suppress
@@ -75,6 +76,13 @@ class WorkerProcess:
         assert self._process is not None
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def several(command: list[str], processes: int) -> list[str]:
+    """Return a command that runs another one so many times at once, the same for every engine."""
+    if processes == 1:
+        return command
+    return ["sh", "-c", f"{shlex.join(command)} & " * processes + "wait"]
 
 
 def cpu_seconds(*, group: int = -1, process: int = -1) -> float:

@@ -22,8 +22,10 @@ from benchmarks.engine import Measurement
 WORKLOADS: dict[str, Callable[[Bench], Awaitable[list[Measurement]]]] = {
     "W1": throughput.w1,
     "W1-10": throughput.w1_ten,
+    "W1-p2": throughput.w1_two,
     "W5": throughput.w5,
     "W50": throughput.w50,
+    "W50-p2": throughput.w50_two,
     "E": throughput.starts,
     "L": latency.idle_latency,
     "S": latency.signals,

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from benchmarks.quick import BEFORE, NOW, checkout, table
 from benchmarks.server import alone
-from benchmarks.worker import cpu_seconds
+from benchmarks.worker import WorkerProcess, cpu_seconds, several
+
+from tests.cli.processes import gone, until
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
@@ -80,3 +82,17 @@ def test_the_processor_time_of_a_process_counts_its_threads() -> None:
     thread.start()
     thread.join(timeout=60)
     assert cpu_seconds(process=os.getpid()) > before
+
+
+def test_several_processes_of_an_engine_are_one_worker(tmp_path: Path) -> None:
+    """They are killed together, and a space in an argument stays there."""
+    (folder := tmp_path / "a b").mkdir()
+    code = (
+        "import os, pathlib, sys, time;"
+        "pathlib.Path(sys.argv[1], str(os.getpid())).touch(); time.sleep(600)"
+    )
+    command = several([sys.executable, "-c", code, str(folder)], 2)
+    with WorkerProcess(command, tmp_path / "log"):
+        until(lambda: len(list(folder.iterdir())) == 2, "two processes")
+    for found in folder.iterdir():
+        until(lambda pid=int(found.name): gone(pid), f"process {found.name} to end")
