@@ -6,12 +6,15 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import pytest
 
 from holdfast.server.api.table import OPERATIONS
+from holdfast.server.pages.graph import draw_flow
+from holdfast.store.port import Store
+from holdfast.types import StepShape
 from tests.server.shop import Api, tokens
 
 LIMIT_SECONDS = 30.0
@@ -174,7 +177,7 @@ async def test_a_failed_run_is_retried_and_forked(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_flows_are_read(api: Api) -> None:
+async def test_flows_are_read(api: Api, store: Store) -> None:
     run_id = await start(api, "analyze", "a bee")
     assert (await api.ask("GET", f"/v1/runs/{run_id}?wait=30"))["output"] == {"size": [1, 3]}
     [words, size] = (await api.ask("GET", f"/v1/runs/{run_id}/steps"))["steps"]
@@ -184,6 +187,18 @@ async def test_flows_are_read(api: Api) -> None:
         ("words", []),
         ("size", ["words"]),
     ]
+    shape = await store.get_flow("shop/analyze")
+    assert shape is not None
+    new = msgspec.structs.replace(shape, steps=(StepShape(slug="other"),))
+    await store.ensure_flow(new, "new", replace=True)
+    assert [
+        (each["slug"], each["deps"])
+        for each in (await api.ask("GET", f"/v1/runs/{run_id}/graph"))["steps"]
+    ] == [("words", []), ("size", ["words"])]
+    drawn = await draw_flow(store, (await store.get_runs([UUID(run_id)]))[UUID(run_id)])
+    assert drawn is not None
+    assert ([each.step.step for each in drawn.nodes], len(drawn.edges)) == (["words", "size"], 1)
+    await store.ensure_flow(shape, "old", replace=True)
     [flow] = (await api.ask("GET", "/v1/flows"))["flows"]
     assert (flow["name"], flow["steps"]) == ("shop/analyze", 2)
     shape = await api.ask("GET", "/v1/flows/analyze?app=shop&version=1")

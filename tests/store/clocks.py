@@ -40,6 +40,7 @@ delete from holdfast.limit_turns;
 delete from holdfast.flows;
 delete from holdfast.steps;
 delete from holdfast.deps;
+delete from holdfast.replaced_shapes;
 delete from holdfast.step_states;
 delete from holdfast.schedule_buckets;
 delete from holdfast.schedule_backfills;

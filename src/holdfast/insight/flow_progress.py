@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from holdfast.types import (
     SkipReason,
     StepKind,
     StepPhase,
+    StepShape,
     Value,
 )
 
@@ -77,6 +78,11 @@ class StepProgress(Value, frozen=True, kw_only=True):
     def error_line(self) -> str:
         """The error of the step, or of its last attempt, as one line; empty if there is none."""
         return error_text(raised(self.error))
+
+
+def graph_steps(states: Iterable[FlowStepState]) -> tuple[StepShape, ...]:
+    """Return the graph of the steps that a run has or had, without their options."""
+    return tuple(StepShape(slug=each.step, kind=each.kind, deps=each.deps) for each in states)
 
 
 def progress_of(

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from clocks import Clock
 
 from holdfast.errors import InvalidInput
 from holdfast.types import FlowShape, StepShape
@@ -86,7 +87,7 @@ async def test_a_shape_may_be_replaced_and_its_open_runs_end(
     untouched = await flows.start(version=2)
     new = msgspec.structs.replace(old, steps=(single("b"),))
     answer = await flows.store.ensure_flow(new, "new", replace=True)
-    assert (answer.status, answer.ended) == ("replaced", 1)
+    assert (answer.status, answer.ended, answer.found) == ("replaced", 1, old)
     assert [(n.topic, n.payload) for n in answer.notices] == [("worker/ann", f"{running} a")]
     runs = await flows.store.get_runs([done, running, untouched])
     assert [runs[run_id].status for run_id in (done, running, untouched)] == [
@@ -96,6 +97,37 @@ async def test_a_shape_may_be_replaced_and_its_open_runs_end(
     ]
     await flows.start()
     assert list(await worker.take()) == ["b"]
+
+
+async def test_an_ended_run_keeps_the_shape_that_it_had(
+    flows: Flows, worker: StepWorker, clock: Clock
+) -> None:
+    """C21. Another one of the same version has other steps, in another order."""
+    old = await flows.define(single("a"), single("b", "a"), single("c", "a", "b", start_delay=3))
+    first = await flows.start()
+    await worker.complete((await worker.take())["a"])
+    await clock.advance(1)
+    runs, shapes = [first], [old]
+    for slugs in (("c", "x"), ("y",)):
+        steps = tuple(single(slug, *slugs[:place]) for place, slug in enumerate(slugs))
+        shapes.append(msgspec.structs.replace(old, steps=steps))
+        answer = await flows.store.ensure_flow(shapes[-1], slugs[0], replace=True)
+        assert (answer.status, answer.found) == ("replaced", shapes[-2])
+        await clock.advance(1)
+        runs.append(await flows.start())
+        await clock.advance(1)
+    found = await flows.store.flow_steps(runs)
+    for run_id, shape in zip(runs, shapes, strict=True):
+        assert [(step.step, step.kind, step.deps) for step in found[run_id]] == [
+            (step.slug, step.kind, step.deps) for step in shape.steps
+        ]
+    assert [step.status for step in found[first]] == ["completed", "created", "created"]
+    assert [step.delay_seconds for step in found[first]] == [0, 0, 3]
+    await flows.store.terminate_runs(runs[-1:])
+    assert await flows.store.delete_flow(NAME) == 3
+    await flows.store.ensure_flow(old, "h")
+    fourth = await flows.start()
+    assert len((await flows.store.flow_steps([fourth]))[fourth]) == 3
 
 
 async def test_all_versions_of_all_flows_are_listed(flows: Flows, worker: StepWorker) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.flows.layers import steps_by_depth
-from holdfast.insight.flow_progress import StepProgress, progress_of
+from holdfast.insight.flow_progress import StepProgress, graph_steps, progress_of
 from holdfast.insight.wording import length, shorten
 from holdfast.store.port import Store
 from holdfast.types import FlowShape, RunRecord
@@ -72,10 +72,10 @@ class Graph(msgspec.Struct, frozen=True):
 
 async def draw_flow(store: Store, run: RunRecord) -> Graph | None:
     """Return the drawing of a flow's run; None if the database does not have the flow."""
-    shape = await store.get_flow(run.full_name, run.version)
-    if shape is None:
-        return None
     states = (await store.flow_steps([run.run_id], outputs=False)).get(run.run_id, [])
+    if not states:
+        return None
+    shape = FlowShape(name=run.full_name, version=run.version, steps=graph_steps(states))
     ended = run.status != "running"
     tasks = () if ended else await store.open_step_tasks(run.run_id)
     steps = progress_of(states, tasks, ended=ended)

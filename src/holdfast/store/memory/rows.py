@@ -170,6 +170,7 @@ class ShapeRow:
     shape: FlowShape
     shape_hash: str
     created_at: int
+    replaced: ShapeRow | None = None  # what runs have that were created before
 
     @cached_property
     def steps(self) -> dict[str, StepShape]:

@@ -46,6 +46,8 @@ begin
         if not holdfast._clear_flow(flow_slug, p_terminate, p_limit, p_tell) then
             return;
         end if;
+        delete from holdfast.replaced_shapes x using holdfast.flows f
+        where f.flow_slug = delete_flow.flow_slug and x.handler = f.handler;
         perform holdfast._delete_shape(f.handler)
         from holdfast.flows f where f.flow_slug = delete_flow.flow_slug;
     end if;

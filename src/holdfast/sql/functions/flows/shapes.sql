@@ -10,7 +10,7 @@
 -- has the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
 -- 'compiled': it had none. 'mismatch': it has another, `other`, and nothing was changed.
 -- 'replaced': with p_replace, another shape, `other`, was replaced, and its `ended` open runs were
--- terminated.
+-- terminated. It is kept while there are runs of it.
 -- Refuses shapes that cannot be (22004, 22023), unless the hash is the one that is known.
 -- Locks: nothing if the hash is known; else the flow's versions. To replace, the flow's starts as
 -- well, then as terminate_runs. Called by workers.
@@ -26,6 +26,7 @@ as $$
 declare
     v_handler text := p_flow_slug || '@' || p_version;
     v_hash text := (select f.shape_hash from holdfast.flows f where f.handler = v_handler);
+    v_from timestamptz;
 begin
     ended := 0;
     if v_hash = p_hash then
@@ -50,9 +51,17 @@ begin
                 select t.ended, t.notices into ended, notices
                 from holdfast._stop_flow(
                     p_flow_slug, p_version, 'its shape was replaced') as t;
+                v_from := holdfast._after_starts(p_flow_slug);
+                insert into holdfast.replaced_shapes (handler, replaced_at, shape)
+                values (v_handler, v_from, other)
+                on conflict do nothing;  -- two within a microsecond: no run has the later one
+                delete from holdfast.replaced_shapes x
+                where x.handler = v_handler and not exists (
+                    select from holdfast.runs r
+                    where r.name = p_flow_slug and r.version = p_version
+                        and r.created_at < x.replaced_at);
                 perform holdfast._delete_shape(v_handler);
-                perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape,
-                    holdfast._after_starts(p_flow_slug));
+                perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape, v_from);
                 status := 'replaced';
             end if;
         else null;

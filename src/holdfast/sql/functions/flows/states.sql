@@ -1,6 +1,7 @@
 -- How far runs of flows are.
 
--- Return the steps of runs in the order in which they were added. One of which nothing is known yet
+-- Return the steps of runs in the order in which they were added, as the shape had them when the
+-- run was created. One of which nothing is known yet
 -- is 'created'; a single step whose task has been claimed is 'started'. Without p_outputs, outputs
 -- are null. Called by clients.
 create or replace function holdfast.flow_steps(p_run_ids uuid[], p_outputs boolean default true)
@@ -17,7 +18,7 @@ as $$
 #variable_conflict use_column
 begin
     return query
-    select r.run_id, s.step_slug, s.step_type, d.deps,
+    select r.run_id, s.step_slug, s.step_type, s.deps,
         case when coalesce(t.status, 'created') = 'created' and k.started_at is not null
             then 'started' else coalesce(t.status, 'created') end,
         t.initial_tasks, t.remaining_tasks, case when t.status = 'completed' and p_outputs
@@ -27,17 +28,30 @@ begin
         coalesce(s.opt_start_delay, 0)
     from unnest(p_run_ids) as u (run_id)
     cross join lateral (
-        select r.run_id, r.name || '@' || r.version as handler from holdfast.runs r
+        select r.run_id, r.name || '@' || r.version as handler, r.created_at, r.status
+        from holdfast.runs r
         where r.run_id = u.run_id and r.kind = 'flow' limit 1
     ) as r
+    left join lateral (
+        select x.shape from holdfast.replaced_shapes x
+        where r.status <> 'running' and x.handler = r.handler and x.replaced_at > r.created_at
+        order by x.replaced_at limit 1
+    ) as x on true
     cross join lateral (
-        select s.step_slug, s.step_type, s.step_index, s.opt_start_delay from holdfast.steps s
-        where s.handler = r.handler and s.step_slug <> '' offset 0
+        select s.step_slug, s.step_type, s.step_index, s.opt_start_delay, d.deps
+        from holdfast.steps s
+        cross join lateral (
+            select array_agg(d.dep_slug order by d.dep_slug) as deps from holdfast.deps d
+            where d.handler = r.handler and d.step_slug = s.step_slug
+        ) as d
+        where x.shape is null and s.handler = r.handler and s.step_slug <> ''
+        union all
+        select e.step ->> 'slug', e.step ->> 'kind', e.place::int,
+            (e.step ->> 'start_delay')::int,
+            array(select jsonb_array_elements_text(e.step -> 'deps'))
+        from jsonb_array_elements(x.shape -> 'steps') with ordinality as e (step, place)
+        offset 0
     ) as s
-    cross join lateral (
-        select array_agg(d.dep_slug order by d.dep_slug) as deps from holdfast.deps d
-        where d.handler = r.handler and d.step_slug = s.step_slug
-    ) as d
     left join lateral (
         select * from holdfast.step_states t
         where t.run_id = r.run_id and t.step_slug = s.step_slug limit 1

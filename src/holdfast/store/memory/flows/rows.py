@@ -12,8 +12,16 @@ Place: TypeAlias = tuple[UUID, str]  # a step of a run
 
 
 def shape_of(tables: Tables, run_id: UUID) -> ShapeRow:
-    """Return the shape that a run of a flow has."""
+    """Return the shape that an open run of a flow has."""
     return tables.shapes[tables.runs[run_id].handler]
+
+
+def shape_had(tables: Tables, run_id: UUID) -> ShapeRow:
+    """Return the shape that a run of a flow has or had: another may have replaced it since."""
+    run, row = tables.runs[run_id], shape_of(tables, run_id)
+    while run.status != "running" and row.replaced and run.created_at < row.created_at:
+        row = row.replaced
+    return row
 
 
 def runs_of(tables: Tables, name: str, version: int | None = None) -> list[UUID]:

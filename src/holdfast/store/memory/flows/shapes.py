@@ -38,6 +38,7 @@ def ensure_shape(
     event = Event("WorkflowTerminated", None, details.write(reason="its shape was replaced"), now)
     ended, notices = end_from_outside(tables, runs, "terminated", event)
     starts = (tables.runs[run_id].created_at for run_id in runs_of(tables, shape.name))
+    row.replaced = known
     row.created_at = max(now, 1 + max(starts, default=0))  # later than runs of the other shape
     tables.shapes[shape.handler] = row
     return EnsuredFlow("replaced", known.shape, len(ended), distinct(notices))

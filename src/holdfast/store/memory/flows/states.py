@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.store.memory.details import read
 from holdfast.store.memory.flows.inputs import step_output
-from holdfast.store.memory.flows.rows import known_step, shape_of, split_key
+from holdfast.store.memory.flows.rows import known_step, shape_had, shape_of, split_key
 from holdfast.store.memory.rows import StepRow, TaskRow
 from holdfast.store.memory.tables import Tables
 from holdfast.types import FlowStepState, OpenStepTasks, StepPhase, StepShape
@@ -28,7 +28,7 @@ class _Failed(msgspec.Struct):
 
 def steps_of(tables: Tables, run_id: UUID, *, outputs: bool) -> list[FlowStepState]:
     """Return the steps of a run of a flow, in the order of its shape."""
-    states = [_state(tables, run_id, step) for step in shape_of(tables, run_id).shape.steps]
+    states = [_state(tables, run_id, step) for step in shape_had(tables, run_id).shape.steps]
     return states if outputs else [replace(state, output=None) for state in states]
 
 
@@ -91,7 +91,7 @@ def _state(tables: Tables, run_id: UUID, step: StepShape) -> FlowStepState:
         run_id=run_id,
         step=step.slug,
         kind=step.kind,
-        deps=tuple(shape_of(tables, run_id).deps(step.slug)),
+        deps=tuple(shape_had(tables, run_id).deps(step.slug)),
         status=status,
         initial_tasks=row.initial_tasks,
         remaining_tasks=row.remaining_tasks,
