@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
@@ -241,7 +241,7 @@ def run_machine(machine: type[Agreement], url: str, *, examples: int, steps: int
 
 
 @contextmanager
-def two_stores(url: str) -> Iterator[None]:
+def two_stores(url: str) -> Generator[None, None, None]:
     """Let machines ask the store on a database."""
     with asyncio.Runner() as runner:
         stage = postgres(url)

@@ -77,7 +77,7 @@ class WorkAgrees(SeededMachine):
             found += claims.tasks
             if claims.next_due_at is None or claims.next_due_at > claims.now:
                 return sorted(found, key=lambda task: (task.run_id, task.key))
-        raise AssertionError(f"{MOST_CLAIMS} claims, and there may be more: {claims}")
+        raise AssertionError(f"{MOST_CLAIMS} claims, and there may be more: {found}")
 
     @act(when="turns", number=PICK, how=ENDS, customer=CUSTOMERS)
     def end_turn(self, number: int, how: str, customer: str) -> None:

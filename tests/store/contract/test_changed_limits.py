@@ -71,6 +71,24 @@ async def test_a_limit_that_runs_hold_from_now_on_counts_those_that_have_begun(
     assert [task.run_id for task in await claim_all(ann)] == [waiting]
 
 
+async def test_a_run_does_not_wait_for_a_place_that_it_holds_from_now_on(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """F30. It waited for a turn; the limit is for runs now, and it has begun."""
+    await store.set_limit(workflow_limit(1, holds="turn"))
+    begun = await buy(store)
+    [task] = await claim_all(ann)
+    await ann.suspend(task, until=await store.now() + SECOND)
+    await buy(store)
+    [other] = await claim_all(ann)
+    await clock.advance(2)
+    assert await claim_all(ann) == []
+    await clock.advance(1)
+    await store.set_limit(workflow_limit(1, holds="run"))
+    await ann.finish(other)
+    assert [task.run_id for task in await claim_all(ann)] == [begun]
+
+
 @pytest.mark.parametrize("ending", ["terminate", "remove", "raise"])
 async def test_a_claim_that_changes_what_tasks_wait_for_says_that_the_next_is_due_at_once(
     store: Store, clock: Clock, ann: ManualWorker, ending: str

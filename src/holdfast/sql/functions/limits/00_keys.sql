@@ -132,8 +132,8 @@ end $$;
 -- Give tasks of groups their present limits, if limits were added, or something else holds them,
 -- after they began to wait: of each group of which a claim of p_limit tasks may choose such a task,
 -- at most 1,000 a call. p_heads says since when the first task of a group waits. Tasks of one group
--- may need other limits from now on: a run that has begun, or has a place, needs fewer. Returns
--- true if a task needed it.
+-- may need other limits from now on: a run that has begun, or has a place, needs fewer. One that
+-- needs none is in the group {} from then on, which is free. Returns true if a task needed it.
 -- Locks: task rows, skipping locked ones. Called by _take_limited, which has the limits locked.
 create or replace function holdfast._refile_groups(
     p_queues text[], p_handlers text[], p_priorities int[], p_groups text[],
@@ -166,13 +166,13 @@ begin
                 order by t.limited_at limit 1 + 2 * p_limit
             ) as t
             where holdfast._may_need(u.limits, t.key, t.lease_no, t.limit_keys)
-                and holdfast._limit_keys_of(
-                    t.run_id, t.queue, t.handler, t.key, t.lease_no, t.payload) <> u.limit_keys)
+                and coalesce(holdfast._limit_keys_of(t.run_id, t.queue, t.handler, t.key,
+                    t.lease_no, t.payload), '{}') <> u.limit_keys)
     ), found as materialized (
         select t.* from stale u
         cross join lateral (
-            select t.ctid as tid, t.*, holdfast._limit_keys_of(
-                t.run_id, t.queue, t.handler, t.key, t.lease_no, t.payload) as new_keys
+            select t.ctid as tid, t.*, coalesce(holdfast._limit_keys_of(t.run_id, t.queue,
+                t.handler, t.key, t.lease_no, t.payload), '{}') as new_keys
             from holdfast.tasks t
             where t.queue = u.queue and t.handler = u.handler and t.priority = u.priority
                 and t.limit_keys = u.limit_keys and t.limited_at is not null and not t.paused
