@@ -402,6 +402,43 @@ def test_statistics_are_drawn_and_said_in_words(desk: Desk, reader: Reader) -> N
     expect(page.get_by_role("region", name="Numbers of the charts")).to_contain_text("40")
 
 
+@pytest.mark.parametrize("width", [1280, 800, 360])
+def test_backlog_and_load_are_drawn_in_line_with_the_other_charts(
+    desk: Desk, reader: Reader, width: int
+) -> None:
+    desk.start(weigh, "a parcel")
+    desk(desk.store.sample_load)
+    reader.page.set_viewport_size({"width": width, "height": 800})
+    page = reader.go("/?span=24h")
+    charts = page.locator(".chart")
+    expect(charts.filter(has_text="Load of the workers").locator("polyline").first).to_be_attached()
+    expect(charts.filter(has_text="Load of the workers")).to_contain_text("places")
+    expect(charts.filter(has_text="Backlog: tasks that wait for a worker")).to_be_visible()
+    places = page.locator(".chart .plot, .chart .none").evaluate_all(
+        "all => all.map(a => a.getBoundingClientRect()).map(a => [a.left, a.right])"
+    )
+    assert len(places) == 4
+    assert all(left >= 0 and right <= width for left, right in places)
+    assert len({(left, right) for left, right in places}) == (2 if width > 1000 else 1)
+    page.get_by_text("Numbers", exact=True).click()
+    expect(page.get_by_role("region", name="Numbers of backlog and load")).to_be_visible()
+
+
+@pytest.mark.parametrize("path", ["/doctor", "/workflows", "/workers"])
+def test_tables_are_read_in_a_narrow_window_without_moving_them(
+    desk: Desk, reader: Reader, path: str
+) -> None:
+    """Cells were cut at the window, or had a letter a line."""
+    reader.page.set_viewport_size({"width": 360, "height": 800})
+    page = reader.go(path)
+    tables = page.locator("table.cards")
+    expect(tables.first).to_be_visible()
+    wide = (
+        "all => all.filter(a => a.parentElement.scrollWidth > a.parentElement.clientWidth).length"
+    )
+    assert tables.evaluate_all(wide) == 0
+
+
 def test_a_run_is_started_failed_forked_and_ended_by_clicks(desk: Desk, reader: Reader) -> None:
     page = reader.go("/workflows")
     page.get_by_role("link", name="desk/render", exact=True).click()
