@@ -57,8 +57,9 @@ async def test_a_dead_letter_says_whose_it_is_and_how_to_move_it_back(
     [dead] = await client.queues.messages("lost")
     found = await explain_message(store, "lost", dead.message_id)
     assert (found.state, found.because) == ("dead", "it is a dead letter of queue 'parcels'")
-    assert found.details[-2:] == (
+    assert found.details[-3:] == (
         "last error: no van",
+        "received before it moved here: 1",
         "`holdfast queue redrive parcels` moves it back",
     )
     assert "1 dead letter in 'lost'" in (await explain_queue(store, "parcels")).details[0]
