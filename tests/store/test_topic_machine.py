@@ -74,7 +74,7 @@ class TopicsAgree(WorkAgrees):
             self.agree_on_the_next_id()
             self.subscriptions.append(self.do(lambda store: store.subscribe(new))[0])
 
-    @act(seconds=(0, 40, 100), patterns=some(PATTERNS, 0, 1))
+    @act(weight=3, seconds=(0, 40, 100), patterns=some(PATTERNS, 0, 1))
     def declare(self, seconds: float, patterns: list[str]) -> None:
         """Subscribe what the code of an app says; what it says no longer is paused after a time."""
         self.move(seconds)
@@ -110,11 +110,12 @@ class TopicsAgree(WorkAgrees):
         self.wait(self.clock.execute(f"begin; select {call}; rollback"))
         self.learn()
 
-    @act()
-    def forget_ids(self) -> None:
-        """Let the ids of events be old, and do what maintenance does."""
+    @act(sweep=(True, False))
+    def forget_ids(self, sweep: bool) -> None:
+        """Let the ids of events be old, and perhaps do what maintenance does."""
         self.move(3601)
-        self.do(lambda store: store.sweep_topics())
+        if sweep:
+            self.do(lambda store: store.sweep_topics())
 
     @act(weight=3, queue=QUEUES, seconds=(0, 1, 4))
     def receive(self, queue: str, seconds: float) -> None:
