@@ -252,3 +252,34 @@ def test_a_recorded_activity_that_no_longer_fits_makes_the_run_stuck() -> None:
     bench.registry = registry(New)
     bench.crash()
     assert "street" in str(bench.stuck)
+
+
+@pytest.mark.parametrize("how", ["large", "refused value", "given back"])
+def test_a_misfit_is_committed_with_the_result_that_did_not_fit(how: str) -> None:
+    """Else a crash after the commit of the result would leave the run stuck for good."""
+    look = step_of(New)
+
+    async def code(ctx: Context) -> str:
+        try:
+            await look()
+        except InvalidInput:
+            ctx.set_value("at", "x" * 4_000_000)
+        await ctx.wait_for_signal("end")
+        return "handled"
+
+    bench = Bench(code)
+    bench.complete("look", {"name": "x" * (9_000_000 if how == "large" else 1)})
+    if how == "given back":
+        bench.log += bench.turn.unrecorded()
+    elif how == "refused value":
+        bench.commit_due = None
+        bench.take(bench.turn.invalid("what is this"))
+        bench.commit()
+    else:
+        assert len(bench.commit().events) == 2
+    bench.crash()
+    assert bench.stuck is None
+    bench.settle()
+    bench.resume(bench.signal("end"))
+    bench.settle()
+    assert bench.output == "handled"

@@ -40,11 +40,12 @@ pytestmark = pytest.mark.filterwarnings(
 CASES = int(os.environ.get("HOLDFAST_CHANGES", "600"))
 FIRST = int(os.environ.get("HOLDFAST_CHANGES_FROM", "0"))
 EQUIVALENT = ("pure", "extract")
-CAREFUL = ("alias", "patch", "append")
+CAREFUL = ("patch", "append")
 EDITS = (
     *("insert", "remove", "replace", "rename", "rename_all", "rename_function", "argument"),
     *("length", "reorder", "swap", "into_task", "into_gather", "out_of_gather", "wrap", "unwrap"),
     *("bug", "bug", "bug"),
+    "alias",  # may be stuck: a call that has no end in the log does not count for its number
 )
 _WORK = re.compile(r"w\d+\.[iu\d]*")
 

@@ -25,6 +25,7 @@ from holdfast.events import (
     EXTERNAL,
     FORKED,
     TERMINAL,
+    VALUE_RECORDED,
     WORKER_LOST,
     YIELDED,
     mark_seen,
@@ -89,8 +90,14 @@ class VirtualLog:
         return self.durable_length if self._certain is None else self._certain
 
     def record(self, kind: str, key: str | None, text: str | None) -> None:
-        """Add a fresh entry, with the time of now."""
-        self.fresh.append(Event(kind, key, text, self._clock()))
+        """Add a fresh entry, with the time of now.
+
+        What the code records about itself comes directly after what it was fed last.
+        """
+        fresh, place = self.fresh, len(self.fresh)
+        while kind == VALUE_RECORDED and place and fresh[place - 1].type not in DELIVERED:
+            place -= 1
+        fresh.insert(place, Event(kind, key, text, self._clock()))
         self.barred = self.barred or kind == EVENT_SUBSCRIBED
 
     @property
@@ -108,12 +115,19 @@ class VirtualLog:
         elif tail:
             self._newest = tail[-1]
 
-    def bearable(self) -> int:
-        """Return how many of the fresh entries fit into one commit: their values may be long."""
+    def bearable(self, *, singly: bool) -> int:
+        """Return how many of the fresh entries fit into one commit: their values may be long.
+
+        With `singly` only the first. What the code recorded about itself is in the commit of the
+        entry that led to it.
+        """
         fresh = self.fresh
         if len(fresh) < 2:
             return len(fresh)
-        return count_bearable([len(event.details or "") for event in fresh])
+        count = 1 if singly else count_bearable([len(event.details or "") for event in fresh])
+        while count < len(fresh) and fresh[count].type == VALUE_RECORDED:
+            count += 1
+        return count
 
     def commit_sent(self, count: int | None = None, *, after_others: bool) -> list[Event]:
         """Move fresh entries into flight, and return them for the commit.
@@ -200,13 +214,9 @@ def can_wait(tail: Sequence[Event]) -> bool:
 
 
 def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event]:
-    """Return entries of a log, from index `first` on, in the order in which the code sees them.
-
-    Facts have no mark. Those right after a marked entry may be of its commit, so that they do not
-    prove that the code has seen the entries of others that are delivered after it.
-    """
+    """Return entries of a log, from index `first` on, in the order in which the code sees them."""
     marks = [
-        (_last_fact(events, position), seen)
+        (position, seen)
         for position, event in enumerate(events)
         if event.type in DELIVERED and (seen := read_seen(event)) is not None
     ]
@@ -227,16 +237,6 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
     return found
 
 
-def _last_fact(events: Sequence[Event], position: int) -> int:
-    """Return where the facts end that directly follow an entry."""
-    for following in range(position + 1, len(events)):
-        kind = events[following].type
-        if kind in EXTERNAL or kind in DELIVERED or kind == YIELDED or kind in TERMINAL:
-            break
-        position = following
-    return position
-
-
 def count_replayed(log: Sequence[Event]) -> int:
     """Return after how many events, from the start, some worker's code has continued before.
 
@@ -255,7 +255,7 @@ def count_proven(log: Sequence[Event], replayed: int) -> int:
     """Return after how many of the `replayed` events some worker's code has certainly continued.
 
     Facts and commands may be of a commit that was appended after entries that the code had not seen
-    yet. What is delivered then has a mark, and a suspension cannot be appended so.
+    yet. What is delivered has a mark then, and a suspension cannot be appended so.
     """
     for position in range(replayed, 0, -1):
         if log[position - 1].type in _PROOFS:

@@ -332,7 +332,7 @@ class Replayer:
         """Record before all else, once, that the code has raised: its end is in a later commit."""
         if raised(self.instance) is not None and not self.instance.ledger(Values).has_raised:
             self.instance.ledger(Values).record_raised()
-            self.log.fresh.insert(0, self.log.fresh.pop())
+            self.log.fresh.sort(key=lambda event: event.key != RAISED)
 
     def take_back(self) -> None:
         """Make the events of a refused commit fresh again, without its end or suspension."""
@@ -355,6 +355,7 @@ class Replayer:
     def unrecorded(self) -> list[Event]:
         """Return ends of attempts that the log may not have, so that they can be appended.
 
+        With them is what the code recorded about itself, such as a result that does not fit.
         If the code has raised, an entry before them says so: the end of the run is not in the log.
         """
         log = self.log
@@ -364,8 +365,14 @@ class Replayer:
             *self._undelivered,
             *self.executions.uncertain_ends.values(),
         ]
-        ends = [without_mark(event) for event in waiting if event.type in STEPS]
-        if ends and not self.closed and raised(self.instance) is not None:
+        ends = [
+            without_mark(event)
+            for event in waiting
+            if event.type in STEPS or event.type == VALUE_RECORDED
+        ]
+        if not any(event.type in STEPS for event in ends):
+            return []
+        if not self.closed and raised(self.instance) is not None:
             ends.insert(0, Event(VALUE_RECORDED, RAISED, write_value("true"), self._clock()))
         return log.signed(ends)
 

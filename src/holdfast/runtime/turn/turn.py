@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError, PayloadError
-from holdfast.events import STEP_COMPLETED, TERMINAL, YIELDED
+from holdfast.events import STEP_COMPLETED, TERMINAL, VALUE_RECORDED, YIELDED
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, completed_step, failed_step
@@ -204,7 +204,7 @@ class Turn:
         replayer, flight = self._replayer, self._replayer.log.flight
         if replayer.closed:
             return self._effects()
-        if len(flight) > 1:
+        if sum(event.type != VALUE_RECORDED for event in flight) > 1:
             self._singly = True
             replayer.take_back()
         elif flight[0].type == STEP_COMPLETED:
@@ -412,7 +412,7 @@ class Turn:
         log = self._replayer.log
         if log.committing or not log.fresh:
             return
-        count = 1 if self._singly else log.bearable()
+        count = log.bearable(singly=self._singly)
         if self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
             if self._replayer.instance.loop.ended:
                 self._replayer.record_raised()
