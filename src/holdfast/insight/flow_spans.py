@@ -53,7 +53,7 @@ def step_spans(
         if event.type == _RETRIED and event.key is not None:
             attempt = failed_attempt(read_details(event.details), event.at)
             failures.setdefault(event.key, []).append(attempt)
-    ready = _ready(states, max(log[0].at, due_at or 0)) if log else {}
+    ready = _ready(states, max(log[0].at if log else 0, due_at or 0))
     for step in progress_without_tasks(states, ended=ended_at is not None):
         span = _span(step, failures.get(step.step, []), ended_at, ready.get(step.step))
         if span is not None:

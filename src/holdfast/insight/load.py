@@ -67,7 +67,7 @@ async def read_load(
     rows = await store.read_samples(since=first, part_seconds=part // _SECOND, name=name)
     found = {(row.queue, min(row.part, parts - 1)): row for row in rows}
     queues = sorted({row.queue for row in rows if row.queue})
-    points = []
+    points: list[LoadPoint] = []
     for place in range(parts):
         everything = found.get(("", place))
         own = [found[queue, place] for queue in queues if (queue, place) in found]
