@@ -468,3 +468,31 @@ async def _waits_for(client: Client, signal: str) -> bool:
 
 async def _are(client: Client, workflow: str, state: str) -> bool:
     return all(run.state == state for run in await _runs(client, workflow))
+
+
+def test_a_patch_keeps_its_answer_after_facts_of_a_commit_that_was_overtaken() -> None:
+    """Fault: a step of the new path had started, and after a crash the run took the old path."""
+
+    async def paying(ctx: Context) -> None:
+        await pay(1)
+        ctx.set_value("at", 1)
+        await ctx.wait_for_signal("end")
+
+    async def rendering(ctx: Context) -> None:
+        await render(1)
+        await ship("new" if ctx.patched("new") else "old")
+
+    async def code(ctx: Context) -> None:
+        await asyncio.gather(paying(ctx), rendering(ctx))
+
+    bench = Bench(code)
+    bench.settle()
+    bench.complete("paying/pay", 1)
+    for _ in range(3):
+        bench.refuse(bench.signal("other"))
+    part = bench.commit_due
+    assert part is not None
+    bench.log += [bench.activity_completed("rendering/render", 1), *part.events]
+    bench.crash()
+    bench.settle()
+    assert [call.arguments for call in bench.started] == ['["new"]']

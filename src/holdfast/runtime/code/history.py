@@ -123,7 +123,7 @@ class History:
         The log continues with what the code of some worker did, or it has calls that the code has
         yet to make: a new call has delayed it.
         """
-        return self.position <= self.replayed or self.is_behind
+        return self.position <= self.proven or self.is_behind
 
     def take_end(self, key: str) -> Event | None:
         """Return the end of a call that is being made, if the log has it already."""

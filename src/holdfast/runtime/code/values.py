@@ -80,8 +80,7 @@ class Values(Ledger):
         if call is None:
             key = self._run.loop.scope().key(f"misfit:{name}")
         if key not in self._recorded:
-            passed = history.position <= history.proven or history.is_behind
-            if passed or call in history.late:
+            if history.was_passed or call in history.late:
                 what = f"what the log has for {call or name!r} does not fit ({error})"
                 return history.differ(what)
             self._record(key)
