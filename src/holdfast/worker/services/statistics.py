@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Final
 
 from holdfast.worker.observing import CountedEnds
@@ -10,9 +9,8 @@ from holdfast.worker.services.service import Service, ServiceContext
 
 _INTERVAL_SECONDS: Final = 60.0
 _COUNTS_SECONDS: Final = 5.0  # monitors ask at longer intervals
+_SAMPLE_SECONDS: Final = 48.0  # with the spread of a service at most 57.6: each minute has a sample
 _BATCH: Final = 1_000
-_MINUTE: Final = 60_000_000
-_SPREAD: Final = 10_000_000  # not all workers in the same moment
 
 
 class OldStatistics(Service):
@@ -28,21 +26,19 @@ class OldStatistics(Service):
 
 
 class Samples(Service):
-    """Look once a minute how much waits and how much is worked on; the first worker to look writes.
+    """Look each minute how much waits and how much is worked on; the first worker to look writes.
 
     Samples get older as the statistics do.
     """
 
     def __init__(self, context: ServiceContext) -> None:
-        super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
+        super().__init__(context, interval_seconds=_SAMPLE_SECONDS)
 
     async def run_once(self) -> None:
-        """Write the sample of this minute, merge a batch; come back early in the next minute."""
+        """Write the sample of this minute if there is none; merge a batch, go on soon if full."""
         await self._store.sample_load()
-        now = self._clock.now()
         if await self._store.merge_samples(limit=_BATCH) >= _BATCH:
-            self.due_at(now)
-        self.due_at(now - now % _MINUTE + _MINUTE + random.randrange(_SPREAD))
+            self.due_at(self._clock.now())
 
 
 class OutsideEnds(Service):

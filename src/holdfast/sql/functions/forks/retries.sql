@@ -48,8 +48,8 @@ end $$;
 -- run's last entry says; no calls if no failure ended it. The entry of a cancelled run has no
 -- `calls`, and `after` are those that the code made because of the cancel. Older releases did not
 -- record it: _guess_failures finds the first two for failures. With p_failed_steps, `calls` are all
--- that failed, unless the code had cancelled them, and `after` those that it made while it handled a
--- failure. Locks nothing. Called by fork_run and retry_plan.
+-- that failed, unless the code had cancelled them, and `after` those that it made while it handled
+-- a failure. Locks nothing. Called by fork_run and retry_plan.
 create or replace function holdfast._made_again(
     p_run_id uuid, p_until int, p_failed_steps boolean
 ) returns json
