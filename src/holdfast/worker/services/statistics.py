@@ -35,7 +35,7 @@ class Samples(Service):
         super().__init__(context, interval_seconds=_SAMPLE_SECONDS)
 
     async def run_once(self) -> None:
-        """Write the sample of this minute if there is none; merge a batch, go on soon if full."""
+        """Write this minute's sample if there is none; merge a batch, continue if it is full."""
         await self._store.sample_load()
         if await self._store.merge_samples(limit=_BATCH) >= _BATCH:
             self.due_at(self._clock.now())
