@@ -213,3 +213,27 @@ async def test_a_scheduler_that_stops_gives_back_what_it_was_given(
         await scene.store.create_schedule(new_schedule(when=when))
         await until(scene, "select from holdfast.schedules where look_at > next_tick_at")
     assert await scene.value("select look_at = next_tick_at from holdfast.schedules")
+
+
+async def test_a_scheduler_that_stops_while_it_is_given_schedules_gives_them_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has given them, and the answer comes after the stop has begun."""
+    monkeypatch.setattr(scheduler, "_AHEAD", HOUR + 1)
+    when = When(every_seconds=HOUR, anchor=await scene.store.now())
+    due_schedules = scene.store.due_schedules
+    given, stopping = asyncio.Event(), asyncio.Event()
+
+    async def late(**options: Any) -> Any:
+        answer = await due_schedules(**options)
+        if answer and answer[0].expected is not None:
+            given.set()
+            await stopping.wait()
+        return answer
+
+    monkeypatch.setattr(scene.store, "due_schedules", late)
+    async with scheduling(scene):
+        await scene.store.create_schedule(new_schedule(when=when))
+        await given.wait()
+        asyncio.get_running_loop().call_later(0.05, stopping.set)
+    assert await scene.value("select look_at = next_tick_at from holdfast.schedules")

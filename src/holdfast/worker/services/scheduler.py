@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -26,6 +26,8 @@ from holdfast.types import BackfillFiring, DueBackfill, DueSchedule, Firing, Nex
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.schedules")
+
+T = TypeVar("T")
 
 _BATCH: Final = 500  # schedules of one call
 _AT_ONCE: Final = 2  # calls that fire
@@ -50,6 +52,7 @@ class Scheduler(Service):
         self._planned: list[Firing] = []  # of schedules that this worker was given
         self._given: dict[str, DueSchedule] = {}  # those that are not fired yet
         self._backfills: dict[UUID, DueBackfill] = {}  # the same of backfills
+        self._taking: asyncio.Task[Any] | None = None  # the call that takes such leases
         self._ended: list[UUID] = []  # runs for whose ends ticks may wait
         self._buffered_at = self._swept_at = 0.0
         self._passing = False
@@ -73,6 +76,9 @@ class Scheduler(Service):
     async def stop(self) -> None:
         """Stop, and give back what this worker was given: others fire it in time. Idempotent."""
         await super().stop()
+        if self._taking is not None:  # what it is given now, nobody would give back
+            await asyncio.wait([self._taking], timeout=_RELEASE_SECONDS)
+            self._taking.cancel()
         schedules, backfills = [*self._given.values()], [*self._backfills.values()]
         self._given, self._backfills, self._planned = {}, {}, []
         if not schedules and not backfills:
@@ -159,10 +165,7 @@ class Scheduler(Service):
 
     async def _plan(self, ahead: float) -> bool:
         """Compute schedules that this worker is given; return True if there were some."""
-        given = await self._store.due_schedules(
-            limit=_BATCH, ahead_seconds=ahead, lease_seconds=_LEASE
-        )
-        self._given |= {due.name: due for due in given}
+        given = await self._take(self._due_schedules(ahead))
         for place, due in enumerate(given):
             if place % _BREATH == 0:
                 await asyncio.sleep(0)
@@ -172,6 +175,23 @@ class Scheduler(Service):
             self._planned.append(firing)
         self._planned.sort(key=lambda firing: firing.position)
         return bool(given)
+
+    async def _due_schedules(self, ahead: float) -> Sequence[DueSchedule]:
+        given = await self._store.due_schedules(
+            limit=_BATCH, ahead_seconds=ahead, lease_seconds=_LEASE
+        )
+        self._given |= {due.name: due for due in given}
+        return given
+
+    async def _due_backfills(self) -> Sequence[DueBackfill]:
+        given = await self._store.due_backfills(lease_seconds=_LEASE)
+        self._backfills |= {due.backfill_id: due for due in given}
+        return given
+
+    async def _take(self, call: Coroutine[Any, Any, Sequence[T]]) -> Sequence[T]:
+        """Await a call that takes leases. A cancelled caller leaves it under way, for `stop`."""
+        self._taking = asyncio.create_task(call)
+        return await asyncio.shield(self._taking)
 
     async def _fire_planned(self) -> None:
         """Fire what has come due of that which was computed."""
@@ -214,8 +234,7 @@ class Scheduler(Service):
             await self._fire([failed])
 
     async def _backfill(self) -> bool:
-        given = await self._store.due_backfills(lease_seconds=_LEASE)
-        self._backfills |= {due.backfill_id: due for due in given}
+        given = await self._take(self._due_backfills())
         for due in given:
             await self._fire_backfill(plan_backfill(due), due.schedule)
         return bool(given)
