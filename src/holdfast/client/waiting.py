@@ -2,7 +2,8 @@
 
 A wait is registered in the database, which then notifies the client's topic of the run's end.
 Wake-ups may get lost, so each run that is waited for is also read: after a second at first, then
-at growing intervals. If no caller waits, no task runs.
+at growing intervals. A run that is deleted has no end: that it exists is read at times, too. If no
+caller waits, no task runs.
 """
 
 from __future__ import annotations
@@ -32,19 +33,23 @@ logger = logging.getLogger("holdfast.client")
 TICK_SECONDS = 1.0
 FIRST_LOOK_SECONDS = 1.0
 SELDOM_LOOK_SECONDS = 5.0
+EXISTENCE_SECONDS = 30.0  # after which a run that is waited for may have been deleted
 _FORGET_SECONDS = 3.0  # a wait that stays registered costs one wake-up that nobody receives
 
 
 class _Watch:
     """The callers that wait for one run, and when the run is read next."""
 
-    __slots__ = ("exists", "futures", "interval", "look_at")
+    __slots__ = ("futures", "interval", "look_at", "seen_at")
 
     def __init__(self) -> None:
         self.futures: set[asyncio.Future[End]] = set()
-        self.exists = False  # a row of this run has been seen
+        self.seen_at: float | None = None  # loop time; None if no row of this run has been seen
         self.interval = FIRST_LOOK_SECONDS
         self.look_at: float | None = None  # loop time; None while the start is under way
+
+    def is_unseen(self, now: float) -> bool:
+        return self.seen_at is None or now - self.seen_at >= EXISTENCE_SECONDS
 
     def put_off(self, now: float) -> None:
         self.look_at = now + self.interval
@@ -109,7 +114,7 @@ class EndWatcher:
         watch = self._watches[run_id]
         now = asyncio.get_running_loop().time()
         if registered:
-            watch.exists = True
+            watch.seen_at = now
             watch.put_off(now)
         else:
             watch.look_at = now
@@ -147,7 +152,7 @@ class EndWatcher:
         if not payload:  # the connection was away: wake-ups may have been missed
             for watch in self._watches.values():
                 if watch.look_at is not None:
-                    watch.look_at, watch.exists = 0.0, False
+                    watch.look_at, watch.seen_at = 0.0, None
         else:
             run_id, output = read_end(payload)
             if run_id not in self._watches:
@@ -192,7 +197,7 @@ class EndWatcher:
         """Read the runs that a wake-up named, and those that are due."""
         named = list(self._named & self._watches.keys())
         if named:
-            self._end(await self._store.get_runs(named))
+            self._check_existence(named, await self._store.get_runs(named), now)
         self._named.difference_update(named)
         due = [
             run_id
@@ -204,9 +209,9 @@ class EndWatcher:
         ended = await self._register(due)
         self._end(ended)
         going = [run_id for run_id in due if run_id in self._watches and run_id not in ended]
-        unseen = [run_id for run_id in going if not self._watches[run_id].exists]
+        unseen = [run_id for run_id in going if self._watches[run_id].is_unseen(now)]
         if unseen:
-            self._check_existence(unseen, await self._store.get_runs(unseen))
+            self._check_existence(unseen, await self._store.get_runs(unseen), now)
         for run_id in going:
             if watch := self._watches.get(run_id):
                 watch.put_off(now)
@@ -231,12 +236,14 @@ class EndWatcher:
             if run.status != "running" and (watch := self._watches.get(run_id)):
                 watch.end(End(run_id, run.status, run.output, run.error))
 
-    def _check_existence(self, run_ids: Iterable[UUID], runs: dict[UUID, RunRecord]) -> None:
+    def _check_existence(
+        self, run_ids: Iterable[UUID], runs: dict[UUID, RunRecord], now: float
+    ) -> None:
         self._end(runs)
         for run_id in run_ids:
             if watch := self._watches.get(run_id):
-                watch.exists = run_id in runs
-                if not watch.exists:
+                watch.seen_at = now if run_id in runs else None
+                if watch.seen_at is None:
                     watch.fail(partial(RunNotFound, run_id))
 
 

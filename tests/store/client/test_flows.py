@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 
 from holdfast import App, Client
+from holdfast.client import waiting
+from holdfast.client.waiting import EndWatcher
 from holdfast.errors import (
     ConfigurationError,
     FlowInUse,
@@ -17,6 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.flows import shape_hash
 from holdfast.store.port import Store
+from holdfast.types import Notice, RunRecord
 
 app = App("web")
 analyze = app.flow("analyze", input=list[int])
@@ -147,6 +152,36 @@ async def test_flows_are_listed_and_their_shapes_are_read(compiled: Store) -> No
         for name, version in (("nothing", None), ("analyze", 7)):
             with pytest.raises(UnknownFlow):
                 await client.flows.get(name, version)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_who_waits_for_a_run_that_is_deleted_is_told(
+    compiled: Store, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a notice that comes after it was deleted, and without any by a look that finds no run."""
+    if told:
+        monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 3600)
+    else:
+        monkeypatch.setattr(waiting, "EXISTENCE_SECONDS", 0)
+        monkeypatch.setattr(EndWatcher, "_hear", lambda watcher, payload: None)
+    wait_for_end = compiled.wait_for_end
+    registered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def registering(topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+        ended = await wait_for_end(topic, run_ids)
+        if not registered.done():
+            registered.set_result(topic)
+        return ended
+
+    monkeypatch.setattr(compiled, "wait_for_end", registering)
+    async with Client(store=compiled) as client:
+        handle = await client.start("analyze", [1])
+        result = asyncio.create_task(handle.result(timeout="1m"))
+        topic = await registered
+        assert await client.flows.delete("analyze", terminate=True) == 1
+        await compiled.notify([Notice(topic, str(handle.run_id))])
+        with pytest.raises(RunNotFound):
+            await result
 
 
 async def test_a_flow_is_deleted_with_its_runs_once_they_have_ended(compiled: Store) -> None:
