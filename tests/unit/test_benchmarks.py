@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from benchmarks import floors
 from benchmarks.quick import BEFORE, NOW, checkout, table
 from benchmarks.server import alone
 from benchmarks.worker import WorkerProcess, cpu_seconds, several
@@ -96,3 +97,28 @@ def test_several_processes_of_an_engine_are_one_worker(tmp_path: Path) -> None:
         until(lambda: len(list(folder.iterdir())) == 2, "two processes")
     for found in folder.iterdir():
         until(lambda pid=int(found.name): gone(pid), f"process {found.name} to end")
+
+
+def test_the_floors_measure_each_part_on_both_event_loops(
+    empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floors, "CALLS", 3)
+    monkeypatch.setattr(floors, "WARM", 1)
+    monkeypatch.setattr(floors, "EXCHANGES", 3)
+    monkeypatch.chdir(ROOT)  # from where the process that answers finds its module
+    figures = floors.measure(empty_database_url, rounds=1)
+    assert list(figures) == [
+        "select 1",
+        "one insert",
+        "three inserts, one function",
+        "start_one",
+        "Client.start",
+        "signal and answer, when idle",
+        "signal and answer",
+    ]
+    assert all(figures[name][loop] > 0 for name in figures for loop in floors.LOOPS)
+
+
+def test_a_floor_is_shown_as_time_and_as_rate() -> None:
+    shown = floors.table({"start_one": {"asyncio": 400.0, "uvloop": 2_000.0}})
+    assert shown.splitlines()[1].split() == ["start_one", "400", "(2,500)", "2000", "(500)"]
