@@ -22,14 +22,15 @@ def serve(start: Callable[[int], subprocess.Popen[bytes]]) -> tuple[subprocess.P
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         process = start(port)
-        if _listens(process, port):
+        if await_listening(process, port):
             return process, port
         process.kill()
         process.wait()
     raise AssertionError(f"it ended, or did not listen, {_TRIES} times: {process.args!r}")
 
 
-def _listens(process: subprocess.Popen[bytes], port: int) -> bool:
+def await_listening(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until a program listens; return False if it ends or takes too long."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         with socket.socket() as link:

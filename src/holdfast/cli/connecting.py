@@ -39,7 +39,7 @@ def find_database(settings: Settings, *, make: bool = True) -> Database:
     Without `make`, an embedded database that does not exist is not created. Raises
     DatabaseUnavailable.
     """
-    connecting = Connecting(settings.prepare, settings.listen_database)
+    connecting = Connecting(settings.prepare, settings.listen_database, settings.redis)
     return resolve_database(settings.database, settings.data, connecting=connecting, make=make)
 
 

@@ -185,6 +185,12 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
             "in transaction mode. Default: $HOLDFAST_LISTEN_DATABASE_URL, then the database.",
         ),
         option(
+            "--redis",
+            metavar="URL",
+            help="Redis or Valkey that wakes workers for new runs. It holds nothing that could be "
+            "lost. Default: $HOLDFAST_REDIS_URL, then none.",
+        ),
+        option(
             "--prepare/--no-prepare",
             default=None,
             help="Prepare statements by name. Default: $HOLDFAST_PREPARE (on, off), then yes, "

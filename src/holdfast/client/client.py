@@ -77,6 +77,7 @@ class Client:
         store: Store | None = None,
         prepare: bool | None = None,
         listen_database: str | None = None,
+        redis: str | None = None,
         payload_codec: Codecs | None = None,
         large_payloads: LargePayloads | None = None,
     ) -> None:
@@ -86,11 +87,12 @@ class Client:
         name unless a connection pooler is found in between; `prepare` decides it instead. With a
         pooler in transaction mode, `listen_database` is the server's own address, for
         notifications; without it the client polls for ends, and finds them within seconds.
+        `redis` is the URL of the Redis that wakes workers for the runs that this client starts.
         Payloads are encoded and decoded by `payload_codec`, by default by that of the app.
         With `large_payloads`, large ones are objects outside of the database; by default as the app
         says, without an app as `$HOLDFAST_LARGE_PAYLOADS` does.
         """
-        connecting = Connecting(prepare, listen_database)
+        connecting = Connecting(prepare, listen_database, redis)
         if app is None and store is None:
             large_payloads = large_payloads_of(large_payloads)
         payloads = payloads_of(payload_codec, large=large_payloads)

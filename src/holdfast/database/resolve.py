@@ -35,11 +35,13 @@ class Connecting:
     """How to connect, besides the URL.
 
     `prepare` decides whether statements are prepared by name; None: if no pooler is in between.
-    `listen_url` is the address at which to listen for notifications, if it is another one.
+    `listen_url` is the address at which to listen for notifications, if it is another one, and
+    `redis_url` the Redis that wakes workers for new runs.
     """
 
     prepare: bool | None = None
     listen_url: str | None = None
+    redis_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -107,7 +109,7 @@ def resolve_database(
         home: the embedded server's data home, by default $HOLDFAST_HOME or ~/.holdfast.
         environ: the environment, that of the process by default.
         connecting: how to connect; $HOLDFAST_PREPARE completes it, and for a database that the
-            environment names, $HOLDFAST_LISTEN_DATABASE_URL.
+            environment names, $HOLDFAST_LISTEN_DATABASE_URL; $HOLDFAST_REDIS_URL too.
         make: whether to make an embedded database that is not there yet.
 
     Raises:
@@ -122,12 +124,13 @@ def resolve_database(
             (Source.HOLDFAST_VARIABLE, environ.get("HOLDFAST_DATABASE_URL")),
             (Source.VARIABLE, environ.get("DATABASE_URL")),
         ]
+    given = connecting or Connecting()
     for source, url in candidates:
         if url:
-            found = _connecting(connecting or Connecting(), source, environ)
+            found = _connecting(given, source, environ)
             named = None if source is Source.OPTION else source  # the caller's words differ
             return Database(read_url(url, named).url, source, connecting=found)
-    return _embedded(home, make)
+    return _embedded(home, make, Connecting(redis_url=_redis_url(given, environ)))
 
 
 def _connecting(given: Connecting, source: Source, environ: Mapping[str, str]) -> Connecting:
@@ -141,7 +144,13 @@ def _connecting(given: Connecting, source: Source, environ: Mapping[str, str]) -
         prepare = _switch("HOLDFAST_PREPARE", environ)
     if listen_url is None and source is not Source.OPTION:
         listen_url = environ.get("HOLDFAST_LISTEN_DATABASE_URL")
-    return Connecting(prepare, read_url(listen_url, LISTEN_SOURCE).url if listen_url else None)
+    listen_url = read_url(listen_url, LISTEN_SOURCE).url if listen_url else None
+    return Connecting(prepare, listen_url, _redis_url(given, environ))
+
+
+def _redis_url(given: Connecting, environ: Mapping[str, str]) -> str | None:
+    """Return the address of Redis: unlike that for listening, it suits every database."""
+    return given.redis_url or environ.get("HOLDFAST_REDIS_URL") or None
 
 
 def _switch(name: str, environ: Mapping[str, str]) -> bool | None:
@@ -153,7 +162,7 @@ def _switch(name: str, environ: Mapping[str, str]) -> bool | None:
     return None
 
 
-def _embedded(home: Path | None, make: bool) -> Database:
+def _embedded(home: Path | None, make: bool, connecting: Connecting) -> Database:
     # Imported here: it needs what only Unix has, and other databases do not.
     from holdfast.database.embedded import EmbeddedServer, default_home, is_made
 
@@ -164,4 +173,4 @@ def _embedded(home: Path | None, make: bool) -> Database:
             "$HOLDFAST_DATABASE_URL"
         )
     server = EmbeddedServer.acquire(home)
-    return Database(server.url, Source.EMBEDDED, server)
+    return Database(server.url, Source.EMBEDDED, server, connecting)

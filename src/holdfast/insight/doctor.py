@@ -252,6 +252,17 @@ async def check_notifications(store: Store) -> Finding:
     return Finding("notify", "ok", "notifications arrive")
 
 
+async def check_hints(store: Store) -> list[Finding]:
+    """Check what carries hints to workers; without one, nothing is said."""
+    found = await store.check_hints()
+    if found is None:
+        return []
+    if found.trouble is None:
+        return [Finding("redis", "ok", f"{found.address} can wake workers")]
+    what = f"{found.address} does not wake workers, PostgreSQL does: {found.trouble}"
+    return [Finding("redis", "warn", what, found.way_out or "")]
+
+
 async def examine(
     connection: Connection, open_store: Callable[[], Awaitable[Store]], schema: str
 ) -> Sequence[Finding]:
@@ -274,7 +285,7 @@ async def examine(
             await check_queues(store),
         ]
         findings += [await check_deliveries(store), await check_failures(store)]
-        findings += [await check_notifications(store)]
+        findings += [await check_notifications(store), *await check_hints(store)]
         findings += [await check_transactions(connection)]
         findings += [await check_dead_rows(connection, schema)]
     return findings

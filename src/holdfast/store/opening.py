@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, resolve_database
@@ -23,7 +24,12 @@ def make_store(
 ) -> Store:
     """Return a store on a database. It is not connected yet: its method `open` connects."""
     connecting = database.connecting
-    return PostgresStore(
+    make: Callable[..., Store] = PostgresStore
+    if connecting.redis_url is not None:
+        from holdfast.store.redis import RedisHintedStore
+
+        make = partial(RedisHintedStore, connecting.redis_url)
+    return make(
         database.url,
         schema=schema,
         connections=connections,

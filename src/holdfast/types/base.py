@@ -78,3 +78,11 @@ class Notice(Value, frozen=True, gc=False):
 
     topic: str
     payload: str
+
+
+class HintCheck(Value, frozen=True):
+    """What carries hints to workers: its address, and if it cannot be used, why and the way out."""
+
+    address: str
+    trouble: str | None = None
+    way_out: str | None = None

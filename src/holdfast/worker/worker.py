@@ -47,6 +47,7 @@ from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.consumers import Consumers
 from holdfast.worker.duties import Duties
 from holdfast.worker.heartbeat import HeartbeatService
+from holdfast.worker.hinted_claimer import HintedClaimer
 from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.observing import Observer, Observing, WorkerLoad
@@ -139,7 +140,8 @@ class Worker:
             self._agenda,
         )
         self._duties = Duties(context, app, info, options, origin)
-        self._claimer = Claimer(
+        hints = store.read_hints(info.worker_id, info.queues, info.handlers)
+        self._claimer = (Claimer if hints is None else partial(HintedClaimer, hints))(
             store,
             info.worker_id,
             info.queues,

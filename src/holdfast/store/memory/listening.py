@@ -11,7 +11,8 @@ from holdfast.store.memory.clock import Clock
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.queries import read_runs
 from holdfast.store.memory.tables import Nesting
-from holdfast.types import Notice, RunRecord
+from holdfast.store.port.listening import HintReader
+from holdfast.types import HintCheck, Notice, RunRecord
 
 
 class MemoryListening(Part):
@@ -54,6 +55,16 @@ class MemoryListening(Part):
                 self._listeners.discard(listener)
 
         return stop
+
+    def read_hints(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> HintReader | None:
+        """Return None: starts are told by `listen`; see `ListenStore.read_hints`."""
+        return None
+
+    async def check_hints(self) -> HintCheck | None:
+        """Return None: there is nothing to look at."""
+        return None
 
     def _send(self, notices: Iterable[Notice]) -> None:
         for notice in notices:

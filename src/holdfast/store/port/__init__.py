@@ -20,6 +20,7 @@ from holdfast.store.port.store import Store
 from holdfast.store.port.wakeups import (
     DELIVERIES_TOPIC,
     SCHEDULES_TOPIC,
+    STARTS_TOPIC,
     WORK_TOPIC,
     end_payload,
     messages_topic,
@@ -30,6 +31,7 @@ from holdfast.store.port.wakeups import (
 __all__ = [
     "DELIVERIES_TOPIC",
     "SCHEDULES_TOPIC",
+    "STARTS_TOPIC",
     "WORK_TOPIC",
     "Store",
     "end_payload",

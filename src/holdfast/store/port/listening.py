@@ -6,7 +6,26 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from holdfast.types import Notice, RunRecord
+from holdfast.types import HintCheck, Notice, RunRecord
+
+
+class HintReader(Protocol):
+    """Reads hints for one worker: each names a queue that has new runs, and is told to one worker.
+
+    A hint may be lost, repeated or wrong: workers must also poll.
+    """
+
+    async def read(self) -> Sequence[str]:
+        """Wait for hints; return their queues. Returns every queue if hints may have been lost."""
+        ...
+
+    async def done(self) -> None:
+        """Say that a claim was made after the last hints, so that nobody need take them over."""
+        ...
+
+    async def close(self) -> None:
+        """Stop reading."""
+        ...
 
 
 class ListenStore(Protocol):
@@ -35,4 +54,18 @@ class ListenStore(Protocol):
         After a lost connection the store listens again, and calls `callback` once with "",
         because wake-ups may have been missed.
         """
+        ...
+
+    def read_hints(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> HintReader | None:
+        """Return a reader of hints for a worker; None if starts are told by `listen` alone.
+
+        A hint goes to one of the workers with the same queues and handlers. Who cannot take all
+        of the work passes the hint on, as a notice of `STARTS_TOPIC`.
+        """
+        ...
+
+    async def check_hints(self) -> HintCheck | None:
+        """Look at what carries the hints; None if there is nothing."""
         ...

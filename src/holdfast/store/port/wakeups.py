@@ -9,6 +9,7 @@ from holdfast.types import EndStatus
 
 _TOLD_BYTES: Final = 7000  # PostgreSQL takes payloads of up to 7,999 bytes
 WORK_TOPIC: Final = "work"  # payload: a queue that has new work
+STARTS_TOPIC: Final = "starts"  # as work, of runs that nobody has begun; sent through Redis
 DELIVERIES_TOPIC: Final = "deliveries"  # there is something to deliver to URLs
 SCHEDULES_TOPIC: Final = "schedules"  # schedulers have something to look at; payload: what
 

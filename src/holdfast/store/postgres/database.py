@@ -179,6 +179,7 @@ class Database:
         self.url, self.listen_url = url, listen_url
         self.schema = check_schema_name(schema)
         self.tell = self.schema if tells else None
+        self.tell_starts = self.tell  # a store that tells of starts in another way sets None
         self._size, self._check = connections, check
         self._query_seconds = query_seconds
         self._prepare = prepare
@@ -224,6 +225,16 @@ class Database:
         """Call a function and return its only row."""
         with translated():
             return await self.row_untranslated(function, arguments)
+
+    async def identity(self) -> str:
+        """Return what distinguishes this schema from those of other databases."""
+        text = (
+            f"select current_database() || ' ' || min(applied_at) at time zone 'UTC' "
+            f'from "{self.schema}".schema_migrations'
+        )
+        with translated():
+            made = await self._call(lambda connection: connection.fetchval(text))
+        return f"{self.schema} {made}"
 
     async def row_untranslated(
         self,

@@ -109,7 +109,9 @@ class PostgresFlows(Part):
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; see `FlowStore.start_flows`."""
-        found = await self._database.rows("start_flows", *flow_runs(runs), self._database.tell)
+        found = await self._database.rows(
+            "start_flows", *flow_runs(runs), self._database.tell_starts
+        )
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
         return started, read_notices(found[0]["notices"] if found else None)
 

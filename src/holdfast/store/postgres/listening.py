@@ -20,9 +20,10 @@ from uuid import UUID, uuid4
 from holdfast.database.connection import LOST, close_connection, is_direct, open_connection
 from holdfast.database.urls import read_url, redact
 from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
+from holdfast.store.port.listening import HintReader
 from holdfast.store.postgres.database import Database, Part, translated
 from holdfast.store.postgres.queries import read_runs
-from holdfast.types import Notice, RunRecord
+from holdfast.types import HintCheck, Notice, RunRecord
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -91,6 +92,16 @@ class PostgresListening(Part):
             self._listeners.remove(name, callback)
 
         return stop
+
+    def read_hints(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> HintReader | None:
+        """Return None: starts are told by `listen`; see `ListenStore.read_hints`."""
+        return None
+
+    async def check_hints(self) -> HintCheck | None:
+        """Return None: there is nothing to look at."""
+        return None
 
 
 class Listeners:

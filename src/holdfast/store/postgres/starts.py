@@ -19,7 +19,7 @@ class PostgresStarts(Part):
 
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs; see `StartStore.start_runs`. A refused value refuses the whole call."""
-        tell = self._database.tell
+        tell = self._database.tell_starts
         if len(runs) == 1:
             found = await self._database.rows(
                 "start_one", *one_run(runs[0]), tell, runs[0].rules, True

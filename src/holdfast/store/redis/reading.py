@@ -1,0 +1,146 @@
+"""Reading hints as one worker of a group: each hint goes to one worker of those that are alike."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.store.redis.sending import FIELD, KEPT_SECONDS
+from holdfast.store.redis.server import RedisServer, close, trouble
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+_AT_ONCE: Final = 100  # entries
+_BLOCK_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 8.0  # longer than a read may block
+_ABANDONED_SECONDS: Final = 10.0  # after so long a hint of another worker is taken over
+_PAUSE_SECONDS: Final = 0.002  # between two reads: whatever the stream holds, it costs few looks
+_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 10.0
+
+
+class Reader:
+    """Reads what streams hint at. Nothing but the name of the stream is believed."""
+
+    def __init__(
+        self,
+        server: RedisServer,
+        streams: Callable[[], Awaitable[Mapping[str, str]]],
+        group: str,
+        consumer: str,
+    ) -> None:
+        self._server, self._group, self._consumer = server, group, consumer
+        self._streams = streams
+        self._queues: dict[bytes, str] = {}  # by stream
+        self._redis: Redis | None = None
+        self._unfinished: dict[bytes, list[bytes]] = {}  # ids of entries, by stream
+        self._collect_at = 0.0
+        self._wait = 0.0
+
+    async def read(self) -> list[str]:
+        """Wait for hints; return the queues that they name.
+
+        If Redis is away, it waits until Redis is back. Then it returns every queue, because hints
+        may have been lost.
+        """
+        await asyncio.sleep(_PAUSE_SECONDS)
+        while True:
+            try:
+                if self._redis is None:
+                    return await self._join()
+                queues = await self._look(self._redis)
+                self._server.works()
+                self._wait = 0.0
+            except Exception as error:
+                await self._fail(error)
+                continue
+            if queues:
+                return queues
+
+    async def done(self) -> None:
+        """Say that the hints of the last read have been looked at."""
+        unfinished, self._unfinished = self._unfinished, {}
+        if self._redis is None:
+            return
+        try:
+            for stream, ids in unfinished.items():
+                await self._redis.xack(stream, self._group, *ids)
+        except Exception as error:
+            await self._fail(error, wait=False)
+
+    async def close(self) -> None:
+        """Leave the group, unless others have yet to take over hints of this worker."""
+        if self._redis is not None and not self._unfinished:
+            with suppress(Exception):
+                async with asyncio.timeout(1):
+                    for stream in self._queues:
+                        await self._redis.xgroup_delconsumer(stream, self._group, self._consumer)
+        redis, self._redis = self._redis, None
+        await close(redis)
+
+    async def _join(self) -> list[str]:
+        self._queues = {name.encode(): queue for queue, name in (await self._streams()).items()}
+        self._collect_at = 0.0
+        redis = await self._server.connect(_ANSWER_SECONDS)
+        self._redis = redis
+        self._unfinished = {}
+        for stream in self._queues:
+            try:
+                await redis.xgroup_create(stream, self._group, id="0", mkstream=True)
+            except Exception as error:
+                if not str(error).startswith("BUSYGROUP"):
+                    raise
+            await redis.expire(stream, KEPT_SECONDS)
+        return list(self._queues.values())
+
+    async def _look(self, redis: Redis) -> list[str]:
+        found: Any
+        if time.monotonic() >= self._collect_at:
+            found = [await self._abandoned(redis, stream) for stream in self._queues]
+            self._collect_at = time.monotonic() + _ABANDONED_SECONDS
+        else:
+            found = await redis.xreadgroup(
+                self._group,
+                self._consumer,
+                dict.fromkeys(self._queues, ">"),
+                count=_AT_ONCE,
+                block=int(_BLOCK_SECONDS * 1000),
+            )
+        queues: list[str] = []
+        for stream, entries in found or ():
+            for number, fields in entries:
+                if number is None:  # trimmed before it was taken over
+                    continue
+                self._unfinished.setdefault(stream, []).append(number)
+                queue = self._queues[stream]
+                if fields is not None and fields.get(FIELD.encode()) == queue.encode():
+                    queues.append(queue)
+        if self._unfinished and not queues:  # nothing of ours
+            await self.done()
+        return list(dict.fromkeys(queues))
+
+    async def _abandoned(self, redis: Redis, stream: bytes) -> tuple[bytes, Any]:
+        """Take over the hints that a worker read and did not finish: it may have died."""
+        answer = await redis.xautoclaim(
+            stream,
+            self._group,
+            self._consumer,
+            min_idle_time=int(_ABANDONED_SECONDS * 1000),
+            count=_AT_ONCE,
+        )
+        return stream, answer[1]
+
+    async def _fail(self, error: Exception, *, wait: bool = True) -> None:
+        """Close the connection; before another attempt, wait a growing time."""
+        redis, self._redis = self._redis, None
+        await close(redis)
+        if not str(error).startswith(("NOGROUP", "UNBLOCKED")):  # flushed: join again at once
+            self._server.fails(trouble(error))
+        elif self._wait == 0.0:
+            wait = False
+        if wait:
+            await asyncio.sleep(self._wait or _FIRST_WAIT_SECONDS)
+        self._wait = min(2 * max(self._wait, _FIRST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)

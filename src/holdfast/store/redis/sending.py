@@ -1,0 +1,69 @@
+"""Sending hints: one entry for each queue, to a stream that is trimmed and expires."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from holdfast.store.redis.server import RedisServer, close, trouble
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+FIELD: Final = "queue"  # of an entry; others' entries have no such field, and are passed over
+
+_LONGEST_STREAM: Final = 1000  # entries, about; who falls behind further looks anyway
+KEPT_SECONDS: Final = 7 * 24 * 3600  # a stream that gets no more hints removes itself
+_KEEP_AGAIN_SECONDS: Final = 3600.0
+_ANSWER_SECONDS: Final = 0.5
+_SEND_SECONDS: Final = 1.0  # all hints of one call; notifications tell of the rest
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
+
+
+class Sender:
+    """Sends hints, and leaves Redis alone for a while after it failed."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+        self._redis: Redis | None = None
+        self._not_before, self._pause = 0.0, _FIRST_PAUSE_SECONDS
+        self._kept: dict[str, float] = {}  # by stream: when its expiry was set
+
+    async def send(self, streams: dict[str, str]) -> Sequence[str]:
+        """Send a hint of each queue to its stream. Return the queues that Redis did not take."""
+        left = dict(streams)
+        if time.monotonic() < self._not_before:
+            return list(left)
+        try:
+            async with asyncio.timeout(_SEND_SECONDS):
+                redis = self._redis
+                if redis is None:
+                    redis = self._redis = await self._server.connect(_ANSWER_SECONDS)
+                for queue, stream in streams.items():
+                    await redis.xadd(
+                        stream, {FIELD: queue}, maxlen=_LONGEST_STREAM, approximate=True
+                    )
+                    del left[queue]
+                    await self._keep(redis, stream)
+        except Exception as error:
+            await self.close()
+            self._not_before = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+            self._server.fails(trouble(error))
+        else:
+            self._pause = _FIRST_PAUSE_SECONDS
+            self._server.works()
+        return list(left)
+
+    async def _keep(self, redis: Redis, stream: str) -> None:
+        """Set when a stream expires. An entry was added to it, so it is a stream of ours."""
+        if time.monotonic() >= self._kept.get(stream, 0.0):
+            await redis.expire(stream, KEPT_SECONDS)
+            self._kept[stream] = time.monotonic() + _KEEP_AGAIN_SECONDS
+
+    async def close(self) -> None:
+        """Close the connection; the next hint opens another."""
+        redis, self._redis = self._redis, None
+        await close(redis)

@@ -1,0 +1,155 @@
+"""One connection to Redis, and what its errors mean to the person who runs it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+logger = logging.getLogger("holdfast.redis")
+
+_CONNECT_SECONDS: Final = 1.0
+_OLDEST: Final = (6, 2)  # the first with XAUTOCLAIM
+_SOURCE: Final = "--redis or $HOLDFAST_REDIS_URL"
+
+_SINGLE: Final = f"a cluster is not supported: name a single server in {_SOURCE}"
+_OTHERS: Final = (
+    "something else has written a key that begins with holdfast: delete this key, or name another "
+    f"database of the server in {_SOURCE}"
+)
+
+# By the first word of what the server says, or the class that the client has for it.
+_WAYS_OUT: Final = {
+    "NOAUTH": f"give user and password in {_SOURCE}: redis://USER:PASSWORD@HOST:6379/0",
+    "invalid username-password": f"correct user and password in {_SOURCE}",
+    "NoPermissionError": "let the user have +@stream +@connection +expire +info on ~holdfast:*",
+    "MovedError": _SINGLE,
+    "AskError": _SINGLE,
+    "ClusterDownError": _SINGLE,
+    "ClusterCrossSlotError": _SINGLE,
+    "WRONGTYPE": _OTHERS,
+    "ReadOnlyError": f"name the primary server in {_SOURCE}",
+    "OutOfMemoryError": "give the server more memory, or hints a server of their own",
+    "DB index is out of range": f"name a database that the server has in {_SOURCE}",
+}
+
+
+class RedisTrouble(Exception):
+    """Redis cannot be used now: what happened, and the way out."""
+
+    def __init__(self, what: str, way_out: str) -> None:
+        super().__init__(f"{what}; {way_out}")
+        self.what, self.way_out = what, way_out
+
+
+class RedisServer:
+    """Connects to a server, checks it, and says once what is wrong with it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._said: str | None = None
+
+    def __str__(self) -> str:
+        """Return the address, without user and password."""
+        try:
+            parts = urlsplit(self._url)
+            host = parts.hostname or ""
+            port = "" if parts.port is None else f":{parts.port}"
+        except ValueError:
+            return "the URL"
+        return f"{parts.scheme}://{host}{port}{parts.path}"
+
+    async def connect(self, answer_seconds: float) -> Redis:
+        """Return a connection to a server that is fit for hints. Raises RedisTrouble."""
+        try:
+            from redis.asyncio import Redis
+            from redis.asyncio.retry import Retry
+            from redis.backoff import NoBackoff
+        except ImportError:
+            raise RedisTrouble(
+                "the client for Redis is not installed", "pip install 'holdfast[redis]'"
+            ) from None
+        try:
+            redis: Redis = cast("Any", Redis).from_url(  # its options have no types
+                self._url,
+                protocol=2,
+                single_connection_client=True,
+                socket_timeout=answer_seconds,
+                socket_connect_timeout=_CONNECT_SECONDS,
+                retry=Retry(NoBackoff(), 0),
+                decode_responses=False,
+            )
+        except Exception:  # its message may quote a part of the password
+            raise RedisTrouble(
+                "the URL cannot be read", f"write redis://HOST:6379/0 in {_SOURCE}"
+            ) from None
+        try:
+            await _check(redis)
+        except BaseException as error:
+            await close(redis)
+            if isinstance(error, Exception):
+                raise trouble(error) from error
+            raise
+        return redis
+
+    def works(self) -> None:
+        """Say that Redis works, if the opposite was said."""
+        if self._said is not None:
+            self._said = None
+            logger.info("Redis at %s is used again", self)
+
+    def fails(self, found: RedisTrouble) -> None:
+        """Warn of a trouble when it begins, once."""
+        level = logging.DEBUG if self._said == found.way_out else logging.WARNING
+        self._said = found.way_out
+        logger.log(
+            level, "Redis at %s is not used, PostgreSQL wakes workers alone: %s", self, found
+        )
+
+
+async def _check(redis: Any) -> None:
+    """Refuse a server that is too old, or part of a cluster. Raises RedisTrouble."""
+    from redis.exceptions import NoPermissionError
+
+    try:
+        facts: dict[str, Any] = await redis.info()
+    except NoPermissionError:  # the commands themselves will show what is missing
+        await redis.ping()
+        return
+    if facts.get("cluster_enabled"):
+        raise RedisTrouble("the server is part of a cluster", _SINGLE)
+    version = str(facts.get("redis_version", "0"))
+    if _numbers(version) < _OLDEST:
+        raise RedisTrouble(
+            f"the server has version {version}", "Redis 6.2 or Valkey 7.2 or newer is needed"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+
+
+def trouble(error: Exception) -> RedisTrouble:
+    """Return what an error of the client means."""
+    if isinstance(error, RedisTrouble):
+        return error
+    text = str(error) or type(error).__name__
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    for word, way_out in _WAYS_OUT.items():
+        if text.startswith(word) or word in kinds:
+            return RedisTrouble(f"the server refuses: {text}", way_out)
+    if "AuthenticationError" in kinds:
+        return RedisTrouble(f"the server refuses: {text}", _WAYS_OUT["NOAUTH"])
+    return RedisTrouble(f"it cannot be used: {text}", f"start it, or correct {_SOURCE}")
+
+
+async def close(redis: Redis | None) -> None:
+    """Close a connection; what goes wrong no longer matters."""
+    if redis is not None:
+        try:
+            await redis.aclose()
+        except Exception as error:
+            logger.debug("closing the connection to Redis: %s", error)

@@ -1,0 +1,76 @@
+"""A claimer that is also woken by hints, each of which one worker of several gets.
+
+A worker reads hints only while it could take more. A worker that reads one and cannot take all of
+the work passes the hint on: so one hint wakes as many workers as the work needs, and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from holdfast.store.port import STARTS_TOPIC
+from holdfast.store.port.listening import HintReader
+from holdfast.types import Notice
+from holdfast.worker.claimer import Accept, Claimer
+
+logger = logging.getLogger("holdfast.worker")
+
+_CANCEL_SECONDS: Final = 1.0
+
+
+class HintedClaimer(Claimer):
+    """Claims for one worker when hints come, besides all that wakes a `Claimer`."""
+
+    def __init__(self, reader: HintReader, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._reader = reader
+        self._looked = asyncio.Event()  # a claim was made after all that woke the claimer
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self, takers: Mapping[str, Accept]) -> None:
+        """Claim from now on, and read hints. Idempotent."""
+        await super().start(takers)
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name="holdfast hints")
+
+    async def stop(self) -> None:
+        """Stop reading hints, then claiming. Idempotent."""
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            while not reading.done():  # a client library may swallow the first request
+                reading.cancel()
+                await asyncio.wait([reading], timeout=_CANCEL_SECONDS)
+            await self._reader.close()
+        await super().stop()
+
+    async def _wait(self) -> None:
+        if not self._asked:
+            self._looked.set()
+        await super()._wait()
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                await self._read_once()
+            except Exception:
+                logger.exception("reading hints failed")
+                await asyncio.sleep(1)
+
+    async def _read_once(self) -> None:
+        while self._short:
+            await self._claim_made()
+        queues = await self._reader.read()
+        self._looked.clear()
+        for queue in queues:
+            self.notified(queue)
+        await self._looked.wait()
+        if self._short:
+            self._notify([Notice(STARTS_TOPIC, queue) for queue in queues])
+        await self._reader.done()
+
+    async def _claim_made(self) -> None:
+        self._looked.clear()
+        await self._looked.wait()

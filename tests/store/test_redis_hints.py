@@ -1,0 +1,571 @@
+"""Hints through a real Valkey: what Redis loses, delays or invents costs a look, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from redis.asyncio import Redis
+from tests.ports import refusing_port
+from tests.proxy import Proxy
+from tests.valkey import Valkey, needs_valkey, valkey
+
+from holdfast import App, Client, Context
+from holdfast.cli.root import holdfast
+from holdfast.database.resolve import Connecting, resolve_database
+from holdfast.store.opening import make_store
+from holdfast.store.port import Store
+from holdfast.store.redis import RedisHintedStore, reading, sending
+from holdfast.worker import Worker, WorkerOptions, claimer
+
+pytestmark = needs_valkey
+
+RUNS = 40
+app = App("hinted")
+other = App("other")
+
+
+@app.step
+async def double(n: int) -> int:
+    return 2 * n
+
+
+@app.workflow
+async def calculate(ctx: Context, n: int) -> int:
+    return await double(n)
+
+
+@other.workflow
+async def rest(ctx: Context, n: int) -> int:
+    return n
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Valkey]:
+    with valkey(tmp_path) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again soon."""
+    monkeypatch.setattr(sending, "_FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(sending, "_LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(reading, "_FIRST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(reading, "_LONGEST_WAIT_SECONDS", 0.1)
+
+
+@pytest.fixture
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is found by looking again: a worker has to be told."""
+    monkeypatch.setattr(claimer, "_FIRST_POLL_SECONDS", 3600.0)
+
+
+def store_on(database_url: str, redis_url: str) -> Store:
+    return make_store(
+        resolve_database(database_url, connecting=Connecting(redis_url=redis_url)), "holdfast"
+    )
+
+
+@asynccontextmanager
+async def working(
+    database_url: str,
+    redis_url: str,
+    count: int = 2,
+    *,
+    served: App = app,
+    poll_seconds: float = 0.3,
+    concurrency: int = 100,
+) -> AsyncGenerator[list[Worker]]:
+    """Run workers on stores of their own."""
+    stores = [store_on(database_url, redis_url) for _ in range(count)]
+    workers = [
+        Worker(
+            served,
+            store,
+            WorkerOptions(poll_seconds=poll_seconds, concurrency=concurrency),
+            heartbeat_store=lambda: store_on(database_url, redis_url),
+        )
+        for store in stores
+    ]
+    try:
+        for worker in workers:
+            await worker.start()
+        yield workers
+    finally:
+        for worker in workers:
+            await worker.stop(1)
+        for store in stores:
+            await store.close()
+
+
+@asynccontextmanager
+async def client_of(database_url: str, redis_url: str) -> AsyncGenerator[Client]:
+    async with asyncio.timeout(120), Client(database_url, redis=redis_url, app=app) as client:
+        yield client
+
+
+def assert_each_once(database_url: str, runs: int) -> None:
+    """Every run ended, and no step was executed twice."""
+    with psycopg.connect(database_url) as connection:
+        for event in ("StepCompleted", "WorkflowCompleted"):
+            found = connection.execute(
+                "select count(*) from holdfast.events where event_type = %s", (event,)
+            ).fetchone()
+            assert found == (runs,), event
+        lost = "select count(*) from holdfast.events where event_type = 'WorkerLost'"
+        assert connection.execute(lost).fetchone() == (0,)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def until_reading(redis: Valkey, count: int) -> None:
+    """Wait until so many workers wait for hints."""
+    async with asyncio.timeout(60), Redis.from_url(redis.url) as link:
+        while (await link.info("clients"))["blocked_clients"] < count:
+            await asyncio.sleep(0.01)
+
+
+async def streams_of(link: Redis) -> list[bytes]:
+    return [key async for key in link.scan_iter("holdfast:*")]
+
+
+async def run_all(client: Client, trouble: Callable[[int], object] = lambda _: None) -> None:
+    """Start runs one after another, with trouble between them, and await them all."""
+    handles = []
+    for n in range(RUNS):
+        trouble(n)
+        handles.append(await client.start(calculate, n))
+    results = [await handle.result() for handle in handles]
+    assert results == [2 * n for n in range(RUNS)]
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_a_hint_wakes_a_worker_that_does_not_poll(database_url: str, redis: Valkey) -> None:
+    """And no notification is sent of a start."""
+    async with (
+        working(database_url, redis.url, poll_seconds=3600),
+        client_of(database_url, redis.url) as client,
+    ):
+        await until_reading(redis, 2)
+        heard: list[str] = []
+        listener = store_on(database_url, redis.url)
+        await listener.open()
+        await listener.listen("work", heard.append)
+        await run_all(client)
+        await listener.close()
+    assert heard == []
+    assert_each_once(database_url, RUNS)
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_a_hint_is_passed_on_until_all_the_work_is_taken(
+    database_url: str, redis: Valkey
+) -> None:
+    """One hint tells of many runs, each worker takes one, and every run waits for a signal."""
+    many = App("many")
+
+    started = asyncio.Event()
+    step_started: list[int] = []
+
+    @many.step
+    async def enter(n: int) -> None:
+        step_started.append(n)
+        await started.wait()
+
+    @many.workflow
+    async def held(ctx: Context, n: int) -> int:
+        await enter(n)
+        return n
+
+    async with (
+        working(database_url, redis.url, 3, served=many, poll_seconds=3600, concurrency=1),
+        asyncio.timeout(60),
+        Client(database_url, redis=redis.url, app=many) as client,
+    ):
+        await until_reading(redis, 3)
+        handles = await client.start_many(held, range(3))
+        await until(lambda: len(step_started) == 3)  # one hint, three workers
+        started.set()
+        assert [await handle.result() for handle in handles] == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_workers_with_other_handlers_do_not_take_each_others_hints(
+    database_url: str, redis: Valkey
+) -> None:
+    async with (
+        working(database_url, redis.url, 2, poll_seconds=3600),
+        working(database_url, redis.url, 2, served=other, poll_seconds=3600),
+        client_of(database_url, redis.url) as client,
+    ):
+        await until_reading(redis, 4)
+        await run_all(client)
+    assert_each_once(database_url, RUNS)
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_two_databases_in_one_redis_do_not_take_each_others_hints(
+    database_url: str, database_server: object, redis: Valkey
+) -> None:
+    with database_server.database() as elsewhere:  # type: ignore[attr-defined]
+        async with (
+            working(database_url, redis.url, 1, poll_seconds=3600),
+            working(elsewhere, redis.url, 1, poll_seconds=3600),
+            client_of(database_url, redis.url) as one,
+            client_of(elsewhere, redis.url) as two,
+        ):
+            await until_reading(redis, 2)
+            await asyncio.gather(run_all(one), run_all(two))
+        assert_each_once(elsewhere, RUNS)
+    assert_each_once(database_url, RUNS)
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_a_start_without_redis_wakes_workers_with_it(
+    database_url: str, redis: Valkey
+) -> None:
+    """Programs are changed over one after another."""
+    async with working(database_url, redis.url, poll_seconds=3600):
+        await until_reading(redis, 2)
+        async with asyncio.timeout(60), Client(database_url, app=app) as client:
+            await run_all(client)
+
+
+async def test_a_start_with_redis_is_found_by_workers_without_it(
+    database_url: str, redis: Valkey
+) -> None:
+    store = make_store(resolve_database(database_url), "holdfast")
+    worker = Worker(app, store, WorkerOptions(poll_seconds=0.3), heartbeat_store=None)
+    await worker.start()
+    async with client_of(database_url, redis.url) as client:
+        await run_all(client)
+    await worker.stop(1)
+    await store.close()
+
+
+async def test_redis_is_killed_during_work_and_comes_back(
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "holdfast.redis")
+
+    def trouble(n: int) -> None:
+        if n % 10 == 3:
+            redis.kill()
+        elif n % 10 == 8:
+            redis.start()
+
+    async with (
+        working(database_url, redis.url),
+        client_of(database_url, redis.url) as client,
+    ):
+        await run_all(client, trouble)
+        await until_reading(redis, 2)
+        await run_all(client)
+    assert_each_once(database_url, 2 * RUNS)
+    assert "PostgreSQL wakes workers alone: it cannot be used" in caplog.text
+    assert "is used again" in caplog.text
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_while_redis_is_known_to_be_away_starts_are_notified(
+    database_url: str, redis: Valkey
+) -> None:
+    async with (
+        working(database_url, redis.url, poll_seconds=3600),
+        client_of(database_url, redis.url) as client,
+    ):
+        await until_reading(redis, 2)
+        redis.kill()
+        await run_all(client)
+        redis.start()
+    assert_each_once(database_url, RUNS)
+
+
+async def test_redis_is_flushed_at_any_moment(database_url: str, redis: Valkey) -> None:
+    async with (
+        working(database_url, redis.url),
+        client_of(database_url, redis.url) as client,
+        Redis.from_url(redis.url) as link,
+    ):
+        done = asyncio.Event()
+
+        async def flush() -> None:
+            while not done.is_set():
+                await link.flushall()
+                await asyncio.sleep(0.003)
+
+        flushing = asyncio.create_task(flush())
+        await run_all(client)
+        done.set()
+        await flushing
+        await until_reading(redis, 2)  # they have made their groups again
+        await run_all(client)
+    assert_each_once(database_url, 2 * RUNS)
+
+
+async def test_redis_is_stopped_and_answers_later(database_url: str, redis: Valkey) -> None:
+    def trouble(n: int) -> None:
+        if n == 5:
+            redis.pause()
+        elif n == RUNS - 5:
+            redis.resume()
+
+    async with (
+        working(database_url, redis.url),
+        client_of(database_url, redis.url) as client,
+    ):
+        await until_reading(redis, 2)
+        await run_all(client, trouble)
+    assert_each_once(database_url, RUNS)
+
+
+async def test_redis_that_stays_stopped_holds_up_neither_work_nor_the_end(
+    database_url: str, redis: Valkey
+) -> None:
+    async with (
+        working(database_url, redis.url),
+        client_of(database_url, redis.url) as client,
+    ):
+        await until_reading(redis, 2)
+        redis.pause()
+        await run_all(client)
+    redis.resume()
+    assert_each_once(database_url, RUNS)
+
+
+async def test_redis_is_slow_and_is_cut_off(database_url: str, redis: Valkey) -> None:
+    with Proxy(f"postgresql://any?host={redis.folder}") as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+
+        def trouble(n: int) -> None:
+            proxy.delay(0.2 if n % 10 < 5 else 0)
+            if n % 10 == 7:
+                proxy.cut()
+            elif n % 10 == 9:
+                proxy.mute()
+
+        async with working(database_url, url), client_of(database_url, url) as client:
+            await until_reading(redis, 2)
+            await run_all(client, trouble)
+    assert_each_once(database_url, RUNS)
+
+
+async def test_entries_of_others_are_passed_over(database_url: str, redis: Valkey) -> None:
+    """Garbage, hints of work that there is not, and hints of queues that nobody has."""
+    async with (
+        working(database_url, redis.url),
+        client_of(database_url, redis.url) as client,
+        Redis.from_url(redis.url) as link,
+    ):
+        await until_reading(redis, 2)
+        [stream] = await streams_of(link)
+        for n in range(200):
+            await link.xadd(stream, {b"\xff\x00": b"\xff" * n})
+            await link.xadd(stream, {"queue": "another"})
+            await link.xadd(stream, {"queue": "default", "more": str(n)})
+        await run_all(client)
+        await until_reading(redis, 2)
+        [group] = await link.xinfo_groups(stream)
+        assert group["pending"] == 0
+    assert_each_once(database_url, RUNS)
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_the_hint_of_a_worker_that_died_is_taken_over(
+    database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read the hint, and never claimed."""
+    monkeypatch.setattr(reading, "_ABANDONED_SECONDS", 0.2)
+    monkeypatch.setattr(reading, "_BLOCK_SECONDS", 0.1)
+    async with Redis.from_url(redis.url) as link, asyncio.timeout(60):
+        async with working(database_url, redis.url, 1):  # makes the group
+            await until_reading(redis, 1)
+            [stream] = await streams_of(link)
+        [group] = await link.xinfo_groups(stream)
+        await link.xadd(stream, {"queue": "default"})
+        [(_, [_])] = await link.xreadgroup(group["name"], "dead", {stream: ">"})
+        looks: list[str] = []
+        take = claimer.Claimer.notified
+
+        def notified(self: claimer.Claimer, queue: str) -> None:
+            looks.append(queue)
+            take(self, queue)
+
+        monkeypatch.setattr(claimer.Claimer, "notified", notified)
+        async with working(database_url, redis.url, 1, poll_seconds=3600):
+            while (await link.xpending(stream, group["name"]))["pending"]:
+                await asyncio.sleep(0.01)
+        assert looks.count("default") == 2  # once when it joined, once for the hint
+
+
+async def test_a_key_of_another_type_is_left_alone(
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_on(database_url, redis.url)
+    assert isinstance(store, RedisHintedStore)
+    await store.open()
+    [stream] = (await store._streams(["default"])).values()
+    await store.close()
+    async with Redis.from_url(redis.url) as link:
+        await link.set(stream, "mine")
+        async with (
+            working(database_url, redis.url),
+            client_of(database_url, redis.url) as client,
+        ):
+            await run_all(client)
+        assert await link.get(stream) == b"mine"
+        assert await link.ttl(stream) == -1
+        assert await link.dbsize() == 1
+    assert_each_once(database_url, RUNS)
+    [said] = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
+    assert "WRONGTYPE" in said
+    assert "delete this key" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "said"),
+    [
+        ("redis://:wrong@127.0.0.1:{port}/0", ("--requirepass", "right"), "correct user and pass"),
+        ("redis://127.0.0.1:{port}/0", ("--requirepass", "right"), "give user and password"),
+        ("redis://127.0.0.1:{port}/0", ("--cluster-enabled", "yes"), "cluster is not supported"),
+        ("redis://127.0.0.1:{port}/99", (), "name a database that the server has"),
+        ("http://127.0.0.1:{port}/0", (), "write redis://HOST:6379/0 in --redis"),
+        ("redis://:wrong/word@127.0.0.1:1/0", (), "write redis://HOST:6379/0 in --redis"),
+        ("redis://127.0.0.1:{refusing}/0", (), "start it, or correct --redis"),
+    ],
+)
+async def test_a_redis_that_cannot_be_used_is_said_once(
+    url: str,
+    options: tuple[str, ...],
+    said: str,
+    database_url: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Workers continue by PostgreSQL alone, and no password is shown."""
+    with valkey(tmp_path, *options) as server, refusing_port() as refusing:
+        address = url.format(port=server.port, refusing=refusing)
+        async with working(database_url, address), client_of(database_url, address) as client:
+            await run_all(client)
+        store = store_on(database_url, address)
+        check = await store.check_hints()
+        await store.close()
+    assert_each_once(database_url, RUNS)
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert warned
+    assert len(warned) <= 3  # each of two workers, and the client
+    assert all(said in each for each in warned)
+    assert "wrong" not in caplog.text.replace("WRONGPASS", "")
+    assert check is not None
+    assert said in f"{check.trouble}; {check.way_out}"
+
+
+async def test_rights_that_are_not_enough_are_said_once(
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker may join and not read; it does not look again and again for that."""
+    caplog.set_level(logging.INFO, "holdfast.redis")
+    async with Redis.from_url(redis.url) as link:
+        rights = ("+@stream", "-xautoclaim", "+@connection", "+expire", "+info", "~holdfast:*")
+        await link.execute_command("ACL", "SETUSER", "shop", "on", ">word", *rights)
+        address = redis.url.replace("//", "//shop:word@")
+        async with working(database_url, address), client_of(database_url, address) as client:
+            await run_all(client)
+            refused = 0
+            while refused < 10:
+                refused = int((await link.info("errorstats"))["errorstat_NOPERM"]["count"])
+                await asyncio.sleep(0.01)
+    assert_each_once(database_url, RUNS)
+    [one, two] = [each.getMessage() for each in caplog.records if each.name == "holdfast.redis"]
+    assert one == two
+    assert "let the user have +@stream" in one
+
+
+async def test_the_rights_that_the_page_names_are_enough(
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Redis.from_url(redis.url) as link:
+        rights = ("+@stream", "+@connection", "+expire", "+info", "~holdfast:*")
+        await link.execute_command("ACL", "SETUSER", "shop", "on", ">word", *rights)
+    address = redis.url.replace("//", "//shop:word@")
+    async with working(database_url, address), client_of(database_url, address) as client:
+        await until_reading(redis, 2)
+        await run_all(client)
+    assert_each_once(database_url, RUNS)
+    assert caplog.text == ""
+
+
+async def test_an_old_server_is_refused(
+    database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def info(_: Redis) -> dict[str, object]:
+        return {"redis_version": "6.0.16", "cluster_enabled": 0}
+
+    monkeypatch.setattr(Redis, "info", info)
+    store = store_on(database_url, redis.url)
+    check = await store.check_hints()
+    await store.close()
+    assert check is not None
+    assert (check.trouble, check.way_out) == (
+        "the server has version 6.0.16",
+        "Redis 6.2 or Valkey 7.2 or newer is needed",
+    )
+
+
+async def test_streams_are_trimmed_and_expire(database_url: str, redis: Valkey) -> None:
+    store = store_on(database_url, redis.url)
+    assert isinstance(store, RedisHintedStore)
+    await store.open()
+    for _ in range(3000):
+        assert await store._hint(["default"]) == []
+    async with Redis.from_url(redis.url) as link:
+        [stream] = await streams_of(link)
+        assert await link.xlen(stream) < 1500
+        assert await link.ttl(stream) > 0
+        assert await link.dbsize() == 1
+    await store.close()
+
+
+def test_without_redis_nothing_of_it_is_loaded(database_url: str) -> None:
+    program = (
+        "import sys\n"
+        "from holdfast import SyncClient\n"
+        "import holdfast.worker, holdfast.server.running\n"
+        f"with SyncClient({database_url!r}) as client: client.runs.list()\n"
+        "print([name for name in sys.modules if 'redis' in name])"
+    )
+    environment = {**os.environ, "HOLDFAST_REDIS_URL": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_doctor_says_whether_redis_can_be_used(database_url: str, redis: Valkey) -> None:
+    """Without Redis it says nothing of it."""
+
+    def look(*options: str) -> tuple[int, str]:
+        done = CliRunner().invoke(holdfast, ["--database", database_url, *options, "doctor"])
+        return done.exit_code, " ".join(done.output.split())
+
+    code, said = look("--redis", redis.url.replace("//", "//:hidden@"))
+    assert code == 0
+    assert "redis" in said
+    assert "does not wake workers, PostgreSQL does: the server refuses" in said
+    assert "hidden" not in said
+    assert "can wake workers" in look("--redis", redis.url)[1]
+    assert "redis" not in look()[1]
