@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,11 +78,15 @@ class Valkey:
 
 
 @contextmanager
-def valkey(folder: Path, *options: str) -> Generator[Valkey]:
-    """Run a server for the length of the block."""
-    server = Valkey(folder, options)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.kill()
+def valkey(*options: str) -> Generator[Valkey]:
+    """Run a server for the length of the block.
+
+    Its folder is not that of a test: the name of a socket has at most 107 bytes.
+    """
+    with tempfile.TemporaryDirectory(prefix="valkey-") as folder:
+        server = Valkey(Path(folder), options)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -50,8 +49,8 @@ async def rest(ctx: Context, n: int) -> int:
 
 
 @pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Valkey]:
-    with valkey(tmp_path) as server:
+def redis() -> Iterator[Valkey]:
+    with valkey() as server:
         yield server
 
 
@@ -453,11 +452,10 @@ async def test_a_redis_that_cannot_be_used_is_said_once(
     options: tuple[str, ...],
     said: str,
     database_url: str,
-    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Workers continue by PostgreSQL alone, and no password is shown."""
-    with valkey(tmp_path, *options) as server, refusing_port() as refusing:
+    with valkey(*options) as server, refusing_port() as refusing:
         address = url.format(port=server.port, refusing=refusing)
         async with working(database_url, address), client_of(database_url, address) as client:
             await run_all(client)
