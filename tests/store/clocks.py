@@ -50,6 +50,7 @@ delete from holdfast.published_events;
 delete from holdfast.http_deliveries;
 delete from holdfast.stats;
 delete from holdfast.samples;
+delete from holdfast.clock_steps;
 delete from holdfast.schedules;
 delete from holdfast.step_tasks;
 delete from holdfast.declared_retentions;

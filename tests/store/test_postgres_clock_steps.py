@@ -40,6 +40,14 @@ async def nap(ctx: Context, seconds: float) -> float:
     return seconds
 
 
+late = App("late")
+
+
+@late.workflow
+async def greet(ctx: Context) -> str:
+    return "hello"
+
+
 @pytest.fixture
 async def scene(any_database_url: str) -> AsyncIterator[Scene]:
     async with Scene.on(any_database_url) as scene:
@@ -89,3 +97,27 @@ async def test_a_worker_is_not_silent_after_the_clock_was_set_forward_and_back(
             bool,
         )
     await worker.stop(0)
+
+
+async def test_a_run_that_was_started_ahead_begins_after_the_clock_was_set_back(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker of its app was there: one of another app has noticed."""
+    monkeypatch.setattr(scheduler, "_SWEEP_SECONDS", 0.05)
+    beats = partial(PostgresStore, scene.url)
+    other = Worker(app, scene.store, OPTIONS, heartbeat_store=beats, clock=EngineClock())
+    await other.start()
+    async with Client(store=scene.store, app=late) as client:
+        await set_clock(scene, 3600)
+        handle = await client.start(greet)
+        await scene.until(
+            "select count(*) from holdfast.workers where heard_at > now() + interval '30 minutes'",
+            bool,
+        )
+        await set_clock(scene, 0)
+        worker = Worker(late, scene.store, OPTIONS, heartbeat_store=beats, clock=EngineClock())
+        await worker.start()
+        async with asyncio.timeout(60):
+            assert await handle.result() == "hello"
+        await worker.stop(0)
+    await other.stop(0)

@@ -145,6 +145,7 @@ class Tables:
         default_factory=dict[tuple[int, int, str, str], list[int]]
     )
 
+    clock_ahead: int = 0  # how far the clock was before it was set back; 0: it was not
     revisions: int = 0  # of schedules, given so far
 
     def next_revision(self) -> int:

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.clock_steps import watch_clock
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import TURN
 from holdfast.store.memory.stats import has_outside_ends, record_stats
@@ -44,6 +45,7 @@ class MemoryWorkers(Part):
         """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
         lease, interval = to_micros(lease_seconds), to_micros(interval_seconds)
         async with self._transaction() as (tables, now):
+            watch_clock(tables, now)
             hear(tables, now, info, interval)
             record_stats(tables, info.worker_id, stats)
             lost: list[tuple[UUID, str]] = []

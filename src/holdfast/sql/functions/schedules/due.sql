@@ -200,7 +200,7 @@ end $$;
 
 -- Delete buckets whose retention is over, and backfills that ended a day ago, at most p_limit of
 -- each. Returns how many buckets. What the clock left behind when it was set back begins again.
--- Locks: as _begin_again; then the rows, skipping locked ones. Called by schedulers.
+-- Locks: as _begin_again; as _catch_up; then the rows, skipping locked ones. Called by schedulers.
 create or replace function holdfast.sweep_buckets(p_limit int) returns int
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -212,6 +212,7 @@ declare
     v_count int;
 begin
     perform holdfast._begin_again(v_now);
+    perform holdfast._catch_up(v_now);
     delete from holdfast.schedule_backfills f
     where f.backfill_id in (
         select o.backfill_id from holdfast.schedule_backfills o

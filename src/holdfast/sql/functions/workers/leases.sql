@@ -112,8 +112,8 @@ end $$;
 -- next time. `duties` are those that may have something to do within ten seconds, null without
 -- p_silent_seconds, after which a worker is called silent. The p_stat_… are parallel arrays of what
 -- the worker counted, see _record_stats.
--- Locks: the worker's row; its rows of stats; task rows by (run_id, key), skipping locked ones.
--- Called by workers.
+-- Locks: rows of clock_steps; the worker's row; its rows of stats; task rows by (run_id, key),
+-- skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
     p_worker text, p_hostname text, p_pid int, p_queues text[], p_handlers text[],
     p_concurrency int, p_version text, p_started_at bigint, p_lease_seconds float8,
@@ -135,6 +135,7 @@ declare
     v_held record;
 begin
     now := holdfast._micros(v_now);
+    perform holdfast._watch_clock(v_now);
     insert into holdfast.workers as w (worker_id, hostname, pid, queues, handlers, concurrency,
         holdfast_version, started_at, heard_at, heard_since, threads, consumes)
     values (p_worker, p_hostname, p_pid, p_queues, p_handlers, p_concurrency, p_version,

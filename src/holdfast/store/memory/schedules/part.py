@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.clock_steps import catch_up
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules import code
@@ -309,6 +310,7 @@ class MemorySchedules(Part):
         """Delete buckets whose retention is over; return how many."""
         async with self._transaction() as (tables, now):
             begin_again(tables, now)
+            catch_up(tables, now)
             over = [
                 (bucket.handled_at, name, at)
                 for name, buckets in tables.buckets.items()
