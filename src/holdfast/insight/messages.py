@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from holdfast.errors import InvalidInput
-from holdfast.insight.wording import ago, length, several
+from holdfast.insight.wording import ago, count_of, length, several
 from holdfast.store.port import Store
 from holdfast.types import ListedMessage, QueueInfo, QueueMetrics, Value
 
@@ -42,11 +42,13 @@ async def explain_queue(store: Store, name: str) -> QueueExplanation:
     now = await store.now()
     details: list[str] = []
     if counted.in_flight:
-        details.append(f"{several(counted.in_flight, 'message')} in flight: received, not ended")
+        details.append(
+            f"{count_of(counted, 'in_flight', 'message')} in flight: received, not ended"
+        )
     if counted.delayed:
-        details.append(f"{several(counted.delayed, 'message')} delayed, or tried again later")
+        details.append(f"{count_of(counted, 'delayed', 'message')} delayed, or tried again later")
     if counted.dead:
-        dead = several(counted.dead, "dead letter")
+        dead = count_of(counted, "dead", "dead letter")
         details.append(
             f"{dead} in {info.settings.dead_letters!r}: see `holdfast queue dead {name}`; "
             f"`holdfast queue redrive {name}` moves them back"
@@ -59,7 +61,7 @@ async def explain_queue(store: Store, name: str) -> QueueExplanation:
 
 def _queue_reason(info: QueueInfo, counted: QueueMetrics, now: int) -> tuple[QueueState, str]:
     since = counted.oldest_due_at
-    due = f"{several(counted.due, 'message')} due"
+    due = f"{count_of(counted, 'due', 'message')} due"
     if since is not None:
         due += f", the oldest for {length(now - since)}"
     if info.is_paused:

@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.insight.findings import Finding
 from holdfast.insight.serving import live_workers
-from holdfast.insight.wording import length, several
+from holdfast.insight.wording import count_of, length, several
 from holdfast.store.port import Store
 from holdfast.types import QueueMetrics
 
@@ -63,8 +63,8 @@ def _problem(counted: QueueMetrics, now: int, is_paused: bool, is_served: bool) 
     if waits > (_UNCONSUMED_MICROS if unserved else _PILED_UP_MICROS):
         why = " while the queue is paused" if is_paused else ""
         why += ", and no live worker consumes the queue" if unserved else ""
-        due = several(counted.due, "message")
+        due = count_of(counted, "due", "message")
         parts.append(f"{due} due, the oldest for {length(waits)}{why}")
     if counted.dead:
-        parts.append(several(counted.dead, "dead letter"))
+        parts.append(count_of(counted, "dead", "dead letter"))
     return f"{counted.name}: {', '.join(parts)}" if parts else None

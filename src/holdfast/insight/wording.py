@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.types import RunRecord
+from holdfast.types import QueueMetrics, RunRecord
 
 _SECOND = 1_000_000
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -65,3 +65,14 @@ def shorten(text: str, width: int) -> str:
 def several(count: int, noun: str) -> str:
     """Return a number with its noun: `1 run`, `2 runs`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def count_text(counted: QueueMetrics, name: str) -> str:
+    """Return a count by its name: `12`, or `10,000+` if counting was ended."""
+    return f"{getattr(counted, name):,}" + "+" * (name in counted.more)
+
+
+def count_of(counted: QueueMetrics, name: str, noun: str) -> str:
+    """Return a count with its noun, as `several` does: `1 message`, `1,000+ messages`."""
+    plural = "" if getattr(counted, name) == 1 else "s"
+    return f"{count_text(counted, name)} {noun}{plural}"

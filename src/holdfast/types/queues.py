@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Self, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -159,7 +159,7 @@ class MessageReturn(Value, frozen=True):
 
 
 class QueueMetrics(Value, frozen=True):
-    """How much is in a message queue; counts end at a limit.
+    """How much is in a message queue; counts end at a limit, and `more` names those that did.
 
     `due` may be received, `delayed` waits for its moment, `in_flight` was received, `dead` waits in
     the queue of the dead letters. `oldest_due_at` is since when the oldest of what is due has been.
@@ -171,6 +171,29 @@ class QueueMetrics(Value, frozen=True):
     in_flight: int
     dead: int
     oldest_due_at: int | None
+    more: tuple[str, ...] = ()
+
+    @classmethod
+    def counted(
+        cls,
+        name: str,
+        due: int,
+        delayed: int,
+        in_flight: int,
+        dead: int,
+        oldest_due_at: int | None,
+        *,
+        limit: int,
+    ) -> Self:
+        """Return what was counted to a limit, which `due` and `delayed` have together."""
+        ended = {
+            "due": due + delayed >= limit,
+            "delayed": due + delayed >= limit,
+            "in_flight": in_flight >= limit,
+            "dead": dead >= limit,
+        }
+        more = tuple(each for each, is_so in ended.items() if is_so)
+        return cls(name, due, delayed, in_flight, dead, oldest_due_at, more)
 
 
 class ListedMessage(Value, frozen=True, kw_only=True):

@@ -20,7 +20,9 @@ from holdfast.errors import (
     UnknownFlow,
     UnknownQueue,
 )
+from holdfast.insight.messages import explain_queue
 from holdfast.insight.queues import check_queues
+from holdfast.insight.wording import count_text
 from holdfast.store.port import WORK_TOPIC, Store
 from holdfast.types import (
     FlowShape,
@@ -684,3 +686,26 @@ async def test_doctor_expects_no_consumer_of_dead_letters(mail: Mail, clock: Clo
     await mail.store.return_messages([MessageReturn(receipts(delivery)[0])])
     await clock.advance(40)
     assert (await check_queues(mail.store)).message == "mail: 1 dead letter"
+
+
+@pytest.mark.parametrize(
+    ("sent", "taken", "texts"),
+    [(4, 0, ("3+", "0+", "0", "0")), (2, 0, ("2", "0", "0", "0")), (5, 3, ("2", "0", "3+", "0"))],
+    ids=["due", "fewer", "in-flight"],
+)
+async def test_a_count_that_ended_at_the_limit_says_so(
+    mail: Mail, sent: int, taken: int, texts: tuple[str, ...]
+) -> None:
+    await mail.create()
+    await mail.send(*map(str, range(sent)))
+    if taken:
+        await mail.take(taken)
+    [counted] = await mail.store.queue_metrics("mail", limit=3)
+    names = ("due", "delayed", "in_flight", "dead")
+    assert tuple(count_text(counted, name) for name in names) == texts
+
+
+async def test_what_explains_a_queue_says_that_it_counted_no_further(mail: Mail) -> None:
+    await mail.create()
+    await mail.send(*map(str, range(1_001)))
+    assert (await explain_queue(mail.store, "mail")).because.startswith("1,000+ messages due")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from holdfast.cli.render.console import console, embed, plain, write_json
-from holdfast.insight.wording import length
+from holdfast.insight.wording import count_text, length
 from holdfast.moments import to_datetime
 
 if TYPE_CHECKING:
@@ -36,11 +36,9 @@ def queue_table(found: Sequence[QueueInfo], counted: Sequence[QueueMetrics], now
         if count is not None:
             since = count.oldest_due_at
             cells = [
-                str(count.due),
+                count_text(count, "due"),
                 "" if since is None else length(now - since),
-                str(count.delayed),
-                str(count.in_flight),
-                str(count.dead),
+                *(count_text(count, name) for name in ("delayed", "in_flight", "dead")),
             ]
         table.add_row(info.settings.name, *cells, ", ".join(_marks(info)))
     return table
@@ -62,8 +60,8 @@ def queue_lines(info: QueueInfo, count: QueueMetrics, now: int) -> list[str]:
     settings = info.settings
     lines = [
         " ".join([settings.name, *(f"[{mark}]" for mark in _marks(info))]),
-        f"  {count.due} due, {count.delayed} delayed, {count.in_flight} in flight, "
-        f"{count.dead} dead",
+        f"  {count_text(count, 'due')} due, {count_text(count, 'delayed')} delayed, "
+        f"{count_text(count, 'in_flight')} in flight, {count_text(count, 'dead')} dead",
         f"  in flight for {length(round(settings.visibility_seconds * 1_000_000))}",
     ]
     if count.oldest_due_at is not None:

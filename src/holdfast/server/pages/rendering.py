@@ -17,7 +17,7 @@ import msgspec
 from markupsafe import Markup
 
 from holdfast.insight.schedules import target_text
-from holdfast.insight.wording import length, several, shorten
+from holdfast.insight.wording import count_text, length, several, shorten
 from holdfast.moments import to_datetime, to_micros
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ _FILTERS: Final[dict[str, Any]] = {
     "words": words,
     "shorten": shorten,
     "several": several,
+    "counted": count_text,
     "target": target_text,
     "anchor": anchor,
     "seg": segment,

@@ -156,13 +156,14 @@ def _metrics(tables: Tables, row: QueueRow, now: int, limit: int) -> QueueMetric
     due = [each.visible_at for each in row.waiting.values() if each.visible_at <= now]
     flying = sum(len(each.messages) for each in row.deliveries.values())
     dead = tables.queues.rows.get(row.settings.dead_letters or "")
-    return QueueMetrics(
+    return QueueMetrics.counted(
         row.settings.name,
         min(len(due), limit),
         min(len(row.waiting) - len(due), limit),
         flying,
         0 if dead is None else min(len(_dead_letters(dead, row)), limit),
         min(due, default=None),
+        limit=limit,
     )
 
 

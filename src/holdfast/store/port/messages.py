@@ -117,7 +117,7 @@ class MessageStore(Protocol):
     async def queue_metrics(
         self, queue: str | None = None, *, limit: int = 10_000
     ) -> list[QueueMetrics]:
-        """Count what is in a queue, or in all by name; counts end at the limit."""
+        """Count what is in a queue, or in all by name; counts end at the limit, see `more`."""
         ...
 
     async def list_messages(

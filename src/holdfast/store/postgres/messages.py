@@ -199,7 +199,8 @@ class PostgresMessages(Part):
     ) -> list[QueueMetrics]:
         """Count what is in queues; see `MessageStore.queue_metrics`."""
         return [
-            QueueMetrics(*row) for row in await self._database.rows("queue_metrics", queue, limit)
+            QueueMetrics.counted(*row, limit=limit)
+            for row in await self._database.rows("queue_metrics", queue, limit)
         ]
 
     async def list_messages(
