@@ -121,3 +121,40 @@ async def test_a_run_that_was_started_ahead_begins_after_the_clock_was_set_back(
             assert await handle.result() == "hello"
         await worker.stop(0)
     await other.stop(0)
+
+
+async def test_a_timer_that_was_begun_ahead_neither_fires_early_nor_spins(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its moment stands in the run's log: it is late by as much as the clock was ahead."""
+    monkeypatch.setattr(scheduler, "_SWEEP_SECONDS", 0.05)
+    beats = partial(PostgresStore, scene.url)
+    worker = Worker(app, scene.store, OPTIONS, heartbeat_store=beats, clock=EngineClock())
+    await worker.start()
+    async with Client(store=scene.store, app=app) as client:
+        await set_clock(scene, 3600)
+        handle = await client.start(nap, 20)
+        await scene.until("select count(*) from holdfast.tasks where claimed_idx > 0", bool)
+        await scene.until(
+            "select count(*) from holdfast.workers where heard_at > now() + interval '30 minutes'",
+            bool,
+        )
+        await scene.until(
+            "select count(*) from holdfast.tasks where worker is null"
+            " and visible_at > now() + interval '1 hour'",
+            bool,
+        )
+        await set_clock(scene, 0)
+        await scene.until(
+            "select count(*) from holdfast.workers where heard_at > now() - interval '1 minute'"
+            " and heard_at < now() + interval '1 minute'",
+            bool,
+        )
+        await scene.until("select count(*) from holdfast.clock_steps", lambda n: n == 0)
+        await asyncio.sleep(2)  # the worker looks at it, and waits again
+        assert await handle.status() == "running"
+        assert await scene.value("select lease_no from holdfast.tasks") <= 2
+        await set_clock(scene, 3600)
+        async with asyncio.timeout(60):
+            assert await handle.result() == 20
+    await worker.stop(0)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from clocks import Clock
 from tests.store.contract.test_deliveries import subscribe
-from tests.store.contract.test_messages import Mail, payloads
+from tests.store.contract.test_messages import Mail, payloads, receipts
 
 from holdfast.store.port import Store
-from holdfast.types import NewEvent
+from holdfast.types import MessageReturn, NewEvent
 
 from .actors import ManualWorker, signal, start
 
@@ -141,6 +141,68 @@ async def test_what_a_consumer_took_ahead_comes_back_after_the_visibility(
     assert await mail.take() == []
     await clock.advance(2)
     assert await mail.take() == ["1"]
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_a_visibility_that_a_consumer_asked_for_is_kept(
+    store: Store, clock: Clock, ann: ManualWorker, when: str
+) -> None:
+    mail = Mail(store)
+    await mail.create()
+    await mail.send("1")
+    if when == "meanwhile":
+        await clock.advance(HOUR)
+    await mail.take(visibility_seconds=1800)
+    if when == "before":
+        await clock.advance(HOUR / 4)
+        await set_back(store, clock, ann, HOUR / 4)
+    else:
+        await set_back(store, clock, ann)
+    await clock.advance(1799)
+    assert await mail.take() == []
+    await clock.advance(2)
+    assert await mail.take() == ["1"]
+
+
+async def test_what_a_consumer_says_after_the_clock_was_set_back_stays(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """It extends the visibility of one message, and gives another back for later."""
+    mail = Mail(store)
+    await mail.create()
+    await clock.advance(HOUR)
+    await mail.send("1", "2")
+    [extended], [given] = await mail.deliveries(1), await mail.deliveries(1)
+    await ann.beat()
+    await clock.advance(-HOUR)
+    await store.extend_deliveries(receipts(extended), seconds=1200)
+    await store.return_messages([MessageReturn(receipts(given)[0], delay_seconds=600)])
+    await ann.beat()
+    await store.sweep_buckets()
+    assert await mail.take() == []
+    await clock.advance(600)
+    assert await mail.take() == ["2"]
+    await clock.advance(599)
+    assert await mail.take() == ["2"]
+    await clock.advance(1)
+    assert await mail.take() == ["1"]
+
+
+async def test_a_pause_that_begins_after_the_clock_was_set_back_is_kept(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await clock.advance(HOUR)
+    run_id = await start(store)
+    task = await ann.take()
+    await ann.beat()
+    await clock.advance(-HOUR)
+    await ann.release(task, visible_at=await store.now() + 300 * SECOND, stuck="no such step")
+    await ann.beat()
+    await store.sweep_buckets()
+    await clock.advance(299)
+    assert await ann.claims() == []
+    await clock.advance(1)
+    assert await ann.claims() == [run_id]
 
 
 async def test_an_event_that_was_published_ahead_is_delivered(

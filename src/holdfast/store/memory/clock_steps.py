@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.rows import TaskRow
 from holdfast.store.memory.tables import Tables
 
@@ -24,8 +23,8 @@ def watch_clock(tables: Tables, now: int) -> None:
 def catch_up(tables: Tables, now: int) -> None:
     """Let what was written while the clock was ahead, and was due within a minute, be due now.
 
-    What a consumer holds is given back after the queue's visibility. What waits for longer waits
-    for its moment.
+    The visibility of what a consumer holds is counted from now. What waits for longer waits for its
+    moment.
     """
     until, tables.clock_ahead = tables.clock_ahead + 2 * _MINUTE, 0
     if until <= now:
@@ -36,12 +35,13 @@ def catch_up(tables: Tables, now: int) -> None:
             task.visible_at = now
     for queue in tables.queues.rows.values():
         for message in list(queue.waiting.values()):
-            if message.sent_at > now and soon < message.visible_at <= message.sent_at + _MINUTE:
+            wait = message.visible_at - message.sent_at
+            if message.sent_at > now and message.visible_at > soon and 0 <= wait <= _MINUTE:
                 queue.put(replace(message, visible_at=now))
-        visible_at = now + to_micros(queue.settings.visibility_seconds)
         for held in queue.deliveries.values():
-            if visible_at + _SOON < held.visible_at <= until:
-                held.visible_at = visible_at
+            if soon < held.received_at <= held.visible_at:
+                held.visible_at -= held.received_at - now
+                held.received_at = now
     for row in tables.deliveries.values():
         is_first = row.attempts == 0
         if soon < row.visible_at <= until and (is_first or row.visible_at > now + _TRIES):
@@ -49,5 +49,8 @@ def catch_up(tables: Tables, now: int) -> None:
 
 
 def _was_due(tables: Tables, task: TaskRow, now: int) -> bool:
-    last = tables.logs[task.run_id][-1].event.at
-    return task.worker is None and now < last and task.visible_at <= last + _MINUTE
+    """Return True if an event that is ahead made the task due, at once or soon after."""
+    events = (row.event for row in tables.logs[task.run_id])
+    return task.worker is None and any(
+        now < event.at <= task.visible_at <= event.at + _MINUTE for event in events
+    )

@@ -295,7 +295,7 @@ def _deliver(
         del row.waiting[message.message_id]
     taken = [replace(message, attempts=message.attempts + 1) for message in messages]
     delivery_id = uuid4()
-    row.deliveries[delivery_id] = DeliveryRow(until, group, dict(enumerate(taken, 1)))
+    row.deliveries[delivery_id] = DeliveryRow(until, now, group, dict(enumerate(taken, 1)))
     return MessageDelivery(
         row.queue_id,
         delivery_id,

@@ -35,6 +35,7 @@ class DeliveryRow:
     """What is in flight of a receive, by place; `visible_at` is the end of the visibility."""
 
     visible_at: int
+    received_at: int
     group: str | None
     messages: dict[int, MessageRow]
 

@@ -195,7 +195,11 @@ class ScheduleStore(Protocol):
         ...
 
     async def sweep_buckets(self, *, limit: int = 1000) -> int:
-        """Delete buckets whose retention is over; return how many."""
+        """Delete buckets whose retention is over; return how many.
+
+        What the clock left behind when it was set back begins again: schedules, and tasks, messages
+        and deliveries that were due at once or within a minute while it was ahead.
+        """
         ...
 
 

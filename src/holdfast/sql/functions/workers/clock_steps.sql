@@ -22,8 +22,8 @@ begin
 end $$;
 
 -- Let what was written while the clock was ahead, and was due within a minute then, be due now:
--- free tasks, messages, deliveries to URLs. What a consumer holds is given back after the queue's
--- visibility. What waits for longer waits for its moment: a user may have named it.
+-- free tasks, messages, deliveries to URLs. The visibility of what a consumer holds is counted from
+-- now. What waits for longer waits for its moment: a user may have named it.
 -- Locks: clock_steps, then the rows, all skipping locked ones. Called by sweep_buckets.
 create or replace function holdfast._catch_up(p_now timestamptz) returns void
 language plpgsql
@@ -34,10 +34,8 @@ as $$
 declare
     v_soon timestamptz := p_now + interval '10 seconds';
     v_until timestamptz;
+    v_table text;
 begin
-    if not exists (select from holdfast.clock_steps) then
-        return;
-    end if;
     with noticed as (
         delete from holdfast.clock_steps c
         where c.ahead in (select o.ahead from holdfast.clock_steps o for update skip locked)
@@ -48,49 +46,40 @@ begin
     if v_until is null then
         return;
     end if;
-    -- If the last event of its log is ahead, a task was written then.
+    -- Due at or soon after an event that is ahead: the event made it due. A pause that began since
+    -- the clock was set back ends before such an event.
     update holdfast.tasks t set visible_at = p_now
     where t.ctid = any (array(
         select t.ctid from holdfast.tasks t
         where t.worker is null and t.visible_at > v_soon and t.visible_at <= v_until
-            and t.visible_at <= (
-                select case when e.at > p_now then e.at + interval '1 minute' end
-                from holdfast.events e where e.run_id = t.run_id order by e.idx desc limit 1)
+            and exists (
+                select from holdfast.events e
+                where e.run_id = t.run_id and e.at > p_now
+                    and t.visible_at between e.at and e.at + interval '1 minute')
         for update skip locked));
-    update holdfast.messages m set visible_at = p_now
-    where m.ctid = any (array(
-        select m.ctid from holdfast.messages m
-        where m.sent_at > p_now and m.visible_at > v_soon
-            and m.visible_at <= m.sent_at + interval '1 minute'
-        for update skip locked));
-    update holdfast.filtered_messages m set visible_at = p_now
-    where m.ctid = any (array(
-        select m.ctid from holdfast.filtered_messages m
-        where m.sent_at > p_now and m.visible_at > v_soon
-            and m.visible_at <= m.sent_at + interval '1 minute'
-        for update skip locked));
-    update holdfast.grouped_messages m set visible_at = p_now
-    where m.ctid = any (array(
-        select m.ctid from holdfast.grouped_messages m
-        where m.sent_at > p_now and m.visible_at > v_soon
-            and m.visible_at <= m.sent_at + interval '1 minute'
-        for update skip locked));
+    foreach v_table in array '{messages,filtered_messages,grouped_messages}'::text[] loop
+        execute format($query$
+            update holdfast.%1$I m set visible_at = $1
+            where m.ctid = any (array(
+                select m.ctid from holdfast.%1$I m
+                where m.sent_at > $1 and m.visible_at > $2
+                    and m.visible_at between m.sent_at and m.sent_at + interval '1 minute'
+                for update skip locked))
+            $query$, v_table)
+        using p_now, v_soon;
+    end loop;
     -- A token that comes too early does no harm: its group is looked at.
     update holdfast.group_tokens t set visible_at = p_now
     where t.ctid = any (array(
         select t.ctid from holdfast.group_tokens t
         where t.visible_at > v_soon and t.visible_at <= v_until
         for update skip locked));
-    update holdfast.deliveries d set visible_at = p_now + f.visibility
-    from (
-        select d.ctid as tid, q.visibility_seconds * interval '1 second' as visibility
-        from holdfast.deliveries d
-        join holdfast.queues q on q.queue_id = d.queue_id
-        where d.received_at > p_now
-            and d.visible_at > v_soon + q.visibility_seconds * interval '1 second'
-        for update of d skip locked
-    ) as f
-    where d.ctid = f.tid;
+    update holdfast.deliveries d
+    set visible_at = d.visible_at - (d.received_at - p_now), received_at = p_now
+    where d.ctid = any (array(
+        select d.ctid from holdfast.deliveries d
+        where d.received_at > v_soon and d.visible_at >= d.received_at
+        for update skip locked));
     -- After an attempt: longer than any lease or pause.
     update holdfast.http_deliveries d set visible_at = p_now
     where d.ctid = any (array(
