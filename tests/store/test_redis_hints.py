@@ -14,6 +14,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from redis.asyncio import Redis
+from tests.databases import DatabaseServer
 from tests.ports import refusing_port
 from tests.proxy import Proxy
 from tests.valkey import Valkey, needs_valkey, valkey
@@ -218,9 +219,9 @@ async def test_workers_with_other_handlers_do_not_take_each_others_hints(
 
 @pytest.mark.usefixtures("no_polls")
 async def test_two_databases_in_one_redis_do_not_take_each_others_hints(
-    database_url: str, database_server: object, redis: Valkey
+    database_url: str, database_server: DatabaseServer, redis: Valkey
 ) -> None:
-    with database_server.database() as elsewhere:  # type: ignore[attr-defined]
+    with database_server.database() as elsewhere:
         async with (
             working(database_url, redis.url, 1, poll_seconds=3600),
             working(elsewhere, redis.url, 1, poll_seconds=3600),

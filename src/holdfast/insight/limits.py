@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.insight.findings import Finding
-from holdfast.insight.wording import ago, length, several
+from holdfast.insight.wording import ago, length, number, several
 from holdfast.store.port import Store
 from holdfast.types import LimitInfo, LimitRule, LimitWait
 
@@ -56,7 +56,7 @@ def _come(count: int) -> str:
 
 def waiting_text(info: LimitInfo) -> str:
     """Return how many tasks wait for a limit: `12`, or `1,000+` if counting was ended."""
-    return f"{info.waiting:,}+" if info.more_wait else f"{info.waiting:,}"
+    return number(info.waiting, more=info.more_wait)
 
 
 async def check_limits(store: Store) -> Finding:

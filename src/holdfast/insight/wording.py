@@ -62,17 +62,21 @@ def shorten(text: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def several(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 run`, `2 runs`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def number(count: int, *, more: bool = False) -> str:
+    """Return a number: `12`, or `10,000+` if there may be more because counting was ended."""
+    return f"{count:,}+" if more else f"{count:,}"
+
+
+def several(count: int, noun: str, *, more: bool = False) -> str:
+    """Return a number with its noun: `1 run`, `2 runs`, `1,000+ runs`."""
+    return f"{number(count, more=more)} {noun}" + ("" if count == 1 else "s")
 
 
 def count_text(counted: QueueMetrics, name: str) -> str:
-    """Return a count by its name: `12`, or `10,000+` if counting was ended."""
-    return f"{getattr(counted, name):,}" + "+" * (name in counted.more)
+    """Return a count by its name, as `number` does."""
+    return number(getattr(counted, name), more=name in counted.more)
 
 
 def count_of(counted: QueueMetrics, name: str, noun: str) -> str:
-    """Return a count with its noun, as `several` does: `1 message`, `1,000+ messages`."""
-    plural = "" if getattr(counted, name) == 1 else "s"
-    return f"{count_text(counted, name)} {noun}{plural}"
+    """Return a count by its name with its noun, as `several` does."""
+    return several(getattr(counted, name), noun, more=name in counted.more)

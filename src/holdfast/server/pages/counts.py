@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.client.filters import RunFilters
 from holdfast.errors import DatabaseError, HoldfastError
+from holdfast.insight.wording import number
 from holdfast.server.site import Site
 from holdfast.types import OPEN_STATES, EndStatus
 
@@ -75,9 +76,9 @@ async def _open(site: Site, name: str) -> Mapping[str, str]:
             continue
         found = len(page.runs)
         more = page.searched_until is not None and found <= _MOST_OPEN
-        counts[state] = f"{found:,}+" if more else _capped(found, _MOST_OPEN)
+        counts[state] = number(found, more=True) if more else _capped(found, _MOST_OPEN)
     return counts
 
 
-def _capped(number: int, most: int) -> str:
-    return f"{number:,}" if number <= most else f"{most:,}+"
+def _capped(count: int, most: int) -> str:
+    return number(min(count, most), more=count > most)
