@@ -255,7 +255,7 @@ def test_a_branch_does_not_shift_the_keys_of_another() -> None:
 
 def test_the_code_of_a_step_can_ask_about_itself() -> None:
     info = RunInfo(UUID(int=1), "flow", 2, 1, START)
-    call = Call("branch/work", work, "[1]", info.run_id)
+    call = Call("branch/work", work, "work", "[1]", info.run_id)
     call.attempt = 3
     context = StepContext(info, call)
 

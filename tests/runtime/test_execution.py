@@ -30,7 +30,9 @@ async def test_a_step_cancelled_before_it_has_a_thread_never_starts() -> None:
 
     def start(runner: StepRunner, name: str) -> StepExecution:
         arguments = step.encode_arguments((name,), {})
-        return runner.start(Call(name, step, arguments, RUN_ID), INFO, reported.put_nowait, 1)
+        return runner.start(
+            Call(name, step, step.name, arguments, RUN_ID), INFO, reported.put_nowait, 1
+        )
 
     with ThreadPoolExecutor(1) as threads:
         runner = StepRunner(Launcher(threads, {}), EngineClock(), [])
@@ -59,7 +61,7 @@ async def test_the_clock_of_a_cancelled_step_is_not_started() -> None:
     step = Step(enter, timeout="1h")
     with ThreadPoolExecutor(1) as threads:
         runner = StepRunner(Launcher(threads, {}), EngineClock(), [around])
-        call = Call("enter", step, step.encode_arguments((), {}), RUN_ID)
+        call = Call("enter", step, step.name, step.encode_arguments((), {}), RUN_ID)
         execution = runner.start(call, INFO, lambda _: None, 1)
         await asyncio.sleep(0)  # the middleware goes on to the thread
         begun.wait()

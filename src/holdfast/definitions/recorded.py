@@ -52,6 +52,8 @@ class Recorded(Generic[P, R_co]):
     """Decode arguments into the declared types. Raises InvalidInput for ones that do not fit."""
     encode_result: Callable[[object], str]
     """Encode a result. Raises PayloadError, and InvalidInput for a result of another type."""
+    encode_and_restore: Callable[[object], tuple[str, object]]
+    """Encode a result; return the text, and the result as a replay will decode it."""
     decode_result: Callable[[str | bytes | msgspec.Raw], R_co]
     """Decode a result into the declared type. Raises InvalidInput for one that does not fit."""
 
@@ -78,6 +80,7 @@ class Recorded(Generic[P, R_co]):
         self._read_parameters(fn)
         self._result = self._read_result(fn)
         self.encode_result, self.decode_result = self._result.encode, self._result.decode
+        self.encode_and_restore = self._result.encode_and_restore
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

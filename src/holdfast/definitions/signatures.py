@@ -85,19 +85,24 @@ class Declared:
         Raises InvalidInput if it would not come back as that type, PayloadError if it cannot be
         stored at all.
         """
+        return self.encode_and_restore(value)[0]
+
+    def encode_and_restore(self, value: object) -> tuple[str, object]:
+        """Encode a value as `encode` does; return the text, and what it is decoded into."""
         try:
             text = encode(value)
         except PayloadError as error:
             raise PayloadError(f"{self.place}: {error}") from None
-        if type(value) not in self.plain:
-            restored = self.decode(text)
-            if is_model_type(type(value)) and (lost := lost_field(value, restored)):
-                raise InvalidInput(
-                    f"{self.place}: the {lost} of {type(value).__name__} would not come back as it "
-                    "is: a field with exclude=True is not stored, and a union of models that look "
-                    "alike needs a discriminator"
-                )
-        return text
+        if type(value) in self.plain:
+            return text, value
+        restored = self.decode(text)
+        if is_model_type(type(value)) and (lost := lost_field(value, restored)):
+            raise InvalidInput(
+                f"{self.place}: the {lost} of {type(value).__name__} would not come back as it "
+                "is: a field with exclude=True is not stored, and a union of models that look "
+                "alike needs a discriminator"
+            )
+        return text, restored
 
     def _resolved(self) -> Decode:
         try:
@@ -175,8 +180,9 @@ class Signature:
     def decode(self, text: str) -> Arguments:
         """Decode what `encode` wrote, into the declared types. Raises InvalidInput."""
         if text.startswith("["):
+            decode = self._full or self._read_full()
             try:
-                return self._decode_full(text), _NO_KEYWORDS
+                return decode(text), _NO_KEYWORDS
             except InvalidInput:
                 pass  # some arguments are missing, or one does not fit: decode each
             positional, named = _split_positional(text), {}
@@ -186,13 +192,11 @@ class Signature:
         args = [self._at(index).decode(raw) for index, raw in enumerate(positional)]
         return tuple(args), {key: self._named(key).decode(raw) for key, raw in named.items()}
 
-    def _decode_full(self, text: str) -> tuple[Any, ...]:
-        """Decode all positional parameters at once. Raises InvalidInput if they differ."""
-        if self._full is None:
-            kinds = tuple(declared.annotation for declared in self._positional)
-            self._full = decoder(types.GenericAlias(tuple, kinds or ((),)))
-        found: tuple[Any, ...] = self._full(text)
-        return found
+    def _read_full(self) -> Decode:
+        """Return what decodes all positional parameters at once."""
+        kinds = tuple(declared.annotation for declared in self._positional)
+        self._full = full = decoder(types.GenericAlias(tuple, kinds or ((),)))
+        return full
 
     def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Arguments:
         try:

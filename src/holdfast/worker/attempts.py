@@ -23,7 +23,7 @@ from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.definitions.steps import StepContext
 from holdfast.errors import PayloadError
 from holdfast.runtime.code.run import RunInfo
-from holdfast.runtime.code.steps import Call
+from holdfast.runtime.code.steps import Call, Restored
 from holdfast.runtime.loop.asyncio_forms import foreign, is_foreign
 from holdfast.trace_ids import QuietHeaders
 from holdfast.types import ErrorInfo
@@ -61,6 +61,7 @@ class Execution(Generic[C]):
         "lease_no",
         "limit_seconds",
         "observed",
+        "restored",
         "result",
         "retryable",
         "span",
@@ -83,6 +84,7 @@ class Execution(Generic[C]):
         self.function, self.context, self.started_at = function, context, started_at
         self.limit_seconds = limit_seconds
         self.result: str | None = None
+        self.restored: Restored | None = None  # the result as a replay would decode it
         self.error: ErrorInfo | None = None
         self.retryable = False
         self.delay_seconds: float | None = None  # the pause that the error asks for
@@ -128,7 +130,8 @@ class Execution(Generic[C]):
                 future.exception()  # mark it as seen, so that asyncio does not warn of it
             return
         try:
-            self.result = self.function.encode_result(future.result())
+            self.result, restored = self.function.encode_and_restore(future.result())
+            self.restored = Restored(restored)
         except asyncio.CancelledError:
             self.fail(asyncio.CancelledError(f"the {self.function.kind} cancelled itself"))
         except BaseException as error:  # of any kind: otherwise its run would wait for ever

@@ -72,8 +72,9 @@ class EngineClock:
         by more, the database's clock was set back.
         """
         now = self._local_ns() // 1000 + self._offset
-        if now < self._last and self._last - now <= _STEP:
-            return self._last
+        last = self._last
+        if now < last and last - now <= _STEP:
+            return last
         self._last = now
         return now
 

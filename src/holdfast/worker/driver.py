@@ -148,7 +148,7 @@ class RunDriver:
         result, error, started_at = execution.result, execution.error, execution.started_at
         try:
             if result is not None:
-                effects = turn.step_completed(key, result, started_at)
+                effects = turn.step_completed(key, result, started_at, execution.restored)
             else:
                 assert error is not None, "an attempt has a result or an error"
                 retry_at = self._host.runner.retry_at(execution)

@@ -102,7 +102,7 @@ class Runs:
         self._release, self._room, self._due_at = release, room, due_at
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
-        self._changed = asyncio.Event()  # a run has left, or the grace period is over
+        self._changed = asyncio.Event()  # while draining: a run has left, or the grace is over
         self._grace_ended = False
         self._opening: set[tuple[UUID, int]] = set()  # leases whose runs have no driver yet
         room.count(self._drivers, self._opening)
@@ -127,17 +127,23 @@ class Runs:
 
     def accept(self, tasks: Sequence[ClaimedTask]) -> None:
         """Begin claimed turns. May be called from anywhere on the event loop."""
-        loop = asyncio.get_running_loop()
+        self._opening.update([(task.run_id, task.lease_no) for task in tasks])
+        asyncio.get_running_loop().call_soon(self._open_all, tasks)
+
+    def _open_all(self, tasks: Sequence[ClaimedTask]) -> None:
         for task in tasks:
-            self._opening.add((task.run_id, task.lease_no))
-            loop.call_soon(self._open, task)
+            try:
+                self._open(task)
+            except Exception:  # a fault of one run must not keep the others from being opened
+                logger.exception("run %s cannot be opened", task.run_id)
 
     def _opened(self, task: ClaimedTask) -> bool:
         """Take a task out of those to be opened; return False if it was given back."""
         lease = (task.run_id, task.lease_no)
         still_ours = lease in self._opening
         self._opening.discard(lease)
-        self._changed.set()
+        if self.draining:
+            self._changed.set()
         return still_ours
 
     def _open(self, task: ClaimedTask) -> None:
@@ -210,7 +216,7 @@ class Runs:
         )
         replaying = self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
         try:
-            check_open(event.details for event in log)
+            check_open([event.details for event in log])
             workflow = self._app.find(name, task.version)
             turn = Turn(
                 workflow,
@@ -317,7 +323,8 @@ class Runs:
         again = self._claimed_again.pop(driver.run_id, None)
         if again is not None:
             asyncio.get_running_loop().call_soon(self._open, again)
-        self._changed.set()
+        if self.draining:
+            self._changed.set()
         self._room.freed()
 
     # Called for the heartbeat and the watchdog

@@ -63,16 +63,19 @@ class Statistics:
 
     def run_begun(self, workflow: str) -> None:
         """Count a run that begins."""
+        at = self._now()
         with self._lock:
-            self._row(self._now(), workflow)[BEGUN] += 1
+            row = self._rows.get((at - at % _MINUTE, workflow)) or self._row(at, workflow)
+            row[BEGUN] += 1
 
     def replayed(self, workflow: str) -> None:
         """Do nothing."""
 
     def run_ended(self, workflow: str, status: str, took: int) -> None:
         """Count the end of a run."""
+        at = self._now()
         with self._lock:
-            row = self._row(self._now(), workflow)
+            row = self._rows.get((at - at % _MINUTE, workflow)) or self._row(at, workflow)
             row[ENDED[status]] += 1
             row[MILLIS] += round(took / 1000)
             row[BUCKETS + bisect_right(BOUNDS, took / 1e6)] += 1

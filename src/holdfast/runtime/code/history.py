@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from holdfast.details import StepRetryScheduled, Timer
 from holdfast.errors import DeterminismError
 from holdfast.runtime.code.failures import Failures
@@ -47,7 +49,7 @@ class Recorded(Value, frozen=True, gc=False):
         return f"a call of {self.family}" + (f" {self.name}" if self.name else "")
 
 
-class History:
+class History(msgspec.Struct, eq=False):
     """How much of its log one instance has seen, and which recorded calls it has not made yet.
 
     These are numbers of entries, from the start of the log:
@@ -69,36 +71,21 @@ class History:
     that the code made when the log had their ends already, as only changed code and forks do.
     """
 
-    __slots__ = (
-        "_loop",
-        "again",
-        "called_at",
-        "copied",
-        "ends",
-        "failures",
-        "forked",
-        "late",
-        "length",
-        "live_from",
-        "position",
-        "proven",
-        "recorded",
-        "replayed",
-        "retries",
-    )
-
-    def __init__(self, loop: WorkflowLoop) -> None:
-        self._loop = loop
-        self.position = self.length = self.called_at = 0
-        self.replayed = self.proven = self.live_from = 0
-        self.forked = 0
-        self.copied: frozenset[str | None] = frozenset()
-        self.again: dict[str, frozenset[str | None]] = {}
-        self.failures: Failures | None = None
-        self.recorded: dict[str, Recorded] = {}
-        self.ends: dict[str, Event] = {}
-        self.retries: dict[str, StepRetryScheduled] = {}
-        self.late: dict[str, None] = {}  # an empty set would take more memory
+    _loop: WorkflowLoop
+    position: int = 0
+    length: int = 0
+    called_at: int = 0
+    replayed: int = 0
+    proven: int = 0
+    live_from: int = 0
+    forked: int = 0
+    copied: frozenset[str | None] = frozenset()
+    again: dict[str, frozenset[str | None]] = {}
+    failures: Failures | None = None
+    recorded: dict[str, Recorded] = {}
+    ends: dict[str, Event] = {}
+    retries: dict[str, StepRetryScheduled] = {}
+    late: dict[str, None] = {}  # an empty set would take more memory
 
     def note_failures(self) -> Failures:
         """Return the failures of the run's calls. Made on first use: most runs have none."""

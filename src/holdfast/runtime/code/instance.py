@@ -35,7 +35,7 @@ from holdfast.runtime.code.context import Context
 from holdfast.runtime.code.history import History
 from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import L, Ledger, Record, RunInfo
-from holdfast.runtime.code.steps import Call, Steps
+from holdfast.runtime.code.steps import Call, Restored, Steps
 from holdfast.runtime.code.timers import Timers
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
@@ -206,7 +206,7 @@ class Instance:
         if loop.broken is not None:
             raise loop.broken
 
-    def complete(self, call: Call, result: str, at: int) -> None:
+    def complete(self, call: Call, result: str | Restored, at: int) -> None:
         """Deliver the result of a step that the turn of this instance has just recorded.
 
         The turn has counted it in the history already.

@@ -35,32 +35,28 @@ IN_PLACE: Final = 1_000_000  # a pause before a retry up to this long is waited 
 _call: Final = re.compile(r'"name":"([^"]*)","args":(\d+),')
 
 
-class Call:
+class Restored(msgspec.Struct, frozen=True, gc=False):
+    """The result of a step that this worker has just encoded and decoded again."""
+
+    value: object
+
+
+class Call(msgspec.Struct, eq=False):
     """A step that the workflow waits for.
 
     `attempt` is the number of the next attempt, from 1. It must not start before `retry_at`, and
     not before the first `mark` entries of the log are durable.
     """
 
-    __slots__ = (
-        "arguments",
-        "attempt",
-        "future",
-        "key",
-        "mark",
-        "name",
-        "retry_at",
-        "run_id",
-        "step",
-    )
-
-    def __init__(self, key: str, step: Step[..., object], arguments: str, run_id: UUID) -> None:
-        self.key, self.step, self.name = key, step, step.name
-        self.arguments, self.run_id = arguments, run_id
-        self.attempt = 1
-        self.mark = 0
-        self.retry_at: int | None = None
-        self.future: asyncio.Future[Any] | None = None
+    key: str
+    step: Step[..., object]
+    name: str
+    arguments: str
+    run_id: UUID
+    attempt: int = 1
+    mark: int = 0
+    retry_at: int | None = None
+    future: asyncio.Future[Any] | None = None
 
     @property
     def id(self) -> str:
@@ -167,7 +163,7 @@ class Steps(Ledger):
         """Call a step under a name: its key is taken now, and it starts when it is awaited."""
         run = self._run
         arguments = step.encode_arguments(args, kwargs)
-        call = Call(run.loop.scope().key(leaf), step, arguments, run.info.run_id)
+        call = Call(run.loop.scope().key(leaf), step, step.name, arguments, run.info.run_id)
         if step.aliases and leaf == step.name:
             self._take_alias(call)
         coro = self._perform(call)
@@ -193,7 +189,7 @@ class Steps(Ledger):
         if history.failures is not None:
             history.failures.note_call(key)
         # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
-        future: asyncio.Future[msgspec.Raw | str] = asyncio.Future(loop=loop)
+        future: asyncio.Future[msgspec.Raw | str | Restored] = asyncio.Future(loop=loop)
         call.future = future
         if history.recorded or history.ends or history.retries or history.again:
             self._compare(call)
@@ -210,6 +206,8 @@ class Steps(Ledger):
             elif history.failures is not None and not loop.closing:
                 history.failures.note_receiver(key)
             raise
+        if isinstance(result, Restored):
+            return result.value
         try:
             return call.step.decode_result(result)
         except InvalidInput as error:
@@ -246,7 +244,7 @@ _perform: Any = vars(Steps)["_perform"]
 _perform.__qualname__ = "the call of a step in a workflow"
 
 
-class Executions:
+class Executions(msgspec.Struct, eq=False):
     """The steps of a turn: executing, or pausing before another attempt. It outlives a replay.
 
     It decides which steps start and which are cancelled. Both are effects: what led to them must be
@@ -254,12 +252,9 @@ class Executions:
     the ends of steps that the code has given up, while a replay may still take that back.
     """
 
-    __slots__ = ("executing", "pausing", "uncertain_ends")
-
-    def __init__(self) -> None:
-        self.executing: dict[str, Call] = {}
-        self.uncertain_ends: dict[str, Event] = {}
-        self.pausing: dict[str, Call] = {}
+    executing: dict[str, Call] = {}
+    uncertain_ends: dict[str, Event] = {}
+    pausing: dict[str, Call] = {}
 
     def cancel(self, steps: Steps, durable: int) -> list[str]:
         """Return the keys of executing steps that the code has given up for certain."""

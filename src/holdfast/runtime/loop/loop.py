@@ -108,6 +108,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.keeper: TimerKeeper | None = None
         self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
         self.watch: Watch | None = None  # finds calls of clocks and random numbers
+        self._outer = _get_running()  # the worker's loop; asked for once: it is a system call
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -288,7 +289,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         ready = self._ready
         if not ready:
             return
-        outer, hooks = _get_running(), _get_hooks()
+        outer, hooks = self._outer, _get_hooks()
         _set_running(self)
         _set_hooks(self._iterated, self._abandoned)
         self.progress += 1
@@ -359,7 +360,13 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         if self.closing:
             return
         self.closing = True
-        if self._generators or not all(task.done() for task in self.tasks):
+        unfinished = False
+        for task in self.tasks:
+            if not task.done():
+                unfinished = True
+            elif not task.cancelled():
+                task.exception()  # mark it as seen, so that asyncio does not report it
+        if unfinished or self._generators:
             # In its own context, so that no context variable that the code sets remains.
             context = contextvars.Context()
             if self.watch is None:
@@ -367,9 +374,6 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
             else:
                 with unawaited_allowed():
                     context.run(self._drop_code)
-        for task in self.tasks:
-            if task.done() and not task.cancelled():
-                task.exception()  # mark it as seen, so that asyncio does not report it
         self._ready.clear()
         self.tasks.clear()
         self.root = self._generators = self.keeper = None

@@ -15,6 +15,8 @@ from collections.abc import Callable, Coroutine, Generator
 from types import CoroutineType
 from typing import Any, NoReturn, TypeVar, cast
 
+import msgspec
+
 _T = TypeVar("_T")
 
 
@@ -26,7 +28,7 @@ class NumberingLoop(asyncio.AbstractEventLoop):
         raise NotImplementedError
 
 
-class Scope:
+class Scope(msgspec.Struct, eq=False):
     """Makes keys unique by counting. Each asyncio task has a scope, and plain callbacks share one.
 
     A key is the path of its scope and the call's name; the second call of a name in a scope is
@@ -35,12 +37,11 @@ class Scope:
     `parent` is the scope of the code that created the task, and `number` the number of the task.
     """
 
-    __slots__ = ("_counts", "_random", "number", "parent", "path")
-
-    def __init__(self, path: str, parent: Scope | None = None) -> None:
-        self.path, self.parent, self.number = path, parent, 0
-        self._counts: dict[str, int] | None = None  # most scopes never make a key
-        self._random: random.Random | None = None
+    path: str
+    parent: Scope | None = None
+    number: int = 0
+    _counts: dict[str, int] | None = None  # most scopes never make a key
+    _random: random.Random | None = None
 
     def key(self, name: str, counter: str | None = None) -> str:
         """Return a new key for this name. Calls with another `counter` are counted separately."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.codec import describe, encode_error
 from holdfast.details import WorkflowCanceled, WorkflowFailed
@@ -12,6 +12,8 @@ from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.continuing import ContinueAsNew, continuation
 from holdfast.runtime.code.instance import Instance
 from holdfast.types import Finish
+
+_NOT_RAISED: Final = (DeterminismError, ContinueAsNew)  # errors of which a run does not fail
 
 
 class Outcome(NamedTuple):
@@ -32,7 +34,7 @@ def raised(instance: Instance) -> BaseException | None:
             return None
         return RuntimeError("the workflow was cancelled, but not from outside")
     error = root.exception()
-    return None if isinstance(error, DeterminismError | ContinueAsNew) else error
+    return None if error is None or isinstance(error, _NOT_RAISED) else error
 
 
 def must_stay_open(instance: Instance) -> bool:

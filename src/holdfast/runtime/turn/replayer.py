@@ -31,7 +31,7 @@ from holdfast.events import (
 from holdfast.runtime.code.commands import CALLS, Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
-from holdfast.runtime.code.steps import Call, Executions, step_unstorable
+from holdfast.runtime.code.steps import Call, Executions, Restored, step_unstorable
 from holdfast.runtime.code.values import RAISED, Values
 from holdfast.runtime.log.virtual_log import VirtualLog, can_wait, in_delivery_order
 from holdfast.runtime.loop.tasks import WorkflowTimer
@@ -134,7 +134,7 @@ class Replayer:
         except DeterminismError as error:
             self.broken = error
 
-    def complete(self, key: str, event: Event, result: str) -> None:
+    def complete(self, key: str, event: Event, result: str | Restored) -> None:
         """Feed a step's result if the code still waits for it; else only record the event."""
         instance = self.instance
         call = instance.steps.pending.get(key)

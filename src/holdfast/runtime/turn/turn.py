@@ -16,7 +16,7 @@ from holdfast.errors import DeterminismError, PayloadError
 from holdfast.events import STEP_COMPLETED, TERMINAL, VALUE_RECORDED, YIELDED
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
-from holdfast.runtime.code.steps import Call, completed_step, failed_step
+from holdfast.runtime.code.steps import Call, Restored, completed_step, failed_step
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.loop.user_code import line_of_task
@@ -135,13 +135,16 @@ class Turn:
             self._warn(replayer.compare(strict=self._strict))
         return self._pump()
 
-    def step_completed(self, key: str, result: str, started_at: int) -> Effects:
-        """Record and deliver a step's result, which is JSON text."""
+    def step_completed(
+        self, key: str, result: str, started_at: int, restored: Restored | None = None
+    ) -> Effects:
+        """Record and deliver a step's result: JSON text, and that `restored` if it is known."""
         replayer = self._replayer
         call = replayer.executions.executing.pop(key, None)
         if call is None or replayer.closed:
             return self._effects()
-        replayer.complete(key, completed_step(call, result, started_at, self._clock()), result)
+        event = completed_step(call, result, started_at, self._clock())
+        replayer.complete(key, event, restored or result)
         return self._pump()
 
     def step_failed(

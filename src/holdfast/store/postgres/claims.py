@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -40,6 +42,14 @@ _PARTS_AGAIN: Final = 400_000
 
 
 _decode_tail = msgspec.json.Decoder(list[tuple[str, str | None, str | None, int]]).decode
+_run = itemgetter(
+    *("run_id", "key", "kind", "queue", "handler"),
+    *("attempts", "lease_no", "log_length", "started_at", "input"),
+)
+_more = itemgetter(
+    *("payload", "deadline_at", "heartbeat", "parent_run_id", "tail_from", "tail"),
+    *("run_key", "headers"),
+)
 
 
 class PostgresClaims(Part):
@@ -168,28 +178,36 @@ async def _fail_poisoned(database: Database, wanted: Claim, whole: asyncpg.Recor
 
 def claimed_task(row: asyncpg.Record) -> ClaimedTask:
     """Return the task of a row."""
-    name, _, version = row["handler"].rpartition("@")
+    run_id, key, kind, queue, handler, attempts, lease_no, log_length, started_at, text = _run(row)
+    payload, deadline_at, heartbeat, parent_run_id, tail_from, tail, run_key, headers = _more(row)
+    name, version = _name_and_version(handler)
     return ClaimedTask(
-        run_id=row["run_id"],
-        key=row["key"],
-        kind=row["kind"],
-        queue=row["queue"],
-        name=name,
-        version=int(version),
-        attempts=row["attempts"],
-        lease_no=row["lease_no"],
-        log_length=row["log_length"],
-        started_at=row["started_at"],
-        input=row["input"],
-        payload=row["payload"],
-        deadline_at=row["deadline_at"],
-        heartbeat=row["heartbeat"],
-        parent_run_id=row["parent_run_id"],
-        tail_from=row["tail_from"],
-        tail=() if row["tail"] is None else _tail(row["tail"]),
-        run_key=row["run_key"],
-        headers=read_headers(row["headers"]),
+        run_id,
+        key,
+        kind,
+        queue,
+        name,
+        version,
+        attempts,
+        lease_no,
+        log_length,
+        started_at,
+        text,
+        payload,
+        deadline_at,
+        heartbeat,
+        parent_run_id,
+        tail_from,
+        () if tail is None else _tail(tail),
+        run_key,
+        read_headers(headers),
     )
+
+
+@lru_cache(maxsize=1024)
+def _name_and_version(handler: str) -> tuple[str, int]:
+    name, _, version = handler.rpartition("@")
+    return name, int(version)
 
 
 def _tail(text: str) -> list[Event]:

@@ -101,16 +101,10 @@ def commit_arguments(
         [turn.run_id for turn in turns],
         [turn.lease_no for turn in turns],
         [turn.expected for turn in turns],
-        [event.type for event in firsts],
-        [event.key for event in firsts],
-        [event.details for event in firsts],
-        [event.at for event in firsts],
+        *_columns(firsts),
         [run_id for run_id, _, _ in rest],
         [idx for _, idx, _ in rest],
-        [event.type for _, _, event in rest],
-        [event.key for _, _, event in rest],
-        [event.details for _, _, event in rest],
-        [event.at for _, _, event in rest],
+        *_columns([event for _, _, event in rest]),
         [run_id for run_id, _ in suspended],
         [suspend.visible_at for _, suspend in suspended],
         [
@@ -129,6 +123,13 @@ def commit_arguments(
         True,  # details come back as text
         True,  # undelivered signals are returned
     )
+
+
+def _columns(events: Sequence[Event]) -> list[list[object]]:
+    """Return the types of events, their keys, their details and their moments."""
+    if not events:
+        return [[], [], [], []]
+    return [list(column) for column in zip(*map(msgspec.structs.astuple, events), strict=True)]
 
 
 async def _commit(
