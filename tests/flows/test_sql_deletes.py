@@ -10,7 +10,8 @@ import pytest
 from hand import Hand
 from meeting import while_blocked
 
-from holdfast.errors import FlowInUse
+from holdfast import Client
+from holdfast.errors import FlowInUse, UnknownFlow
 from holdfast.store.postgres import PostgresStore, flows
 
 IN_USE, MISSING = "HF005", "HF003"
@@ -211,13 +212,15 @@ async def store(database_url: str) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-async def test_the_store_deletes_in_parts_and_counts_them(
+async def test_the_client_deletes_in_parts_and_counts_them(
     busy: Hand, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flows, "_DELETED_AT_ONCE", 2)
     busy.start("sizes", {})
-    with pytest.raises(FlowInUse, match="runs of flow shop/sizes that have not ended: 1"):
-        await store.delete_flow("sizes")
-    assert await store.delete_flow("sizes", terminate=True) == 4
-    assert await store.delete_flow("sizes") is None
+    async with Client(store=store) as client:
+        with pytest.raises(FlowInUse, match="runs of flow shop/sizes that have not ended: 1"):
+            await client.flows.delete("sizes")
+        assert await client.flows.delete("sizes", terminate=True) == 4
+        with pytest.raises(UnknownFlow):
+            await client.flows.delete("sizes")
     assert count(busy)["runs"] == 1

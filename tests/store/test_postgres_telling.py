@@ -158,6 +158,27 @@ async def test_an_end_leaves_the_wake_up_to_its_caller_while_others_tell(scene: 
     assert ended.notices == [Notice("work", "default")]
 
 
+async def test_the_deletion_of_a_flow_tells_with_its_transaction_unless_others_tell(
+    scene: Scene,
+) -> None:
+    """The caller is left with what the transaction could not tell."""
+    other = await scene.session()
+    for others_tell in (False, True):
+        await scene.value("select (holdfast.create_flow('trip')).flow_slug")
+        await scene.value("select (holdfast.add_step('trip', 'a')).step_slug")
+        run = new_run(name="trip", version=0, waiter="client/1")
+        await scene.store.start_flows([run])
+        heard = await listen(scene, "client/1")
+        async with other.transaction(), asyncio.timeout(60):
+            if others_tell:
+                await other.connection.execute(OTHERS_TELL)
+            deleted = await scene.store.delete_flow("trip", terminate=True)
+        notice = Notice("client/1", str(run.run_id))
+        assert list(deleted.notices) == ([notice] if others_tell else [])
+        payloads = await heard_until_marked(scene, "client/1", heard)
+        assert payloads == ([] if others_tell else [notice.payload])
+
+
 async def test_a_rolled_back_start_wakes_no_worker(scene: Scene) -> None:
     await sign_on(scene)
     heard = await listen(scene, "work")

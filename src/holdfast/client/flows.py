@@ -94,11 +94,17 @@ class Flows:
         ```
         """
         name = (await self.get(flow)).name
-        delete = self._session.store.delete_flow
-        deleted = await persist(partial(delete, name, terminate=terminate, force=force))
-        if deleted is None:  # another client was faster
+        delete = partial(self._session.store.delete_flow, terminate=terminate, force=force)
+        total, before, is_done = None, None, False
+        while not is_done:
+            deleted = await persist(partial(delete, name, before=before))
+            self._session.tell(deleted.notices)
+            if deleted.runs is not None:
+                total = (total or 0) + deleted.runs
+            name, before, is_done = deleted.name, deleted.before, deleted.is_done
+        if total is None:  # another client was faster
             raise UnknownFlow(f"the database has no flow {name}")
-        return deleted
+        return total
 
     async def _unknown(self, name: str, version: int | None) -> UnknownFlow:
         """Return the error for a flow that the database lacks, with its versions or a like name."""

@@ -24,6 +24,7 @@ from holdfast.types.base import (
     Value,
 )
 from holdfast.types.flows import (
+    DeletedFlow,
     EnsuredFlow,
     FlowFork,
     FlowForking,
@@ -226,6 +227,7 @@ __all__ = [
     "DeclaredRetention",
     "DeclaredRules",
     "DeclaredSubscriptions",
+    "DeletedFlow",
     "Delivered",
     "Delivery",
     "DeliveryRecord",

@@ -83,6 +83,20 @@ class EnsuredFlow(Value, frozen=True):
     notices: Sequence[Notice] = ()
 
 
+class DeletedFlow(Value, frozen=True, kw_only=True):
+    """What one call has deleted of a flow: `runs` of it, None if there is no such flow.
+
+    If it is not done, the next call is given `name` and `before`: runs that are started later, of a
+    flow that is defined again meanwhile, are kept.
+    """
+
+    runs: int | None
+    is_done: bool = True
+    name: str
+    before: int | None = None
+    notices: Sequence[Notice] = ()
+
+
 class FlowInfo(Value, frozen=True, kw_only=True):
     """A version of a flow in the database, and how many runs of it have not ended.
 

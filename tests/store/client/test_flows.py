@@ -21,7 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.flows import shape_hash
 from holdfast.store.port import Store
-from holdfast.types import Notice, RunRecord
+from holdfast.types import RunRecord
 
 app = App("web")
 analyze = app.flow("analyze", input=list[int])
@@ -158,28 +158,27 @@ async def test_flows_are_listed_and_their_shapes_are_read(compiled: Store) -> No
 async def test_who_waits_for_a_run_that_is_deleted_is_told(
     compiled: Store, told: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a notice that comes after it was deleted, and without any by a look that finds no run."""
+    """By a notice at once, and if that is lost by a look that finds no run."""
     if told:
         monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 3600)
     else:
         monkeypatch.setattr(waiting, "EXISTENCE_SECONDS", 0)
         monkeypatch.setattr(EndWatcher, "_hear", lambda watcher, payload: None)
     wait_for_end = compiled.wait_for_end
-    registered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    registered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def registering(topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         ended = await wait_for_end(topic, run_ids)
         if not registered.done():
-            registered.set_result(topic)
+            registered.set_result(None)
         return ended
 
     monkeypatch.setattr(compiled, "wait_for_end", registering)
     async with Client(store=compiled) as client:
         handle = await client.start("analyze", [1])
         result = asyncio.create_task(handle.result(timeout="1m"))
-        topic = await registered
+        await registered
         assert await client.flows.delete("analyze", terminate=True) == 1
-        await compiled.notify([Notice(topic, str(handle.run_id))])
         with pytest.raises(RunNotFound):
             await result
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import FlowInUse, InvalidInput, UnknownFlow
-from holdfast.types import NewSchedule, RunTarget, When
+from holdfast.types import NewSchedule, Notice, RunTarget, When
 
 from .actors import SECOND, get, new_run
 from .flow_actors import NAME, NO_LUCK, Flows, StepWorker, end, mapped, single
@@ -177,14 +177,14 @@ async def test_nothing_is_left_of_a_flow_that_is_deleted(flows: Flows, worker: S
     await flows.define(single("a"), name="shop/other")
     done, other = await flows.start([1]), await flows.start(name="shop/other")
     await worker.complete(await worker.one(), 1)
-    assert await flows.store.delete_flow("trip") == 1
+    assert (await flows.store.delete_flow("trip")).runs == 1
     assert [flow.name for flow in await flows.store.list_flows()] == ["shop/other"]
     assert list(await flows.store.get_runs([done, other])) == [other]
     assert await flows.store.read_events([(done, 0)]) == {done: []}
     assert await flows.store.flow_steps([done]) == {}
     with pytest.raises(UnknownFlow):
         await flows.start([1])
-    assert await flows.store.delete_flow(NAME) is None
+    assert (await flows.store.delete_flow(NAME)).runs is None
 
 
 async def test_a_flow_with_open_runs_is_deleted_only_if_they_are_to_be_ended(
@@ -195,11 +195,24 @@ async def test_a_flow_with_open_runs_is_deleted_only_if_they_are_to_be_ended(
     with pytest.raises(FlowInUse):
         await flows.store.delete_flow(NAME)
     assert (await get(flows.store, run_id)).status == "running"
-    assert await flows.store.delete_flow(NAME, terminate=True) == 1
+    assert (await flows.store.delete_flow(NAME, terminate=True)).runs == 1
     assert await worker.complete(task) == "lost"
     assert await flows.store.get_runs([run_id]) == {}
     await flows.define(single("b"))
     assert json.loads((await get(flows.store, await flows.start(5))).input or "") == 5
+
+
+async def test_a_deletion_tells_waiters_and_workers_of_runs_that_it_ends(
+    flows: Flows, worker: StepWorker
+) -> None:
+    await flows.define(single("a"))
+    run_id = await flows.start(waiter="client/1")
+    await worker.one()
+    deleted = await flows.store.delete_flow(NAME, terminate=True)
+    assert set(deleted.notices) == {
+        Notice("client/1", str(run_id)),
+        Notice("worker/ann", f"{run_id} a"),
+    }
 
 
 async def test_a_flow_that_others_run_is_deleted_only_if_forced(
@@ -210,7 +223,7 @@ async def test_a_flow_that_others_run_is_deleted_only_if_forced(
     await flows.define(single("a"))
     await flows.define(single("pay", **pays), name="shop/order")
     await flows.define(single("b"), name="shop/order", version=2)
-    assert await flows.store.delete_flow(NAME) == 0  # an old version that nobody uses
+    assert (await flows.store.delete_flow(NAME)).runs == 0  # an old version that nobody uses
     await flows.define(single("a"))
     await flows.define(single("first"), single("pay", "first", **pays), name="shop/parcel")
     await flows.store.create_schedule(
@@ -228,7 +241,7 @@ async def test_a_flow_that_others_run_is_deleted_only_if_forced(
     await flows.store.delete_schedule("shop/nightly")
     with pytest.raises(FlowInUse, match=r"is still run by step pay of flow shop/parcel@1\. Change"):
         await flows.store.delete_flow(NAME)  # its open run comes to that step
-    assert await flows.store.delete_flow(NAME, force=True) == 0
+    assert (await flows.store.delete_flow(NAME, force=True)).runs == 0
     await worker.complete(await worker.one(handlers=("shop/parcel@1",)), 1)
     failed = await get(flows.store, run_id)
     assert failed.status == "failed"

@@ -124,7 +124,7 @@ async def test_an_ended_run_keeps_the_shape_that_it_had(
     assert [step.status for step in found[first]] == ["completed", "created", "created"]
     assert [step.delay_seconds for step in found[first]] == [0, 0, 3]
     await flows.store.terminate_runs(runs[-1:])
-    assert await flows.store.delete_flow(NAME) == 3
+    assert (await flows.store.delete_flow(NAME)).runs == 3
     await flows.store.ensure_flow(old, "h")
     fourth = await flows.start()
     assert len((await flows.store.flow_steps([fourth]))[fourth]) == 3

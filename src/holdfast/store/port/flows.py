@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.types import (
+    DeletedFlow,
     EnsuredFlow,
     FlowFork,
     FlowForking,
@@ -72,13 +73,18 @@ class FlowStore(Protocol):
         ...
 
     async def delete_flow(
-        self, name: str, *, terminate: bool = False, force: bool = False
-    ) -> int | None:
-        """Delete all versions of a flow with their runs; return how many runs that were.
+        self,
+        name: str,
+        *,
+        terminate: bool = False,
+        force: bool = False,
+        before: int | None = None,
+    ) -> DeletedFlow:
+        """Delete all versions of a flow with their runs, or some of the runs: then it is not done.
 
-        None: there is no such flow. Raises FlowInUse while runs of it have not ended, unless they
-        are to be terminated; and, unless it is forced, while a step of another flow runs it (of the
-        newest version, or of one with open runs), or a schedule does.
+        `before` is what the call before has answered. Raises FlowInUse while runs of it have not
+        ended, unless they are to be terminated; and, unless it is forced, while a step of another
+        flow runs it (of the newest version, or of one with open runs), or a schedule does.
         """
         ...
 

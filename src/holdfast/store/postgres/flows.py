@@ -13,6 +13,7 @@ from holdfast.store.postgres.database import Part, join_results, read_headers, r
 from holdfast.store.postgres.start_values import flow_runs
 from holdfast.types import (
     ClaimedTask,
+    DeletedFlow,
     EnsuredFlow,
     FlowFork,
     FlowForking,
@@ -67,26 +68,23 @@ class PostgresFlows(Part):
         return _shape(found)
 
     async def delete_flow(
-        self, name: str, *, terminate: bool = False, force: bool = False
-    ) -> int | None:
+        self,
+        name: str,
+        *,
+        terminate: bool = False,
+        force: bool = False,
+        before: int | None = None,
+    ) -> DeletedFlow:
         """Delete a flow with its runs, some at a time; see `FlowStore.delete_flow`."""
-        total: int | None = None
-        before: int | None = None
-        while True:
-            row = await self._database.row(
-                "delete_flow",
-                name,
-                terminate,
-                _DELETED_AT_ONCE,
-                before,
-                self._database.tell,
-                force,
-            )
-            if row["runs"] is not None:
-                total = (total or 0) + row["runs"]
-            if row["is_done"]:
-                return total
-            name, before = row["flow_slug"], row["before"]
+        limit, tell = _DELETED_AT_ONCE, self._database.tell
+        row = await self._database.row("delete_flow", name, terminate, limit, before, tell, force)
+        return DeletedFlow(
+            runs=row["runs"],
+            is_done=row["is_done"],
+            name=row["flow_slug"],
+            before=row["before"],
+            notices=read_notices(row["notices"]),
+        )
 
     async def retry_flow(
         self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None

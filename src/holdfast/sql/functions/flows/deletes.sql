@@ -5,8 +5,8 @@
 -- With it a call ends or deletes at most so many runs; `is_done` is false if there is more to do.
 -- The next call is then given the `flow_slug` and as p_before the `before` of this one: once the
 -- shapes are deleted no run can start, and a flow that is defined again meanwhile keeps its runs.
--- With p_tell, the schema's name, those who wait for runs that are terminated are told, if that can
--- be done at once.
+-- `notices` are (topic, payload), for those who wait for runs that were terminated; with p_tell,
+-- the schema's name, they are sent within the transaction if that can be done at once.
 --
 -- Refuses flows with open runs (HF005) unless they are to be terminated, flows that steps of other
 -- flows or schedules run (HF005) unless p_force, a limit below 1 (22023), and nulls (22004).
@@ -15,7 +15,7 @@
 create or replace function holdfast.delete_flow(
     p_flow_slug text, p_terminate boolean default false, p_limit int default null,
     p_before bigint default null, p_tell text default null, p_force boolean default false,
-    out runs int, out is_done boolean, out before bigint, out flow_slug text
+    out runs int, out is_done boolean, out before bigint, out flow_slug text, out notices text[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -24,6 +24,7 @@ set enable_seqscan = off
 as $$
 declare
     v_deleted int;
+    v_is_clear boolean;
 begin
     perform holdfast._check_given('the slug of a flow', p_flow_slug is not null);
     perform holdfast._check_given('terminate', p_terminate is not null);
@@ -43,7 +44,9 @@ begin
         if not p_force then
             perform holdfast._check_unused(flow_slug);
         end if;
-        if not holdfast._clear_flow(flow_slug, p_terminate, p_limit, p_tell) then
+        select c.is_clear, holdfast._tell(p_tell, c.notices) into v_is_clear, notices
+        from holdfast._clear_flow(flow_slug, p_terminate, p_limit) as c;
+        if not v_is_clear then
             return;
         end if;
         delete from holdfast.replaced_shapes x using holdfast.flows f
@@ -96,12 +99,12 @@ begin
     end if;
 end $$;
 
--- Terminate the open runs of a flow that is to be deleted, at most p_limit. Returns true if it has
--- none then. Refuses to if p_terminate is false (HF005).
+-- Terminate the open runs of a flow that is to be deleted, at most p_limit. `is_clear` is true if
+-- it has none then; notices are (topic, payload). Refuses to if p_terminate is false (HF005).
 -- Locks: the flow's starts; as terminate_runs, without waiting long. Called by delete_flow.
 create or replace function holdfast._clear_flow(
-    p_flow_slug text, p_terminate boolean, p_limit int, p_tell text
-) returns boolean
+    p_flow_slug text, p_terminate boolean, p_limit int, out is_clear boolean, out notices text[]
+)
 language plpgsql
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -111,7 +114,7 @@ declare
     v_open int;
 begin
     if p_terminate then
-        perform holdfast._tell(p_tell, t.notices)
+        select t.notices into notices
         from holdfast._stop_flow(p_flow_slug, null, 'its flow is deleted', p_limit) as t;
     else
         perform holdfast._block_starts(p_flow_slug);
@@ -125,7 +128,7 @@ begin
                 p_flow_slug, case v_open when 1000 then '1,000 or more' else v_open::text end);
         end if;
     end if;
-    return not exists (
+    is_clear := not exists (
         select from holdfast.runs r
         where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow');
 end $$;

@@ -7,15 +7,17 @@ from holdfast.store.memory import details
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.rows import runs_of
 from holdfast.store.memory.flows.shapes import newest_shape
-from holdfast.store.memory.tables import Tables
-from holdfast.types import Event, FlowShape
+from holdfast.store.memory.tables import Tables, distinct
+from holdfast.types import DeletedFlow, Event, FlowShape
 
 
-def delete_flow(tables: Tables, now: int, name: str, *, terminate: bool, force: bool) -> int | None:
-    """Delete all versions of a flow with their runs, and return how many runs that were."""
+def delete_flow(
+    tables: Tables, now: int, name: str, *, terminate: bool, force: bool
+) -> DeletedFlow:
+    """Delete all versions of a flow with their runs, in one call."""
     newest = newest_shape(tables, name)
     if newest is None:
-        return None
+        return DeletedFlow(runs=None, name=name)
     if not force:
         _check_unused(tables, newest.shape.name)
     run_ids = runs_of(tables, newest.shape.name)
@@ -26,12 +28,12 @@ def delete_flow(tables: Tables, now: int, name: str, *, terminate: bool, force: 
             "End them first, or have them terminated"
         )
     event = Event("WorkflowTerminated", None, details.write(reason="its flow is deleted"), now)
-    end_from_outside(tables, running, "terminated", event)
+    _, notices = end_from_outside(tables, running, "terminated", event)
     tables.delete(run_ids)
     for handler, row in list(tables.shapes.items()):
         if row.shape.name == newest.shape.name:
             del tables.shapes[handler]
-    return len(run_ids)
+    return DeletedFlow(runs=len(run_ids), name=newest.shape.name, notices=distinct(notices))
 
 
 def _check_unused(tables: Tables, name: str) -> None:

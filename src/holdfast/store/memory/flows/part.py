@@ -20,6 +20,7 @@ from holdfast.store.memory.rows import TaskRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import (
     ClaimedTask,
+    DeletedFlow,
     EnsuredFlow,
     FlowFork,
     FlowForking,
@@ -58,8 +59,13 @@ class MemoryFlows(Part):
             return find_shape(tables, name, version)
 
     async def delete_flow(
-        self, name: str, *, terminate: bool = False, force: bool = False
-    ) -> int | None:
+        self,
+        name: str,
+        *,
+        terminate: bool = False,
+        force: bool = False,
+        before: int | None = None,
+    ) -> DeletedFlow:
         """Delete a flow with its runs; see `FlowStore.delete_flow`."""
         async with self._transaction() as (tables, now):
             return delete_flow(tables, now, name, terminate=terminate, force=force)
