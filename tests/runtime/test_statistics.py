@@ -51,6 +51,25 @@ async def test_runs_are_counted_by_minute_and_sent_when_the_worker_stops() -> No
     assert 1_000 < failed[MILLIS] < 4_000
 
 
+async def test_forks_and_retries_last_from_when_they_began_themselves() -> None:
+    """Their code has the clock of their origin. Their ends are counted by workers and outside."""
+    async with Environment(app) as env:
+        runs = env.client.runs
+        origin = (await env.client.start(fail)).run_id
+        await env.advance("1h")
+        await runs.retry(origin)
+        stopped = await runs.fork(origin, index=1)
+        await env.advance("1s")
+        await stopped.terminate()
+        await env.advance("10s")
+        await runs.fork(origin)
+        await env.advance("1h")
+    rows = await env.store.read_stats(since=0, names=["shop/fail"])
+    counts = [sum(each) for each in zip(*(row.counts for row in rows), strict=True)]
+    assert (counts[ENDED["failed"]], counts[ENDED["terminated"]]) == (3, 1)
+    assert counts[MILLIS] < 60_000
+
+
 def test_what_could_not_be_sent_is_counted_again_up_to_a_limit() -> None:
     now = MINUTE
     statistics = Statistics("shop", lambda: now)

@@ -43,11 +43,12 @@ class ClaimedTask(Value, frozen=True, gc=False):
 
     `log_length` counts the run's events, a WorkerLost that this claim appended included.
     `input` and `deadline_at` are given if the log has no more than WorkflowStarted.
-    `started_at` is the moment of the task's first claim. `name` is the full name, `app/name`. An
-    activity has version 0, the details of its ActivityScheduled as `payload`, and as `heartbeat`
-    what its last attempt said last. The worker that was the last to suspend the run is given the
-    log from `tail_from` on, which is the log's end if there is much of it; every other worker
-    is given None, and the key and the headers that the run was started with.
+    `started_at` is the moment of the task's first claim; of a fork's turn, where the clock of its
+    code begins, and `first_claimed_at` is the moment of its own first claim. `name` is the full
+    name, `app/name`. An activity has version 0, the details of its ActivityScheduled as `payload`,
+    and as `heartbeat` what its last attempt said last. The worker that was the last to suspend the
+    run is given the log from `tail_from` on, which is the log's end if there is much of it; every
+    other worker is given None, and the key and the headers that the run was started with.
     """
 
     run_id: UUID
@@ -69,6 +70,7 @@ class ClaimedTask(Value, frozen=True, gc=False):
     tail: Sequence[Event] = ()
     run_key: str | None = None
     headers: Mapping[str, str] | None = None
+    first_claimed_at: int | None = None
 
 
 class Claims(Value, frozen=True):

@@ -247,7 +247,8 @@ class RunDriver:
 
     def _tell_end(self, end: Finish) -> None:
         info = self.turn.info
-        self._host.observing.run_ended(info.name, end.status, info.started_at)
+        began_at = info.started_at if info.first_claimed_at is None else info.first_claimed_at
+        self._host.observing.run_ended(info.name, end.status, began_at)
         if end.status == "failed" and end.error is not None:
             log_failed_run(self.run_id, info.name, end.error)
 

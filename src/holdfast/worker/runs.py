@@ -213,6 +213,7 @@ class Runs:
             task.headers
             if self._tracer is None
             else self._tracer.headers_of(task.run_id, task.headers),
+            task.first_claimed_at,
         )
         replaying = self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
         try:

@@ -24,8 +24,9 @@ class RunInfo(Value, frozen=True):
     """Which run a turn belongs to.
 
     `attempt` is the number of claims since the last progress. `started_at` is the moment of the
-    first claim, in microseconds since 1970 UTC. `parent_run_id` is told of the run's end. `key` and
-    `headers` are those that the run was started with.
+    first claim, in microseconds since 1970 UTC; a fork has that of its origin, and as
+    `first_claimed_at` its own. `parent_run_id` is told of the run's end. `key` and `headers` are
+    those that the run was started with.
     """
 
     run_id: UUID
@@ -36,6 +37,7 @@ class RunInfo(Value, frozen=True):
     parent_run_id: UUID | None = None
     key: str | None = None
     headers: Mapping[str, str] | None = None
+    first_claimed_at: int | None = None
 
 
 class Ledger:

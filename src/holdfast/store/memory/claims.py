@@ -287,6 +287,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         tail=() if since is None else tables.read(task.run_id, since),
         run_key=None if known else run.new.key,
         headers=None if known else run.new.headers,
+        first_claimed_at=None if clock is None else task.started_at,
     )
 
 

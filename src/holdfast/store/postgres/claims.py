@@ -48,7 +48,7 @@ _run = itemgetter(
 )
 _more = itemgetter(
     *("payload", "deadline_at", "heartbeat", "parent_run_id", "tail_from", "tail"),
-    *("run_key", "headers"),
+    *("run_key", "headers", "first_claimed_at"),
 )
 
 
@@ -179,7 +179,8 @@ async def _fail_poisoned(database: Database, wanted: Claim, whole: asyncpg.Recor
 def claimed_task(row: asyncpg.Record) -> ClaimedTask:
     """Return the task of a row."""
     run_id, key, kind, queue, handler, attempts, lease_no, log_length, started_at, text = _run(row)
-    payload, deadline_at, heartbeat, parent_run_id, tail_from, tail, run_key, headers = _more(row)
+    payload, deadline_at, heartbeat, parent_run_id, tail_from, tail, *last = _more(row)
+    run_key, headers, first_claimed_at = last
     name, version = _name_and_version(handler)
     return ClaimedTask(
         run_id,
@@ -201,6 +202,7 @@ def claimed_task(row: asyncpg.Record) -> ClaimedTask:
         () if tail is None else _tail(tail),
         run_key,
         read_headers(headers),
+        first_claimed_at,
     )
 
 

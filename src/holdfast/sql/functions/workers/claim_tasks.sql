@@ -16,7 +16,7 @@
 --
 -- A run begins when it is first claimed, but not before its log begins: a claim may have read the
 -- time before the start did. `started_at` is where the clock of its code begins: that of a fork has
--- the clock of its origin.
+-- the clock of its origin, and `first_claimed_at` says when the fork began itself.
 --
 -- A task that a limit concerns is leased if the limits allow it, otherwise it waits; `limited` is
 -- true in the last row if such tasks wait.
@@ -49,7 +49,7 @@ create or replace function holdfast.claim_tasks(
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
     log_length int, started_at bigint, input json, deadline_at bigint, payload json,
     heartbeat json, parent_run_id uuid, tail_from int, tail json, poisoned uuid[],
-    pages int, run_key text, headers json, limited boolean
+    pages int, run_key text, headers json, limited boolean, first_claimed_at bigint
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -140,7 +140,8 @@ begin
                 when t.since is not null then '[]' end,
             null::uuid[], null::int,
             case when p_properties then r.key end, case when p_properties then r.headers end,
-            null::boolean
+            null::boolean,
+            case when t.clock_at is not null then holdfast._micros(t.started_at) end
         from leased t
         left join lateral (
             select r.input, r.deadline_at, r.key, r.headers from holdfast.runs r
