@@ -207,10 +207,19 @@ async def test_flows_are_read(api: Api, store: Store) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_failed_element_of_a_map_is_named_with_its_value(api: Api) -> None:
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_failed_element_of_a_map_is_named_with_its_value(
+    api: Api, store: Store, replaced: bool
+) -> None:
+    """By the shape that the run had."""
     run_id = await start(api, "analyze", "a bee ? sea")
     run = await api.ask("GET", f"/v1/runs/{run_id}?wait=30")
     assert run["error"]["message"] == "step size:2 failed: ValueError: it is not a word"
+    if replaced:
+        shape = await store.get_flow("shop/analyze")
+        assert shape is not None
+        new = msgspec.structs.replace(shape, steps=(StepShape(slug="size"),))
+        await store.ensure_flow(new, "new", replace=True)
     why = await api.ask("GET", f"/v1/runs/{run_id}/why")
     assert 'it is element 2 of words, counted from 0: "?"' in str(why["details"])
 

@@ -19,7 +19,7 @@ from holdfast.store.port.run_lines import (
     json_text_or_none,
     read_line,
 )
-from holdfast.types import EndStatus, Event, RunKind, RunRecord, Value
+from holdfast.types import EndStatus, Event, FlowShape, RunKind, RunRecord, Value
 
 
 class RunHead(msgspec.Struct):
@@ -41,13 +41,15 @@ class _HeadLine(msgspec.Struct):
 class ArchivedRun(Value, frozen=True, kw_only=True):
     """A run of an archive: its row, its log, and the lines that it was written as.
 
-    `retention_seconds` is how long it was kept in the database, None for no limit.
+    `retention_seconds` is how long it was kept in the database, None for no limit. `shape` is that
+    of a flow's run.
     """
 
     record: RunRecord
     events: list[Event]
     lines: tuple[str, ...]
     retention_seconds: float | None
+    shape: FlowShape | None = None
 
 
 def read_head(line: str) -> RunHead:
@@ -68,6 +70,7 @@ def read_archived(lines: Sequence[str], place: str) -> ArchivedRun:
         events=[_event(entry, record, states) for entry in entries],
         lines=tuple(lines),
         retention_seconds=first.retention_seconds,
+        shape=first.shape,
     )
 
 

@@ -10,16 +10,16 @@ from holdfast.types import FlowShape
 async def archived_store(archived: ArchivedRun, store: Store) -> Store:
     """Return a store that has an archived run alone.
 
-    The steps of a flow's run are known if `store` still has the shape of its version.
+    The steps of a flow's run are known from its shape: one that was archived without it has that
+    of `store`, if it still has the version.
     """
     # Here, because every client can do this, few do, and that store takes long to import.
     from holdfast.store.memory import MemoryStore
 
     view, record = MemoryStore(), archived.record
     if record.kind == "flow":
-        shape = await store.get_flow(record.full_name, record.version)
-        await view.ensure_flow(
-            shape or FlowShape(name=record.full_name, version=record.version), "archived"
-        )
+        name, version, created_at = record.full_name, record.version, record.created_at
+        shape = archived.shape or await store.get_flow(name, version, created_at=created_at)
+        await view.ensure_flow(shape or FlowShape(name=name, version=version), "archived")
     await view.restore_run(archived.lines, retention_seconds=0)
     return view

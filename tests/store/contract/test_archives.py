@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from clocks import Clock
 
 from holdfast.archive import Archive
+from holdfast.archive.reading import read_archived
+from holdfast.archive.viewing import archived_store
 from holdfast.deletion import sweep_batches
 from holdfast.errors import InvalidInput
 from holdfast.ids import retry_run_id
@@ -92,6 +95,36 @@ async def test_both_stores_write_the_same(store: Store, clock: Clock, ann: Manua
     await store.sweep_runs()
     await store.restore_run(again, retention_seconds=DAY)
     assert await get(store, run_id) == await get(other, run_id)
+
+
+async def test_an_archived_run_of_a_flow_has_the_steps_that_it_had(
+    store: Store, clock: Clock, flows: Flows, worker: StepWorker
+) -> None:
+    """Its shape was replaced before it was archived, or after, or its flow was deleted."""
+    old = await flows.define(single("a"), single("b", "a", start_delay=3))
+    run_id = await flows.start()
+    await worker.report(end(await worker.one(), 1))
+    await clock.advance(1)
+    await store.terminate_runs([run_id])
+    before = (await store.flow_steps([run_id]))[run_id]
+    written = await lines_of(store, run_id)
+    await clock.advance(1)
+    new = msgspec.structs.replace(old, steps=(single("x"),))
+    await store.ensure_flow(new, "new", replace=True)
+    assert await lines_of(store, run_id) == written
+
+    line = json.loads(written[0])
+    del line["shape"]
+    shapeless = [json.dumps(line)]  # as archives of before have it
+    for lines in (written, shapeless):
+        view = await archived_store(read_archived(lines, "there"), store)
+        assert (await view.flow_steps([run_id]))[run_id] == before
+    await store.delete_flow(old.name)
+    view = await archived_store(read_archived(written, "there"), store)
+    assert (await view.flow_steps([run_id]))[run_id] == before
+    assert read_archived(await lines_of(view, run_id), "there").shape == old
+    view = await archived_store(read_archived(shapeless, "there"), store)
+    assert await view.flow_steps([run_id]) == {run_id: []}
 
 
 async def test_runs_of_flows_come_back_with_their_results(

@@ -121,6 +121,9 @@ async def test_an_ended_run_keeps_the_shape_that_it_had(
         assert [(step.step, step.kind, step.deps) for step in found[run_id]] == [
             (step.slug, step.kind, step.deps) for step in shape.steps
         ]
+        run = (await flows.store.get_runs([run_id]))[run_id]
+        assert await flows.store.get_flow(NAME, 1, created_at=run.created_at) == shape
+    assert await flows.store.get_flow(NAME, 1) == shapes[-1]
     assert [step.status for step in found[first]] == ["completed", "created", "created"]
     assert [step.delay_seconds for step in found[first]] == [0, 0, 3]
     await flows.store.terminate_runs(runs[-1:])

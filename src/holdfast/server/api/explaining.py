@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from holdfast.errors import RunNotFound, UnknownFlow
 from holdfast.insight.actions import Action
-from holdfast.insight.flow_progress import graph_steps
 from holdfast.insight.shapes import RunHead, run_head
 from holdfast.insight.tree import Children, read_children
 from holdfast.insight.why import Explanation
@@ -88,12 +87,12 @@ async def get_graph(call: Call[Nothing, None]) -> Graph:
     run = (await call.site.reader.runs.get(call.run_id)).record
     if run.kind != "flow":
         raise UnknownFlow(f"run {run.run_id} is one of a workflow, which has no graph")
-    shape = await call.site.reader.flows.get(run.full_name, run.version)
-    states = (await call.site.store.flow_steps([run.run_id], outputs=False)).get(run.run_id, [])
-    known = [(step.slug, step.kind, step.deps) for step in shape.steps]
-    had = [(each.step, each.kind, each.deps) for each in states]
-    steps = shape.steps if had == known or not had else graph_steps(states)  # it was replaced
-    return Graph(shape.name, shape.version, steps)
+    name, version = run.full_name, run.version
+    created_at = None if run.status == "running" else run.created_at
+    shape = await call.site.store.get_flow(name, version, created_at=created_at)
+    if shape is None:
+        shape = await call.site.reader.flows.get(name, version)  # raises UnknownFlow
+    return Graph(shape.name, shape.version, shape.steps)
 
 
 async def get_input(call: Call[Nothing, None]) -> Response:

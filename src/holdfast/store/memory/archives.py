@@ -14,6 +14,7 @@ from holdfast.errors import InvalidInput
 from holdfast.moments import to_datetime, to_micros
 from holdfast.store.memory.clock import to_micros as seconds_to_micros
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.flows.rows import shape_had
 from holdfast.store.memory.retention import check_batch, due_runs, keep_runs
 from holdfast.store.memory.rows import EventRow, Parent, RunRow, StepRow
 from holdfast.store.memory.tables import Tables
@@ -161,6 +162,8 @@ def _line(tables: Tables, run_id: UUID) -> str:
         "events": events,
     }
     if row.is_flow:
+        if row.handler in tables.shapes:
+            line["shape"] = shape_had(tables, run_id).shape
         steps = tables.steps.get(run_id, {})
         line["states"] = [_state(slug, step) for slug, step in sorted(steps.items())]
         line["elements"] = [

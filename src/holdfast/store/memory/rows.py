@@ -172,6 +172,13 @@ class ShapeRow:
     created_at: int
     replaced: ShapeRow | None = None  # what runs have that were created before
 
+    def of_runs_from(self, created_at: int) -> ShapeRow:
+        """Return the shape that an ended run had which was created at a moment."""
+        row = self
+        while row.replaced is not None and created_at < row.created_at:
+            row = row.replaced
+        return row
+
     @cached_property
     def steps(self) -> dict[str, StepShape]:
         """Return the steps by slug, in the order of the shape; the end is not among them."""

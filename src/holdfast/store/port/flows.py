@@ -120,8 +120,14 @@ class FlowStore(Protocol):
         """Return every version of every flow, by name and version."""
         ...
 
-    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
-        """Return a version of a flow, by default the newest; None if there is none."""
+    async def get_flow(
+        self, name: str, version: int | None = None, *, created_at: int | None = None
+    ) -> FlowShape | None:
+        """Return a version of a flow, by default the newest; None if there is none.
+
+        With `created_at`, the shape that an ended run had which was created then: another one may
+        have replaced it since.
+        """
         ...
 
     async def flow_steps(

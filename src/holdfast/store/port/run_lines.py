@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.types import RunKind, SkipReason, Status, StepStatus
+from holdfast.types import FlowShape, RunKind, SkipReason, Status, StepStatus
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -79,11 +79,12 @@ class ElementFields(msgspec.Struct):
 
 
 class RunLine(msgspec.Struct):
-    """A line. The first of a run has its row, the others its id."""
+    """A line. The first of a run has its row, and of a flow's run its shape; others have its id."""
 
     run: RunFields | UUID
     has_output: bool = False
     retention_seconds: float | None = None
+    shape: FlowShape | None = None  # archives of before lack it
     events: list[EventFields] = []
     states: list[StepFields] = []
     elements: list[ElementFields] = []

@@ -62,9 +62,11 @@ class PostgresFlows(Part):
             for row in await self._database.rows("list_flows")
         ]
 
-    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
+    async def get_flow(
+        self, name: str, version: int | None = None, *, created_at: int | None = None
+    ) -> FlowShape | None:
         """Return a version of a flow; see `FlowStore.get_flow`."""
-        (found,) = await self._database.row("get_flow", name, version)
+        (found,) = await self._database.row("get_flow", name, version, created_at)
         return _shape(found)
 
     async def delete_flow(

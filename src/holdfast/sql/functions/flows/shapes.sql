@@ -117,7 +117,7 @@ as $$
             from jsonb_array_elements(coalesce(p_shape -> 'steps', '[]')) as s (step)))
 $$;
 
--- Return a shape as JSON, null if there is none. Called by ensure_flow, get_flow and
+-- Return a shape as JSON, null if there is none. Called by ensure_flow, _shape_had and
 -- _compare_shape.
 create or replace function holdfast._shape(p_handler text) returns jsonb
 language plpgsql stable
@@ -148,16 +148,36 @@ begin
         from holdfast.flows f where f.handler = p_handler);
 end $$;
 
--- Return a version of a flow as JSON, by default the newest; null if there is none. The slug may
--- leave out the app if only one app has such a flow; otherwise that is refused (22023). Called by
--- clients.
-create or replace function holdfast.get_flow(p_flow_slug text, p_version int default null)
+-- Return the shape that an ended run had which was created at p_created_at: another one may have
+-- replaced it since. With a null it is the present shape. Returns null if there is none. Called by
+-- get_flow and export_runs.
+create or replace function holdfast._shape_had(p_handler text, p_created_at timestamptz)
 returns jsonb
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+begin
+    return coalesce((
+        select x.shape from holdfast.replaced_shapes x
+        where x.handler = p_handler and x.replaced_at > p_created_at
+        order by x.replaced_at limit 1), holdfast._shape(p_handler));
+end $$;
+
+-- Return a version of a flow as JSON, by default the newest; null if there is none. With
+-- p_created_at, the shape that an ended run had which was created then. The slug may leave out the
+-- app if only one app has such a flow; otherwise that is refused (22023). Called by clients.
+create or replace function holdfast.get_flow(
+    p_flow_slug text, p_version int default null, p_created_at bigint default null
+) returns jsonb
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-    select holdfast._shape(case when p_version is null then holdfast._newest_shape(p_flow_slug)
-        else holdfast._full_slug(p_flow_slug) || '@' || p_version end)
+    select holdfast._shape_had(case when p_version is null
+        then holdfast._newest_shape(p_flow_slug)
+        else holdfast._full_slug(p_flow_slug) || '@' || p_version end,
+        holdfast._moment(p_created_at))
 $$;
 
 -- Return all versions of all flows, by name and version. open_runs counts the runs that have not

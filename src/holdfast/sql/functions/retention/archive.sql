@@ -59,9 +59,10 @@ end $$;
 -- reads at most p_rows rows, and stops when these take about p_bytes; a run that it does not come
 -- to has a null for its line. `after` is null behind the last part.
 --
--- Values stand in the lines as they were stored. `has_output` tells a result null from none. A run
--- that is not there as a whole has no row: it was deleted, or a part of it, or started again since.
--- What was read of it before is not all.
+-- Values stand in the lines as they were stored. `has_output` tells a result null from none. The
+-- first line of a flow's run has the `shape` that it had. A run that is not there as a whole has no
+-- row: it was deleted, or a part of it, or started again since. What was read of it before is not
+-- all.
 --
 -- Refuses nulls (22004) and numbers below 1 (22023). Locks nothing. Called by clients and by
 -- workers.
@@ -88,7 +89,9 @@ begin
         from unnest(p_run_ids, p_afters) with ordinality as u (run_id, after, place)
         cross join lateral (
             select r.kind, holdfast._weight(r.input) + holdfast._weight(r.output)
-                + holdfast._weight(r.error) as weight
+                + holdfast._weight(r.error) + case r.kind when 'flow' then 400 * (
+                    select count(*) from holdfast.steps s
+                    where s.handler = r.name || '@' || r.version) else 0 end as weight
             from holdfast.runs r
             where r.run_id = u.run_id and r.status <> 'running'
                 and r.delete_after is distinct from '-infinity'
@@ -150,6 +153,7 @@ begin
         case when c.place is not null or n.count is null then
             '{"run":' || case when a.part < 0 then r.run || ',"has_output":' || r.has_output
                     || ',"retention_seconds":' || coalesce(r.retention_seconds::text, 'null')
+                    || coalesce(',"shape":' || r.shape, '')
                 else to_json(a.run_id)::text end
                 || ',"events":' || coalesce(e.events, '[]')
                 || coalesce(',"states":' || s.states, '')
@@ -162,7 +166,9 @@ begin
     left join chosen c on c.place = a.place
     left join lateral (
         select row_to_json(r)::text as run, r.output is not null as has_output,
-            extract(epoch from r.retention)::float8 as retention_seconds
+            extract(epoch from r.retention)::float8 as retention_seconds,
+            case a.kind when 'flow' then holdfast._shape_had(
+                r.name || '@' || r.version, r.created_at)::text end as shape
         from holdfast.runs r where r.run_id = a.run_id and a.part < 0 and c.place is not null
     ) as r on true
     left join lateral (

@@ -53,10 +53,12 @@ class MemoryFlows(Part):
         async with self._transaction() as (tables, _):
             return list_shapes(tables)
 
-    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
-        """Return a version of a flow, by default the newest; None if there is none."""
+    async def get_flow(
+        self, name: str, version: int | None = None, *, created_at: int | None = None
+    ) -> FlowShape | None:
+        """Return a version of a flow; see `FlowStore.get_flow`."""
         async with self._transaction() as (tables, _):
-            return find_shape(tables, name, version)
+            return find_shape(tables, name, version, created_at)
 
     async def delete_flow(
         self,

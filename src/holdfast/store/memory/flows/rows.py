@@ -19,9 +19,7 @@ def shape_of(tables: Tables, run_id: UUID) -> ShapeRow:
 def shape_had(tables: Tables, run_id: UUID) -> ShapeRow:
     """Return the shape that a run of a flow has or had: another may have replaced it since."""
     run, row = tables.runs[run_id], shape_of(tables, run_id)
-    while run.status != "running" and row.replaced and run.created_at < row.created_at:
-        row = row.replaced
-    return row
+    return row if run.status == "running" else row.of_runs_from(run.created_at)
 
 
 def runs_of(tables: Tables, name: str, version: int | None = None) -> list[UUID]:

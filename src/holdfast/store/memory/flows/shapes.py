@@ -80,11 +80,15 @@ def _by_slug(shape: FlowShape) -> FlowShape:
     return msgspec.structs.replace(shape, steps=steps)
 
 
-def find_shape(tables: Tables, name: str, version: int | None) -> FlowShape | None:
+def find_shape(
+    tables: Tables, name: str, version: int | None, created_at: int | None
+) -> FlowShape | None:
     """Return a version of a flow, by default the newest; None if there is none."""
     row = newest_shape(tables, name)
     if row is not None and version is not None:
         row = tables.shapes.get(f"{row.shape.name}@{version}")
+    if row is not None and created_at is not None:
+        row = row.of_runs_from(created_at)
     return None if row is None else row.shape
 
 
