@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from uuid import UUID
 
 import asyncpg
@@ -17,6 +18,7 @@ from holdfast.client import Client, coalescing
 from holdfast.errors import LockTimeout
 from holdfast.ids import keyed_run_id
 from holdfast.store.port import locks
+from holdfast.store.port.locks import BriefLocks
 from holdfast.types import ActivityEnd, Notice, Release
 from holdfast.worker import Worker, WorkerOptions, giving_back, releases
 from holdfast.worker.claimer import Room
@@ -159,6 +161,32 @@ async def test_what_waits_too_long_is_told_so(
         await client.start(order, 0, key="7")
 
 
+SEEN = "select pg_catalog.current_setting('lock_timeout')"
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        f"seen() returns text language plpgsql as $$ begin return ({SEEN}); end $$",
+        f"seen() returns text language sql stable as $$ {SEEN} $$",
+        f"seen() returns setof text language sql stable as $$ {SEEN} $$",
+        f"seen(p int[], out a int, out seen text) language sql as $$ select p[1], ({SEEN}) $$",
+    ],
+)
+async def test_a_call_of_any_function_begins_with_its_limit_for_locks(
+    scene: Scene, definition: str
+) -> None:
+    """Also one without parameters, and one that the planner puts into the statement."""
+    await scene.watcher.connection.execute(f"create function holdfast.{definition}")
+    arguments = [[1]] if "int[]" in definition else []
+    database = scene.store._database
+    for millis in (None, 50, 7):
+        limited = nullcontext() if millis is None else BriefLocks(millis)
+        with limited:
+            row = await database.row("seen", *arguments)
+        assert row["seen"] == ("0" if millis is None else f"{millis}ms")
+
+
 async def test_a_batch_costs_one_statement(
     scene: Scene, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +216,7 @@ async def test_a_batch_costs_one_statement(
     called = [text for text in texts if ".notify(" not in text]
     assert len(called) == 3
     assert all("lock_timeout" in text for text in called)
-    assert not any(" join " in text for text in called)  # a plan of one node, as without it
+    assert not any(" join " in text for text in called)  # which costs the server more
     assert not any("lock_timeout" in text for text in texts if ".notify(" in text)
 
 

@@ -117,22 +117,6 @@ _OTHER_WORKFLOW: Final = "HF001"
 _RUN_ACTIVE: Final = "HF006"
 _THROTTLED: Final = "HF007"
 
-# Of the functions that may be called with a limit for locks: the type of the first argument.
-_FIRST_TYPES: Final = {
-    "start_one": "uuid",
-    "start_runs": "uuid[]",
-    "start_flows": "uuid[]",
-    "signal_runs": "uuid[]",
-    "wait_for_end": "text",
-    "publish": "text",
-    "receive_messages": "text",
-    "send_messages": "text",
-    "ack_and_start": "int",
-    "end_activities": "text",
-    "end_step_tasks": "text",
-    "release_tasks": "text",
-}
-
 # A connection that was idle for longer is tested before use: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0
 _FRESH_SECONDS: Final = 0.001  # after so short a pause a connection need not be tested
@@ -324,8 +308,8 @@ def call_text(
     """Return the text of a call with numbered parameters, which waits so long for each lock.
 
     The limit is set within the statement, for its transaction: no round trip is added, and a pooler
-    may be in between. It is part of the first argument, which the server computes before the call:
-    a join costs more. Some of the parameters may be packed.
+    may be in between. As a condition without a row it is computed before the call, and a join costs
+    more. Some of the parameters may be packed.
 
     >>> call_text("holdfast", "waits", 2)
     'select * from "holdfast".waits($1, $2)'
@@ -333,18 +317,9 @@ def call_text(
     marks = [f"${number}" for number in range(1, count + 1)]
     for position, kind in packing:
         marks[position] = unpacked(marks[position], kind)
-    if millis is not None:
-        limit = f"pg_catalog.set_config('lock_timeout', '{millis}ms', true)"
-        if function not in _FIRST_TYPES:  # one that such a call makes on its way, such as a lookup
-            call = f'"{schema}".{function}({", ".join(marks)})'
-            limited = f"(select * from {call} as {function} where c.millis is not null offset 0)"
-            return (
-                f"select {function}.* from {limit} as c (millis) "
-                f"cross join lateral {limited} as {function}"
-            )
-        first = f"cast({marks[0]} as {_FIRST_TYPES[function]})"
-        marks[0] = f"case when {limit} is not null then {first} end"
-    return f'select * from "{schema}".{function}({", ".join(marks)})'
+    limit = f"(select pg_catalog.set_config('lock_timeout', '{millis}ms', true))"
+    condition = "" if millis is None else f" where {limit} is not null"
+    return f'select * from "{schema}".{function}({", ".join(marks)}){condition}'
 
 
 def read_notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:
