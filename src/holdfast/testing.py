@@ -350,7 +350,7 @@ class Environment:
             return f"an event of {' or '.join(events)}: publish one with `env.publish`"
         if names:
             return f"signal {' or '.join(names)}"
-        if unserved := await self.store.unserved():
+        if unserved := await self.store.unserved(silent_seconds=None):
             queue, handler, _ = unserved[0]
             name = handler.removesuffix("@0")  # an activity has no version
             return f"{name} of queue {queue}, which no worker of this environment has"

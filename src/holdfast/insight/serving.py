@@ -86,8 +86,12 @@ def thread_shortage(worker: WorkerInfo) -> str:
 
 
 async def read_served(store: Store, scope: Scope) -> list[Served]:
-    """Return every queue or workflow that a worker, a pause or a waiting task names."""
-    workers = live_workers(await store.list_workers(), await store.now())
+    """Return every queue or workflow that a worker, a pause or a waiting task names.
+
+    Also one that only silent workers name: they may be heard again.
+    """
+    signed_on = await store.list_workers()
+    workers = live_workers(signed_on, await store.now())
     pauses = {each.name: each for each in await store.list_pauses() if each.scope == scope}
     waiting: dict[str, int] = {}
     for queue, handler, tasks in await store.unserved():
@@ -95,7 +99,7 @@ async def read_served(store: Store, scope: Scope) -> list[Served]:
         if scope == "queue" or version != "0":
             key = queue if scope == "queue" else name
             waiting[key] = waiting.get(key, 0) + tasks
-    names = {name for worker in workers for name in _names_served(scope, worker)}
+    names = {name for worker in signed_on for name in _names_served(scope, worker)}
     return [
         _served(scope, name, workers, pauses.get(name), waiting.get(name, 0))
         for name in sorted(names | pauses.keys() | waiting.keys())

@@ -8,6 +8,8 @@ from uuid import uuid4
 import pytest
 from clocks import Clock
 
+from holdfast.insight.doctor import check_unserved
+from holdfast.insight.serving import read_served
 from holdfast.store.port import Store
 from holdfast.types import (
     ClaimedTask,
@@ -310,3 +312,26 @@ async def test_a_lease_that_its_living_holder_does_not_name_runs_out(
     assert await bob.claims() == []
     await listen(clock, BEAT, ann, bob)
     assert await bob.claims() == [task.run_id]
+
+
+async def test_what_only_a_silent_worker_serves_is_not_served_but_listed(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Where no other worker judges, it stays signed on."""
+    await ann.beat(queues=("default", "mail"), handlers=("order@1",))
+    await start(store)
+    assert await store.unserved() == []
+    await clock.advance(SILENT + 1)
+    waiting = [("default", "order@1", 1)]
+    assert await store.unserved() == waiting
+    assert await store.unserved(silent_seconds=None) == []
+    queues = {each.name: each for each in await read_served(store, "queue")}
+    assert {name: (each.workers, each.unserved) for name, each in queues.items()} == {
+        "default": (0, 1),
+        "mail": (0, 0),
+    }
+    assert [each.name for each in await read_served(store, "workflow")] == ["order"]
+    assert (await check_unserved(store)).level == "warn"
+    await ann.beat(queues=("default", "mail"), handlers=("order@1",))
+    assert await store.unserved() == []
+    assert [each.workers for each in await read_served(store, "queue")] == [1, 1]

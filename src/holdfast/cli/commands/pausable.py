@@ -91,7 +91,7 @@ def _resume(scope: Scope, words: Words) -> Command:
 queues = pausable_group(
     "queue",
     Words(
-        list="List the queues that live workers serve, that are paused, or that tasks wait in.",
+        list="List the queues that workers serve, that are paused, or that tasks wait in.",
         pause="Keep workers from starting anything in these queues.",
         pausing="What already runs is not disturbed.",
         resume="Let workers serve these queues again.",
@@ -103,7 +103,7 @@ queues = pausable_group(
 workflows = pausable_group(
     "workflow",
     Words(
-        list="List the workflows that live workers serve, that are paused, or that runs wait for.",
+        list="List the workflows that workers serve, that are paused, or that runs wait for.",
         pause="Keep workers from continuing runs of these workflows, of any version.",
         pausing="A run that a worker holds continues until it waits.",
         resume="Let the runs of these workflows continue.",
@@ -129,7 +129,7 @@ def _show_served(context: click.Context, scope: Scope) -> None:
     elif found:
         console().print(_table(scope, found, now))
     else:
-        click.echo(f"no live worker serves a {scope}, and none is paused", err=True)
+        click.echo(f"no worker serves a {scope}, and none is paused", err=True)
 
 
 def _pause_names(

@@ -102,12 +102,14 @@ class MemoryWorkers(Part):
         async with self._transaction() as (tables, _):
             return [info for _, info in sorted(tables.workers.items())]
 
-    async def unserved(self) -> list[tuple[str, str, int]]:
+    async def unserved(self, *, silent_seconds: float | None = 8.0) -> list[tuple[str, str, int]]:
         """Count the tasks that no live worker claims; see `WorkerStore.unserved`."""
-        async with self._transaction() as (tables, _):
+        silent = None if silent_seconds is None else to_micros(silent_seconds)
+        async with self._transaction() as (tables, now):
             served = {
                 (queue, handler)
                 for worker in tables.workers.values()
+                if silent is None or _is_heard(worker, now, silent)
                 for queue in worker.queues
                 for handler in worker.handlers
             }

@@ -49,6 +49,10 @@ class WorkerStore(Protocol):
         """Return the workers that are signed on."""
         ...
 
-    async def unserved(self) -> list[tuple[str, str, int]]:
-        """Count the tasks that no live worker claims, as (queue, handler, tasks); at most 1,000."""
+    async def unserved(self, *, silent_seconds: float | None = 8.0) -> list[tuple[str, str, int]]:
+        """Count the tasks that no live worker claims, as (queue, handler, tasks); at most 1,000.
+
+        A worker that was not heard for `silent_seconds` counts as dead; with None all that are
+        signed on count as live.
+        """
         ...

@@ -88,9 +88,9 @@ class PostgresWorkers(Part):
             for row in await self._database.rows("list_workers")
         ]
 
-    async def unserved(self) -> list[tuple[str, str, int]]:
-        """Count the tasks that no worker claims; see `WorkerStore.unserved`."""
-        found = await self._database.rows("unserved")
+    async def unserved(self, *, silent_seconds: float | None = 8.0) -> list[tuple[str, str, int]]:
+        """Count the tasks that no live worker claims; see `WorkerStore.unserved`."""
+        found = await self._database.rows("unserved", silent_seconds)
         return [(row["queue"], row["handler"], row["tasks"]) for row in found]
 
 

@@ -26,10 +26,12 @@ class Unserved(Service):
         self._warned: set[tuple[str, str]] = set()
 
     async def run_once(self) -> None:
-        """Warn of names that are not served now, unless they were warned of last time."""
-        waiting = {
-            (queue, handler): tasks for queue, handler, tasks in await self._store.unserved()
-        }
+        """Warn of names that are not served now, unless they were warned of last time.
+
+        The reaper judges who is silent: this worker may not have been heard itself.
+        """
+        found = await self._store.unserved(silent_seconds=None)
+        waiting = {(queue, handler): tasks for queue, handler, tasks in found}
         for (queue, handler), tasks in waiting.items():
             if (queue, handler) not in self._warned:
                 logger.log(

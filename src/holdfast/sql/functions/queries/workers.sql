@@ -38,11 +38,13 @@ as $$
     order by l.queue, l.handler limit 1
 $$;
 
--- Return the number of tasks that no signed-on worker may claim, by queue and handler, at most
--- 1,000 each. Not counted are open approvals, which have no handler, and turns of flows, which are
--- visible at infinity, as no task of a step is. The search jumps from range to range through the
--- index, so that tasks that are served cost nothing. Called by clients.
-create or replace function holdfast.unserved()
+-- Return the number of tasks that no live worker may claim, by queue and handler, at most 1,000
+-- each. A worker that was not heard for p_silent_seconds counts as dead: where no other worker
+-- lives, a dead one stays signed on. With a null, all that are signed on count as live. Not counted
+-- are open approvals, which have no handler, and turns of flows, which are visible at infinity, as
+-- no task of a step is. The search jumps from range to range through the index, so that tasks that
+-- are served cost nothing. Called by clients.
+create or replace function holdfast.unserved(p_silent_seconds float8 default 8)
 returns table (queue text, handler text, tasks int)
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -82,6 +84,8 @@ as $$
     ) as c
     where l.handler <> '' and c.tasks > 0 and not exists (
         select from holdfast.workers w
-        where l.queue = any (w.queues) and l.handler = any (w.handlers))
+        where l.queue = any (w.queues) and l.handler = any (w.handlers)
+            and (p_silent_seconds is null
+                or holdfast._is_heard(w.heard_at, holdfast.now(), p_silent_seconds)))
     order by l.queue, l.handler
 $$;

@@ -202,7 +202,7 @@ end $$;
 
 -- Return true if a worker was heard at about this time: at most so many seconds ago, or ahead,
 -- because the database's clock may have been set back. Called by heartbeat, _duties,
--- claim_tasks, _is_heard_without_gap, _silent_workers, ensure_schedules and sample_load.
+-- claim_tasks, _is_heard_without_gap, _silent_workers, ensure_schedules, sample_load and unserved.
 create or replace function holdfast._is_heard(
     p_heard_at timestamptz, p_now timestamptz, p_seconds float8
 ) returns boolean
