@@ -459,6 +459,7 @@ class Client:
                 self._session,
                 reference_of(run, each),
                 restore,
+                first=each.run_id,
                 workflow=prepared.workflow,
                 already_existed=not each.created,
                 status_at_start=each.status,

@@ -54,6 +54,7 @@ class RunHandle(Generic[Out_co]):
     """
 
     __slots__ = (
+        "_first",
         "_restore",
         "_run",
         "_session",
@@ -69,6 +70,7 @@ class RunHandle(Generic[Out_co]):
         run: UUID | tuple[str, str],
         restore: Restorer[Out_co],
         *,
+        first: UUID | None = None,
         workflow: AnyStartable | None = None,
         already_existed: bool = False,
         status_at_start: Status | None = None,
@@ -76,10 +78,11 @@ class RunHandle(Generic[Out_co]):
     ) -> None:
         """Hold a run. Clients make handles: see `Client.start` and `Client.handle`.
 
-        `within` says that it was started within a transaction of the caller.
+        `first` is the id of a key's first run, if it is known. `within` says that the run was
+        started within a transaction of the caller.
         """
         self._session, self._run, self._within = session, run, within
-        self._restore, self._workflow = restore, workflow
+        self._first, self._restore, self._workflow = first, restore, workflow
         self.already_existed = already_existed
         self.status_at_start: Status | None = status_at_start
 
@@ -100,7 +103,7 @@ class RunHandle(Generic[Out_co]):
         """
         if isinstance(self._run, UUID):
             return self._run
-        return known_run_id(self._run)
+        return self._first or known_run_id(self._run)
 
     async def result(self, timeout: Duration | None = None) -> Out_co:
         """Wait for the run's end and return its output, as the type the workflow declares.
@@ -159,7 +162,8 @@ class RunHandle(Generic[Out_co]):
         await handle.signal("packed", {"boxes": 2})
         ```
         """
-        return await send_signal(self._session, Signal(self._run, name, payload, signal_id))
+        signal = Signal(self._run, name, payload, signal_id)
+        return await send_signal(self._session, signal, self._first)
 
     @overload
     async def update(

@@ -44,9 +44,12 @@ def encode_signal(signal: Signal, run_id: UUID) -> NewSignal:
     return NewSignal(run_id, name, payload, signal.signal_id)
 
 
-async def send_signal(session: Session, signal: Signal) -> bool:
-    """Send a signal. Return False if it was sent before. Raises what `Client.signal` says."""
-    new = encode_signal(signal, await session.id_of(signal.run))
+async def send_signal(session: Session, signal: Signal, run_id: UUID | None = None) -> bool:
+    """Send a signal, for a key to the run `run_id` that it is known to name.
+
+    Return False if it was sent before. Raises what `Client.signal` says.
+    """
+    new = encode_signal(signal, run_id or await session.id_of(signal.run))
     outcome, run_id = await _submit(session, new, by_key=isinstance(signal.run, tuple))
     if outcome == "missing":
         raise RunNotFound(run_id)
