@@ -1,9 +1,11 @@
 """What became slower since a commit: `python -m benchmarks.quick --against COMMIT [--rounds 3]`.
 
-Both sides take turns on one server, so that a slow moment of the machine hits both. Shown are
-medians in µs for each step, start or call; the ratio to the commit is taken within a round. A
-figure is called slower, or faster, if every round says so and the median of the ratios differs
-by more than 3 %. Processor times say more than wall times while the machine does other work.
+The commit and this checkout take turns on one server, the commit first and last. So each side of
+this checkout is compared with the mean of the two of the commit around it. These two are compared
+with each other as well: by how much they differ at most is the `noise` of a figure, as their code
+is the same. A figure is called slower, or faster, if it differs by more than its noise in every
+round, and if the median of the ratios differs by more than 3 %. Shown are medians in µs for each
+step, start or call. Processor times say more than wall times while the machine does other work.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.runner import CACHE, ROOT
@@ -26,8 +28,7 @@ from benchmarks.server import Server, alone, serve
 
 DATABASE = "bench_quick"
 SIDE_SECONDS = 120
-NOISE = 0.03
-NOW, BEFORE = "now", "before"
+LEAST = 0.03
 _TURN = re.compile(r"^(a .+?) +([\d.]+) µs$", re.MULTILINE)
 
 Figures = dict[str, float]
@@ -76,27 +77,39 @@ def _run(command: Sequence[str], cwd: Path, source: Path) -> str:
     return done.stdout
 
 
-def table(rounds: Sequence[Mapping[str, Figures]]) -> str:
-    """Return a line for each figure: both medians, the median of the ratios, the verdict."""
-    by_name: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for one in rounds:
-        for name in one[NOW].keys() & one[BEFORE].keys():
-            by_name[name].append((one[BEFORE][name], one[NOW][name]))
-    lines = [f"{'µs':32} {BEFORE:>10} {NOW:>10} {'ratio':>7}"]
-    for name in rounds[0][NOW]:
-        if pairs := by_name[name]:
-            before, now = (statistics.median(side) for side in zip(*pairs, strict=True))
-            ratios = [new / old for old, new in pairs if old]
-            ratio = statistics.median(ratios) if ratios else 1.0
-            lines.append(f"{name:32} {before:10.1f} {now:10.1f} {ratio:6.3f}x {verdict(ratios)}")
+def table(before: Sequence[Figures], now: Sequence[Figures]) -> str:
+    """Return a line for each figure: both medians, the median of the ratios, noise, the verdict.
+
+    `before` is one longer: each of `now` was measured between two of it.
+    """
+    lines = [f"{'µs':32} {'before':>10} {'now':>10} {'ratio':>7} {'noise':>7}"]
+    for name in now[0]:
+        old, new = _all_of(before, name), _all_of(now, name)
+        if old and new:
+            pairs = list(pairwise(old))
+            ratios = [2 * each / sum(pair) for pair, each in zip(pairs, new, strict=True)]
+            spread = max(max(pair) / min(pair) for pair in pairs) - 1
+            figures = (statistics.median(old), statistics.median(new), statistics.median(ratios))
+            shown = "{:10.1f} {:10.1f} {:6.3f}x".format(*figures)
+            lines.append(f"{name:32} {shown} {spread:6.1%} {verdict(ratios, spread)}")
     return "\n".join(lines)
 
 
-def verdict(ratios: Sequence[float]) -> str:
-    """Return the word for a figure whose rounds have these ratios, if they agree."""
-    if ratios and min(ratios) > 1 and statistics.median(ratios) > 1 + NOISE:
+def _all_of(sides: Sequence[Figures], name: str) -> list[float]:
+    """Return a figure of all sides; empty if one lacks it, or was too short to be measured."""
+    found = [each.get(name, 0.0) for each in sides]
+    return found if all(found) else []
+
+
+def verdict(ratios: Sequence[float], spread: float) -> str:
+    """Return the word for a figure whose rounds have these ratios, if they agree.
+
+    `spread` is by how much the same code differed from itself.
+    """
+    ratio = statistics.median(ratios)
+    if min(ratios) > 1 + spread and ratio > 1 + LEAST:
         return "slower"
-    if ratios and max(ratios) < 1 and statistics.median(ratios) < 1 - NOISE:
+    if max(ratios) < 1 / (1 + spread) and ratio < 1 - LEAST:
         return "faster"
     return ""
 
@@ -107,18 +120,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turns-only", action="store_true", help="only the runtime, no database")
     options = parser.parse_args()
-    rounds: list[dict[str, Figures]] = []
-    with alone(CACHE), checkout(options.against) as before, serve(None, CACHE / "home") as server:
-        sides = [(BEFORE, before), (NOW, ROOT)]
+    before: list[Figures] = []
+    now: list[Figures] = []
+    with alone(CACHE), checkout(options.against) as base, serve(None, CACHE / "home") as server:
+
+        def measure(folder: Path) -> Figures:
+            found = turns(folder)
+            return found if options.turns_only else found | workloads(folder, server)
+
+        before.append(measure(base))
         for number in range(options.rounds):
-            one: dict[str, Figures] = {}
-            for name, folder in sides if number % 2 else reversed(sides):
-                one[name] = turns(folder)
-                if not options.turns_only:
-                    one[name] |= workloads(folder, server)
-            rounds.append(one)
+            now.append(measure(ROOT))
+            before.append(measure(base))
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
-    print(table(rounds))
+    print(table(before, now))
 
 
 if __name__ == "__main__":

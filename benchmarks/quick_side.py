@@ -27,8 +27,8 @@ from holdfast import Client
 HOLDFAST = [sys.executable, "-m", "holdfast"]
 APP = "benchmarks.holdfast_app:app"
 # What each drains: runs, and the steps of each.
-DRAINED = {"W1": (3000, 1), "W5": (1500, 5), "W50": (300, 50)}
-STARTED, BATCHES, LOOKS = 600, 6, 60
+DRAINED = {"W1": (2000, 1), "W5": (1000, 5), "W50": (200, 50)}
+STARTED, BATCHES, LOOKS = 400, 4, 40
 PATIENCE_SECONDS = 60
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import floors
-from benchmarks.quick import BEFORE, NOW, checkout, table
+from benchmarks.quick import checkout, table
 from benchmarks.server import alone
 from benchmarks.worker import WorkerProcess, cpu_seconds, several
 
@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys
 from pathlib import Path
-from benchmarks.quick import BEFORE, NOW, checkout, table
 from benchmarks.server import alone
 from benchmarks.worker import cpu_seconds
 
@@ -52,16 +51,45 @@ def test_the_process_that_drives_a_peer_needs_no_holdfast() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def shown(name: str, before: list[float], now: list[float]) -> list[str]:
+    """Return the line of a figure without its name: `before` has one side more."""
+    lines = table([{name: each} for each in before], [{name: each} for each in now]).splitlines()
+    return lines[1].split()[1:] if lines[1:] else []
+
+
+def test_a_figure_is_compared_with_the_sides_before_and_after_it() -> None:
+    """A machine that becomes slower from side to side does not count."""
+    drifting = shown("E", [100.0, 120.0, 140.0], [110.0, 130.0])
+    assert drifting == ["120.0", "120.0", "1.000x", "20.0%"]
+
+
 def test_a_figure_is_called_slower_only_if_all_rounds_agree() -> None:
-    rounds = [
-        {BEFORE: {"E": 100.0, "L": 10.0, "S": 10.0}, NOW: {"E": 110.0, "L": 20.0, "S": 9.0}},
-        {BEFORE: {"E": 200.0, "L": 20.0, "S": 10.0}, NOW: {"E": 230.0, "L": 10.0, "S": 8.0}},
-        {BEFORE: {"E": 100.0, "L": 10.0, "old": 1.0}, NOW: {"E": 105.0, "L": 20.0}},
-    ]
-    _, starts, latency, signals = table(rounds).splitlines()
-    assert starts.split() == ["E", "100.0", "110.0", "1.100x", "slower"]
-    assert latency.split() == ["L", "10.0", "20.0", "2.000x"]
-    assert signals.split() == ["S", "10.0", "8.5", "0.850x", "faster"]
+    assert shown("E", [100.0] * 4, [110.0, 105.0, 120.0])[2:] == ["1.100x", "0.0%", "slower"]
+    assert shown("E", [100.0] * 4, [90.0, 95.0, 80.0])[2:] == ["0.900x", "0.0%", "faster"]
+    assert shown("E", [100.0] * 4, [110.0, 99.0, 120.0])[2:] == ["1.100x", "0.0%"]
+    assert shown("E", [100.0] * 4, [102.0, 101.0, 103.0])[2:] == ["1.020x", "0.0%"]
+
+
+@pytest.mark.parametrize(
+    ("now", "word"),
+    [
+        ([113.0, 113.0, 113.0], []),
+        ([130.0, 130.0, 113.0], []),
+        ([130.0, 130.0, 120.0], ["slower"]),
+        ([89.0, 89.0, 89.0], []),
+        ([80.0, 80.0, 89.0], []),
+        ([80.0, 80.0, 80.0], ["faster"]),
+    ],
+)
+def test_a_figure_is_called_only_if_it_differs_more_than_the_same_code_from_itself(
+    now: list[float], word: list[str]
+) -> None:
+    assert shown("E", [100.0, 114.0, 100.0, 100.0], now)[3:] == ["14.0%", *word]
+
+
+def test_a_figure_that_one_side_lacks_is_not_shown() -> None:
+    assert shown("E", [100.0, 0.0], [100.0]) == []
+    assert table([{"old": 1.0}, {"old": 1.0}], [{"new": 1.0}]).splitlines()[1:] == []
 
 
 def test_a_commit_is_checked_out_beside_and_removed() -> None:
