@@ -9,6 +9,7 @@ The shapes of the details are in `holdfast.details`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -66,78 +67,116 @@ class EventType(msgspec.Struct, frozen=True):
     """One event type.
 
     `details` is None if there are none, or if they are the run's input or output. `command` is
-    the command that it ends, takes back or tells of.
+    the command that it ends, takes back or tells of. `payloads` are the fields that a codec
+    encodes, each with what its value is called in errors ({} is the event's key).
     """
 
     name: str
     role: Role
     details: Shape
     command: str | None
+    payloads: Mapping[str, str]
+
+
+NONE: Final[Mapping[str, str]] = {}
+"""No payloads: all that it has stays readable."""
+
+GIVEN: Final[Mapping[str, str]] = {}
+"""The store makes it of values that it was given, which a codec had encoded before."""
 
 
 TYPES: Final[dict[str, EventType]] = {}
 
 
-def _type(name: str, role: Role, details: Shape = None, *, of: str | None = None) -> str:
-    TYPES[name] = EventType(name, role, details, of)
+def _type(
+    name: str,
+    role: Role,
+    details: Shape = None,
+    *,
+    of: str | None = None,
+    payloads: Mapping[str, str],
+) -> str:
+    TYPES[name] = EventType(name, role, details, of, payloads)
     return name
 
 
-WORKFLOW_STARTED: Final = _type("WorkflowStarted", "start")
+WORKFLOW_STARTED: Final = _type("WorkflowStarted", "start", payloads=GIVEN)
 
-STEP_COMPLETED: Final = _type("StepCompleted", "delivered", StepCompleted)
-STEP_FAILED: Final = _type("StepFailed", "delivered", StepFailed)
-STEP_RETRY: Final = _type("StepRetryScheduled", "fact", StepRetryScheduled)
-TIMER_SCHEDULED: Final = _type("TimerScheduled", "fact", Timer)
-TIMER_FIRED: Final = _type("TimerFired", "delivered", Timer)
+STEP_COMPLETED: Final = _type(
+    "StepCompleted", "delivered", StepCompleted, payloads={"result": "it"}
+)
+STEP_FAILED: Final = _type("StepFailed", "delivered", StepFailed, payloads={"error": ""})
+STEP_RETRY: Final = _type("StepRetryScheduled", "fact", StepRetryScheduled, payloads={"error": ""})
+TIMER_SCHEDULED: Final = _type("TimerScheduled", "fact", Timer, payloads=NONE)
+TIMER_FIRED: Final = _type("TimerFired", "delivered", Timer, payloads=NONE)
 
 _ACTIVITY: Final = "ActivityScheduled"
-ACTIVITY_SCHEDULED: Final = _type(_ACTIVITY, "command", ActivityScheduled)
-ACTIVITY_CANCEL: Final = _type("ActivityCancelRequested", "withdrawal", of=_ACTIVITY)
+ACTIVITY_SCHEDULED: Final = _type(
+    _ACTIVITY, "command", ActivityScheduled, payloads={"input": "the input of activity {}"}
+)
+ACTIVITY_CANCEL: Final = _type("ActivityCancelRequested", "withdrawal", of=_ACTIVITY, payloads=NONE)
 ACTIVITY_RETRY: Final = _type(
-    "ActivityRetryScheduled", "external", ActivityRetryScheduled, of=_ACTIVITY
+    "ActivityRetryScheduled", "external", ActivityRetryScheduled, of=_ACTIVITY, payloads=GIVEN
 )
 ACTIVITY_COMPLETED: Final = _type(
-    "ActivityCompleted", "command_end", ActivityCompleted, of=_ACTIVITY
+    "ActivityCompleted", "command_end", ActivityCompleted, of=_ACTIVITY, payloads=GIVEN
 )
-ACTIVITY_FAILED: Final = _type("ActivityFailed", "command_end", ActivityFailed, of=_ACTIVITY)
+ACTIVITY_FAILED: Final = _type(
+    "ActivityFailed", "command_end", ActivityFailed, of=_ACTIVITY, payloads=GIVEN
+)
 
 _CHILD: Final = "ChildStarted"
-CHILD_STARTED: Final = _type(_CHILD, "command", ChildStarted)
-CHILD_CANCEL: Final = _type("ChildCancelRequested", "withdrawal", ChildCancelRequested, of=_CHILD)
-CHILD_COMPLETED: Final = _type("ChildCompleted", "command_end", ChildCompleted, of=_CHILD)
-CHILD_FAILED: Final = _type("ChildFailed", "command_end", ChildFailed, of=_CHILD)
+CHILD_STARTED: Final = _type(
+    _CHILD, "command", ChildStarted, payloads={"input": "the input of child {}"}
+)
+CHILD_CANCEL: Final = _type(
+    "ChildCancelRequested", "withdrawal", ChildCancelRequested, of=_CHILD, payloads=NONE
+)
+CHILD_COMPLETED: Final = _type(
+    "ChildCompleted", "command_end", ChildCompleted, of=_CHILD, payloads=GIVEN
+)
+CHILD_FAILED: Final = _type("ChildFailed", "command_end", ChildFailed, of=_CHILD, payloads=GIVEN)
 
 _APPROVAL: Final = "ApprovalRequested"
-APPROVAL_REQUESTED: Final = _type(_APPROVAL, "command", ApprovalRequested)
-APPROVAL_WITHDRAWN: Final = _type("ApprovalWithdrawn", "withdrawal", of=_APPROVAL)
-APPROVAL_RESOLVED: Final = _type("ApprovalResolved", "command_end", ApprovalResolved, of=_APPROVAL)
+APPROVAL_REQUESTED: Final = _type(_APPROVAL, "command", ApprovalRequested, payloads=NONE)
+APPROVAL_WITHDRAWN: Final = _type("ApprovalWithdrawn", "withdrawal", of=_APPROVAL, payloads=NONE)
+APPROVAL_RESOLVED: Final = _type(
+    "ApprovalResolved", "command_end", ApprovalResolved, of=_APPROVAL, payloads=NONE
+)
 
-SIGNAL_RECEIVED: Final = _type("SignalReceived", "external", SignalReceived)
-EVENT_SUBSCRIBED: Final = _type("EventSubscribed", "command", EventSubscribed)
-SIGNAL_SENT: Final = _type("SignalSent", "command", SignalSent)
-UPDATE_ACCEPTED: Final = _type("UpdateAccepted", "fact", UpdateReply)
-UPDATE_REJECTED: Final = _type("UpdateRejected", "fact", UpdateReply)
-UPDATE_COMPLETED: Final = _type("UpdateCompleted", "fact", UpdateReply)
-VALUE_SET: Final = _type("ValueSet", "fact", ValueSet)
-VALUE_RECORDED: Final = _type("ValueRecorded", "fact", ValueSet)
+SIGNAL_RECEIVED: Final = _type("SignalReceived", "external", SignalReceived, payloads=GIVEN)
+EVENT_SUBSCRIBED: Final = _type("EventSubscribed", "command", EventSubscribed, payloads=NONE)
+SIGNAL_SENT: Final = _type(
+    "SignalSent", "command", SignalSent, payloads={"input": "the payload of signal {}"}
+)
+_REPLY: Final = {"result": "the result of update {}", "error": ""}
+UPDATE_ACCEPTED: Final = _type("UpdateAccepted", "fact", UpdateReply, payloads=_REPLY)
+UPDATE_REJECTED: Final = _type("UpdateRejected", "fact", UpdateReply, payloads=_REPLY)
+UPDATE_COMPLETED: Final = _type("UpdateCompleted", "fact", UpdateReply, payloads=_REPLY)
+VALUE_SET: Final = _type("ValueSet", "fact", ValueSet, payloads={"value": "the value {}"})
+VALUE_RECORDED: Final = _type("ValueRecorded", "fact", ValueSet, payloads=NONE)
 
 for _name in ("Started", "Completed", "Failed", "RetryScheduled", "Skipped"):
-    _type(f"FlowStep{_name}", "fact")  # only SQL reads and writes their details
+    _type(f"FlowStep{_name}", "fact", payloads=GIVEN)  # only SQL reads and writes their details
 
-CANCEL_REQUESTED: Final = _type("WorkflowCancelRequested", "external", Reason)
-PAUSED: Final = _type("WorkflowPaused", "external", Reason)
-RESUMED: Final = _type("WorkflowResumed", "external", By)
-FORKED: Final = _type("WorkflowForked", "external", Forked)
-WORKER_LOST: Final = _type("WorkerLost", "external", WorkerLost)
-YIELDED: Final = _type("WorkflowTaskYielded", "suspension")
+CANCEL_REQUESTED: Final = _type("WorkflowCancelRequested", "external", Reason, payloads=NONE)
+PAUSED: Final = _type("WorkflowPaused", "external", Reason, payloads=NONE)
+RESUMED: Final = _type("WorkflowResumed", "external", By, payloads=NONE)
+FORKED: Final = _type("WorkflowForked", "external", Forked, payloads=NONE)
+WORKER_LOST: Final = _type("WorkerLost", "external", WorkerLost, payloads=NONE)
+YIELDED: Final = _type("WorkflowTaskYielded", "suspension", payloads=NONE)
 
-COMPLETED: Final = _type("WorkflowCompleted", "end")
-FAILED: Final = _type("WorkflowFailed", "end", WorkflowFailed)
-CANCELLED: Final = _type("WorkflowCanceled", "end", WorkflowCanceled)
-TIMED_OUT: Final = _type("WorkflowTimedOut", "end")
-TERMINATED: Final = _type("WorkflowTerminated", "end", Reason)
-CONTINUED: Final = _type("WorkflowContinuedAsNew", "end", ContinuedAsNew)  # carried out as well
+COMPLETED: Final = _type("WorkflowCompleted", "end", payloads=GIVEN)
+FAILED: Final = _type("WorkflowFailed", "end", WorkflowFailed, payloads=GIVEN)
+CANCELLED: Final = _type("WorkflowCanceled", "end", WorkflowCanceled, payloads=NONE)
+TIMED_OUT: Final = _type("WorkflowTimedOut", "end", payloads=NONE)
+TERMINATED: Final = _type("WorkflowTerminated", "end", Reason, payloads=NONE)
+CONTINUED: Final = _type(
+    "WorkflowContinuedAsNew",
+    "end",
+    ContinuedAsNew,
+    payloads={"input": "the input of the next run", "signals": ""},
+)  # carried out as well
 
 
 def with_role(*roles: Role) -> frozenset[str]:

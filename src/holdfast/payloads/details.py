@@ -8,36 +8,11 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.events import (
-    ACTIVITY_SCHEDULED,
-    CHILD_STARTED,
-    CONTINUED,
-    SIGNAL_SENT,
-    STEP_COMPLETED,
-    STEP_FAILED,
-    STEP_RETRY,
-    UPDATE_COMPLETED,
-    UPDATE_REJECTED,
-    VALUE_SET,
-)
+from holdfast.events import CHILD_STARTED, CONTINUED, SIGNAL_SENT, TYPES
 from holdfast.payloads.encoding import Payloads
 from holdfast.payloads.outgoing import Outgoing
 from holdfast.types import Event
 
-# Entries that workers write. What others write, the store makes of values that it was given.
-# What a value is called in errors; those of steps' results are named where they become failures.
-_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
-    STEP_COMPLETED: {"result": "it"},
-    STEP_FAILED: {"error": ""},
-    STEP_RETRY: {"error": ""},
-    ACTIVITY_SCHEDULED: {"input": "the input of activity {}"},
-    CHILD_STARTED: {"input": "the input of child {}"},
-    SIGNAL_SENT: {"input": "the payload of signal {}"},
-    VALUE_SET: {"value": "the value {}"},
-    UPDATE_COMPLETED: {"result": "the result of update {}", "error": ""},
-    UPDATE_REJECTED: {"error": ""},
-    CONTINUED: {"input": "the input of the next run", "signals": ""},
-}
 # The field with the run that gets the payload, and so owns its object.
 _OWNERS: Final[Mapping[str, str]] = {
     CHILD_STARTED: "child_run_id",
@@ -52,8 +27,8 @@ _write: Final = msgspec.json.Encoder().encode
 
 def seal_event(outgoing: Outgoing, event: Event, run_id: UUID) -> Event:
     """Return an entry of a run whose payloads are encoded. Raises PayloadError as `seal` does."""
-    fields = _FIELDS.get(event.type)
-    if fields is None or event.details is None or not outgoing.payloads.needs_seal(event.details):
+    fields = TYPES[event.type].payloads
+    if not fields or event.details is None or not outgoing.payloads.needs_seal(event.details):
         return event
     details = _read(event.details)
     owner = run_id if event.type not in _OWNERS else UUID(_text(details[_OWNERS[event.type]]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.payloads.encoding import Payloads
 from holdfast.payloads.store.activities import PayloadActivities
@@ -15,6 +15,9 @@ from holdfast.payloads.store.queries import PayloadQueries
 from holdfast.payloads.store.starts import PayloadStarts
 from holdfast.payloads.store.work import PayloadWork
 from holdfast.store.port import Store
+from holdfast.store.port.readable import readable_methods
+
+_PASSED_ON: Final = readable_methods(Store) | {"schema"}
 
 
 class PayloadStore(
@@ -30,13 +33,19 @@ class PayloadStore(
 ):
     """Passes every call on to a store, with payloads encoded, and answers with them decoded.
 
-    What is null stays null. Methods without payloads are those of the store.
+    What is null stays null. Methods that the port marks as readable are those of the store. One
+    that is neither marked nor has a part here is refused: its payloads would be stored readable.
     """
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Pass on what has no payloads."""
+            if name not in _PASSED_ON:
+                raise AttributeError(
+                    f"the port does not say if {name} has payloads: encode them in a part of "
+                    "PayloadStore, or mark the method with @readable"
+                )
             return getattr(self._store, name)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import ActivitiesEnded, ActivityEnd, Notice, OpenActivity
 
 
@@ -26,6 +27,7 @@ class ActivityStore(Protocol):
         """
         ...
 
+    @readable
     async def time_out_activities(
         self, *, limit: int = 100
     ) -> tuple[int, int | None, list[Notice]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.store.port.readable import readable
 from holdfast.types import AppInfo, CatalogueEntry, SignedOn
 
 
 class AppStore(Protocol):
     """Records apps, renames what is older than they are, and looks names up."""
 
+    @readable
     async def sign_on_app(
         self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
     ) -> SignedOn:
@@ -20,32 +22,39 @@ class AppStore(Protocol):
         """
         ...
 
+    @readable
     async def adopt_tasks(
         self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
     ) -> int:
         """Rename waiting tasks whose handlers have no app yet; return how many were renamed."""
         ...
 
+    @readable
     async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
         """Rename ended runs whose names have no app yet; return how many were renamed."""
         ...
 
+    @readable
     async def apps_with(self, workflow: str) -> list[str]:
         """Return the apps that have ever signed on with a workflow of this name."""
         ...
 
+    @readable
     async def list_apps(self) -> list[AppInfo]:
         """Return the apps that have ever signed on, by name."""
         ...
 
+    @readable
     async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
         """Record what an app's code says. What code of a higher version has said stays."""
         ...
 
+    @readable
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
         """Return what code has said of workflows and flows, by full name, as far as is known."""
         ...
 
+    @readable
     async def former_names(self) -> frozenset[str]:
         """Return the names that runs had before names had apps."""
         ...

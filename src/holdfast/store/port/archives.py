@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import ExportedRuns, LeasedRun, LeasedRuns, Restoring
 
 
 class ArchiveStore(Protocol):
     """Gives out ended runs to be archived, deletes them after that, and takes them back."""
 
+    @readable
     async def lease_due_runs(
         self, *, limit: int = 1000, rows: int = 20_000, lease_seconds: float = 600.0
     ) -> LeasedRuns:
@@ -21,6 +23,7 @@ class ArchiveStore(Protocol):
         """
         ...
 
+    @readable
     async def export_runs(self, afters: Mapping[UUID, str | None]) -> ExportedRuns:
         """Return the next part of all that runs are, as lines of JSON; the first has the runs.
 
@@ -31,6 +34,7 @@ class ArchiveStore(Protocol):
         """
         ...
 
+    @readable
     async def delete_archived(
         self, runs: Sequence[LeasedRun], *, rows: int = 20_000
     ) -> tuple[int, list[UUID]]:
@@ -41,10 +45,12 @@ class ArchiveStore(Protocol):
         """
         ...
 
+    @readable
     async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
         """Make an ended run of the lines that `export_runs` returned for it."""
         ...
 
+    @readable
     async def forget_archive(self) -> str | None:
         """Delete runs without archiving them from now on; return where they were archived."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.store.port.readable import readable
 from holdfast.types import Claims, Notice, Release
 
 
@@ -34,6 +35,7 @@ class ClaimStore(Protocol):
         """
         ...
 
+    @readable
     async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
         """Give tasks back, without an event and without counting the attempt.
 
@@ -41,6 +43,7 @@ class ClaimStore(Protocol):
         """
         ...
 
+    @readable
     async def remove_worker(self, worker_id: str) -> None:
         """Sign off a worker that has released its tasks."""
         ...

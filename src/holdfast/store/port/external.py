@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import Delivered, NewSignal, Notice
 
 
@@ -16,6 +17,7 @@ class ExternalStore(Protocol):
         """Append SignalReceived to each run's log, and wake the run if it awaits that signal."""
         ...
 
+    @readable
     async def cancel_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
@@ -25,12 +27,14 @@ class ExternalStore(Protocol):
         """
         ...
 
+    @readable
     async def terminate_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
         """Append WorkflowTerminated: runs end at once, and their code is not executed."""
         ...
 
+    @readable
     async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
         """Append WorkflowTimedOut to runs that are past their deadline, which ends them.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import (
     DeletedFlow,
     EnsuredFlow,
@@ -28,6 +29,7 @@ from holdfast.types import (
 class FlowStore(Protocol):
     """Keeps the shapes of flows, starts, retries and forks their runs, and advances them."""
 
+    @readable
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
     ) -> EnsuredFlow:
@@ -47,6 +49,7 @@ class FlowStore(Protocol):
         """
         ...
 
+    @readable
     async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice]:
         """Make the run of a flow of a claimed run that was started as one of a workflow.
 
@@ -72,6 +75,7 @@ class FlowStore(Protocol):
         """
         ...
 
+    @readable
     async def delete_flow(
         self,
         name: str,
@@ -88,6 +92,7 @@ class FlowStore(Protocol):
         """
         ...
 
+    @readable
     async def retry_flow(
         self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
     ) -> tuple[FlowRetry, list[Notice]]:
@@ -116,10 +121,12 @@ class FlowStore(Protocol):
         """
         ...
 
+    @readable
     async def list_flows(self) -> list[FlowInfo]:
         """Return every version of every flow, by name and version."""
         ...
 
+    @readable
     async def get_flow(
         self, name: str, version: int | None = None, *, created_at: int | None = None
     ) -> FlowShape | None:

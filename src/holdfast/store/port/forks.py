@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import Fork, Forking, Notice, RetryPlan
 
 
@@ -22,6 +23,7 @@ class ForkStore(Protocol):
         """
         ...
 
+    @readable
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
         """Return which ended calls of a run its retry would keep, and which it would make again.
 

@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.objects import Objects
+from holdfast.store.port.readable import readable
 from holdfast.types import FailingPut, UnneededPayloads
 
 
@@ -17,6 +18,7 @@ class LargePayloadStore(Protocol):
     of a step that is a run.
     """
 
+    @readable
     def objects_at(self, url: str) -> Objects:
         """Return the objects at a URL. A store in memory has them in memory, whatever the URL.
 
@@ -24,6 +26,7 @@ class LargePayloadStore(Protocol):
         """
         ...
 
+    @readable
     async def own_payloads(
         self, url: str, owners: Sequence[UUID], users: Sequence[UUID | None]
     ) -> list[UUID]:
@@ -35,20 +38,24 @@ class LargePayloadStore(Protocol):
         """
         ...
 
+    @readable
     async def note_put(self, url: str, owner: UUID, error: str | None) -> None:
         """Note that a payload of a run could not be put, and why; None: now it could."""
         ...
 
+    @readable
     async def failing_puts(self, run_id: UUID) -> list[FailingPut]:
         """Return where payloads of a run could not be put in the last two minutes, by URL."""
         ...
 
+    @readable
     async def due_payloads(
         self, *, limit: int = 100, lease_seconds: float = 600.0
     ) -> list[UnneededPayloads]:
         """Return owners whose objects nobody needs, to be deleted within the lease."""
         ...
 
+    @readable
     async def forget_payloads(self, deleted: Sequence[UnneededPayloads]) -> None:
         """Forget owners whose objects were deleted."""
         ...

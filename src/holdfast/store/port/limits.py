@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
 
 
@@ -19,12 +20,14 @@ class LimitStore(Protocol):
         """
         ...
 
+    @readable
     async def remove_limit(
         self, scope: LimitScope, name: str, kind: LimitKind, key: str = ""
     ) -> bool:
         """Remove a limit. Return False if there is none."""
         ...
 
+    @readable
     async def declare_limits(self, app: str, rules: Sequence[LimitRule]) -> int:
         """Write the limits that the code of an app declares; return how many were changed.
 
@@ -33,14 +36,17 @@ class LimitStore(Protocol):
         """
         ...
 
+    @readable
     async def list_limits(self) -> list[LimitInfo]:
         """Return the limits by scope, name, kind and key."""
         ...
 
+    @readable
     async def explain_limits(self, run_id: UUID) -> list[LimitWait]:
         """Return the limits that tasks of a run wait for, by the key of the task."""
         ...
 
+    @readable
     async def sweep_limits(self, *, limit: int = 1000) -> int:
         """Delete what counts no longer for limits; return how many rows."""
         ...

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import HintCheck, Notice, RunRecord
 
 
@@ -23,6 +24,7 @@ class HintReader(Protocol):
         """Say that a claim was made after the last hints, so that nobody need take them over."""
         ...
 
+    @readable
     async def close(self) -> None:
         """Stop reading."""
         ...
@@ -38,10 +40,12 @@ class ListenStore(Protocol):
         """
         ...
 
+    @readable
     async def forget_waits(self, topic: str) -> None:
         """Drop every registration of a topic."""
         ...
 
+    @readable
     async def notify(self, notices: Sequence[Notice]) -> None:
         """Send wake-ups. They may get lost: listeners must also poll."""
         ...
@@ -56,6 +60,7 @@ class ListenStore(Protocol):
         """
         ...
 
+    @readable
     def read_hints(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> HintReader | None:
@@ -66,6 +71,7 @@ class ListenStore(Protocol):
         """
         ...
 
+    @readable
     async def check_hints(self) -> HintCheck | None:
         """Look at what carries the hints; None if there is nothing."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.store.port.readable import readable
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
@@ -28,6 +29,7 @@ class MessageStore(Protocol):
     Unknown queues raise UnknownQueue; values that are not allowed raise InvalidInput.
     """
 
+    @readable
     async def create_queue(self, settings: QueueSettings) -> bool:
         """Create a queue, and the queue of its dead letters. Return False if it was just so.
 
@@ -35,6 +37,7 @@ class MessageStore(Protocol):
         """
         ...
 
+    @readable
     async def update_queue(self, settings: QueueSettings) -> bool:
         """Set what may be changed of a queue: all but its kind. Return False if it was just so.
 
@@ -42,6 +45,7 @@ class MessageStore(Protocol):
         """
         ...
 
+    @readable
     async def delete_queue(self, name: str) -> bool:
         """Delete a queue with all that is in it. Return False if there is none.
 
@@ -49,6 +53,7 @@ class MessageStore(Protocol):
         """
         ...
 
+    @readable
     async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
         """Return the queues by name, or the one of a name."""
         ...
@@ -66,6 +71,7 @@ class MessageStore(Protocol):
         """Hand messages out: they are in flight until they are acknowledged or time is over."""
         ...
 
+    @readable
     async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
         """Acknowledge messages; return for each receipt whether it was in flight still."""
         ...
@@ -81,12 +87,14 @@ class MessageStore(Protocol):
         """
         ...
 
+    @readable
     async def return_messages(
         self, returns: Sequence[MessageReturn]
     ) -> tuple[list[bool], list[Notice]]:
         """Give messages back; return for each whether it was in flight still."""
         ...
 
+    @readable
     async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
         """Keep deliveries in flight for so long from now; return whether they are still.
 
@@ -94,6 +102,7 @@ class MessageStore(Protocol):
         """
         ...
 
+    @readable
     async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
         """Give back what is in flight beyond its visibility.
 
@@ -101,10 +110,12 @@ class MessageStore(Protocol):
         """
         ...
 
+    @readable
     async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
         """Delete waiting messages; return how many. Call it again until it returns 0."""
         ...
 
+    @readable
     async def redrive_messages(
         self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
     ) -> tuple[int, list[Notice]]:
@@ -114,6 +125,7 @@ class MessageStore(Protocol):
         """
         ...
 
+    @readable
     async def queue_metrics(
         self, queue: str | None = None, *, limit: int = 10_000
     ) -> list[QueueMetrics]:
@@ -149,6 +161,7 @@ class MessageStore(Protocol):
         """Return messages that were acknowledged and are kept, the newest first."""
         ...
 
+    @readable
     async def sweep_queues(self, *, limit: int = 1000) -> int:
         """Delete what means nothing any more; return how many rows."""
         ...

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import (
     ClippedEvent,
     Event,
@@ -33,10 +34,12 @@ class QueryStore(Protocol):
         """
         ...
 
+    @readable
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
         """Return the ids of at most `limit` runs from `first` to `last`, in order."""
         ...
 
+    @readable
     async def count_runs(
         self, names: Sequence[str] | None, limit: int
     ) -> dict[str, dict[Status, int]]:
@@ -46,6 +49,7 @@ class QueryStore(Protocol):
         """
         ...
 
+    @readable
     async def find_run(self, name: str, key: str) -> UUID | None:
         """Return the id of the run that was started with this key, None if there is none."""
         ...
@@ -100,6 +104,7 @@ class QueryStore(Protocol):
         """Return the run's UpdateCompleted or UpdateRejected of this id, or None."""
         ...
 
+    @readable
     async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
         """Return, for each run that exists, the last run of its chain of continuations."""
         ...

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.store.port.readable import readable
 from holdfast.types import BegunDeletions, DeclaredRetention, SweeperState, SweepShare, Swept
 
 
 class RetentionStore(Protocol):
     """Deletes ended runs, a batch at a time, and knows who does so."""
 
+    @readable
     async def declare_retentions(self, retentions: Sequence[DeclaredRetention]) -> None:
         """Record how long ended runs are kept if their start does not say so; else 30 days.
 
@@ -18,6 +20,7 @@ class RetentionStore(Protocol):
         """
         ...
 
+    @readable
     async def begin_deletions(
         self,
         holder: str,
@@ -32,12 +35,14 @@ class RetentionStore(Protocol):
         """
         ...
 
+    @readable
     async def end_deletions(
         self, holder: str, *, deleted: int, has_more: bool, error: str | None = None
     ) -> None:
         """Record what came of a pass."""
         ...
 
+    @readable
     async def sweep_runs(
         self, *, limit: int = 1000, rows: int = 20_000, after: int | None = None
     ) -> Swept:
@@ -48,10 +53,12 @@ class RetentionStore(Protocol):
         """
         ...
 
+    @readable
     async def preview_sweep(self, *, limit: int = 100_000) -> list[SweepShare]:
         """Return what would be done with the first `limit` runs that are due, by workflow."""
         ...
 
+    @readable
     async def get_sweeper(self, *, limit: int = 10_000) -> SweeperState:
         """Return who sweeps, and how many runs are due; counts at most `limit` of them."""
         ...

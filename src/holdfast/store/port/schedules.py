@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
+from holdfast.store.port.readable import readable
 from holdfast.types import (
     BackfillFiring,
     Bucket,
@@ -34,6 +35,7 @@ _PAGE: Final = 1_000
 class ScheduleStore(Protocol):
     """Keeps schedules, and starts what their ticks start."""
 
+    @readable
     async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
         """Create a schedule whose first tick is after now; False if the name is taken.
 
@@ -42,6 +44,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def update_schedule(
         self, new: NewSchedule, *, revision: int | None = None
     ) -> tuple[bool, list[Notice]]:
@@ -53,6 +56,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def delete_schedule(self, name: str) -> bool:
         """Delete a schedule, its buckets and its backfills; False if there is none.
 
@@ -60,6 +64,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def pause_schedule(self, name: str, *, note: str | None = None) -> bool | None:
         """Pause a schedule: its ticks do not fire, and buffered ones do not start.
 
@@ -68,6 +73,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def resume_schedule(self, name: str) -> tuple[bool | None, list[Notice]]:
         """Resume a schedule: its next tick is after now. Ticks of the pause are not made up for.
 
@@ -75,6 +81,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def trigger_schedule(
         self, name: str, *, at: int | None = None, overlap: Overlap | None = None
     ) -> tuple[Bucket | None, list[Notice]]:
@@ -85,6 +92,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def backfill_schedule(
         self,
         name: str,
@@ -103,6 +111,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def cancel_backfills(self, name: str) -> CancelledBackfills | None:
         """End all backfills of a schedule; ticks of theirs that wait are skipped.
 
@@ -110,22 +119,26 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def list_schedules(
         self, *, app: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[ScheduleRecord]:
         """Return schedules by name, those of an app or all; `after` continues after a name."""
         ...
 
+    @readable
     async def get_schedule(self, name: str) -> ScheduleRecord | None:
         """Return a schedule; None if there is none."""
         ...
 
+    @readable
     async def list_buckets(
         self, name: str, *, before: int | None = None, limit: int = 50
     ) -> list[Bucket]:
         """Return what the ticks of a schedule did, newest first; of ticks before a moment."""
         ...
 
+    @readable
     async def ensure_schedules(
         self, app: str, digest: str, schedules: Sequence[NewSchedule], *, restore: bool = False
     ) -> tuple[EnsuredSchedules, list[Notice]]:
@@ -145,6 +158,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def due_schedules(
         self, *, limit: int = 1000, ahead_seconds: float = 0.0, lease_seconds: float = 5.0
     ) -> list[DueSchedule]:
@@ -155,12 +169,14 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def due_backfills(
         self, *, limit: int = 10, lease_seconds: float = 5.0
     ) -> list[DueBackfill]:
         """Return backfills to continue, which are left to the caller for `lease_seconds`."""
         ...
 
+    @readable
     async def release_schedules(
         self, schedules: Sequence[DueSchedule], backfills: Sequence[DueBackfill]
     ) -> list[Notice]:
@@ -170,10 +186,12 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def next_look(self) -> NextLook:
         """Return when there is something to compute next."""
         ...
 
+    @readable
     async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
         """Move schedules on from their expected ticks: write buckets, and start what they start.
 
@@ -181,10 +199,12 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def fire_backfill(self, firing: BackfillFiring) -> tuple[bool, list[Notice]]:
         """Move a backfill on; False if it is not at the expected position."""
         ...
 
+    @readable
     async def start_buffered(
         self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
     ) -> tuple[int, list[Notice]]:
@@ -194,6 +214,7 @@ class ScheduleStore(Protocol):
         """
         ...
 
+    @readable
     async def sweep_buckets(self, *, limit: int = 1000) -> int:
         """Delete buckets whose retention is over; return how many.
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from holdfast.errors import RunActive, RunError, StartThrottled
 from holdfast.moments import to_datetime
+from holdfast.store.port.readable import readable
 from holdfast.types import DeclaredRules, HeldKey, Notice, StartedRun, StartWait
 
 
@@ -27,6 +28,7 @@ def refusal(workflow: str, started: StartedRun) -> RunError:
 class StartRuleStore(Protocol):
     """Records what workflows declare; starts obey it."""
 
+    @readable
     async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
         """Record the rules of workflows and flows; None takes those away that there were.
 
@@ -34,22 +36,27 @@ class StartRuleStore(Protocol):
         """
         ...
 
+    @readable
     async def list_start_rules(self) -> list[DeclaredRules]:
         """Return the rules that are in force, by name."""
         ...
 
+    @readable
     async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
         """Return the keys of a workflow that rules hold now, at most `limit` of each rule."""
         ...
 
+    @readable
     async def start_wait(self, run_id: UUID) -> StartWait | None:
         """Return the rule that a run waits for before it begins; None if it does not."""
         ...
 
+    @readable
     async def expire_start_keys(self, *, limit: int = 1000) -> int:
         """Delete keys of debounces and throttles that have no meaning any more; return how many."""
         ...
 
+    @readable
     async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
         """Free keys of runs that ended while a row that was needed was locked.
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.store.port.readable import readable
 from holdfast.types import Gauges, LoadSample, MinuteCounts
 
 
 class StatsStore(Protocol):
     """Reads statistics, merges them as they get older, and deletes them."""
 
+    @readable
     async def read_stats(
         self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
     ) -> list[MinuteCounts]:
         """Return the counts from a moment on, the newest first; a minute may have several rows."""
         ...
 
+    @readable
     async def merge_stats(self, *, limit: int = 1_000) -> int:
         """Merge writers after some minutes, minutes to hours after 48 h; delete after 90 days.
 
@@ -24,6 +27,7 @@ class StatsStore(Protocol):
         """
         ...
 
+    @readable
     async def take_counts(self, app: str, *, limit: int = 1_000) -> list[MinuteCounts]:
         """Take what was counted of an app's runs that ended without a worker's commit.
 
@@ -32,6 +36,7 @@ class StatsStore(Protocol):
         """
         ...
 
+    @readable
     async def sample_load(self, *, silent_seconds: float = 8.0, limit: int = 10_000) -> bool:
         """Write how much waits and is worked on in this minute; False if that is written.
 
@@ -40,6 +45,7 @@ class StatsStore(Protocol):
         """
         ...
 
+    @readable
     async def read_samples(
         self, *, since: int, part_seconds: int, name: str | None = None
     ) -> list[LoadSample]:
@@ -49,10 +55,12 @@ class StatsStore(Protocol):
         """
         ...
 
+    @readable
     async def merge_samples(self, *, limit: int = 1_000) -> int:
         """Merge minutes to hours after 48 h; delete after 90 days. As `merge_stats`."""
         ...
 
+    @readable
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         """Return how things stand now; each count ends at `limit`."""
         ...

@@ -20,6 +20,7 @@ from holdfast.store.port.limits import LimitStore
 from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.messages import MessageStore
 from holdfast.store.port.queries import QueryStore
+from holdfast.store.port.readable import readable
 from holdfast.store.port.retention import RetentionStore
 from holdfast.store.port.schedules import ScheduleStore
 from holdfast.store.port.start_rules import StartRuleStore
@@ -66,14 +67,17 @@ class Store(
         """The schema of a database that it is; None if it is not in a database."""
         ...
 
+    @readable
     async def open(self) -> None:
         """Connect. Idempotent."""
         ...
 
+    @readable
     async def close(self) -> None:
         """Close every connection. Idempotent."""
         ...
 
+    @readable
     async def now(self) -> int:
         """Return engine time, microseconds since 1970 UTC."""
         ...

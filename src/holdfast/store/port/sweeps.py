@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.store.port.readable import readable
 from holdfast.types import WorkerInfo
 
 
 class SweepStore(Protocol):
     """Signs sweeps on, and says what remains when they end."""
 
+    @readable
     async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
         """Sign on a worker that will have ended after so many seconds.
 
@@ -20,6 +22,7 @@ class SweepStore(Protocol):
         """
         ...
 
+    @readable
     async def next_due(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> tuple[int, int | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from holdfast.store.port.readable import readable
 from holdfast.types import (
     DeclaredSubscriptions,
     NewEvent,
@@ -19,10 +20,12 @@ from holdfast.types import (
 class TopicStore(Protocol):
     """Publishes events, and keeps who is subscribed to them."""
 
+    @readable
     async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
         """Publish an event: start, tell and send what is subscribed to it, in one transaction."""
         ...
 
+    @readable
     async def subscribe(self, new: NewSubscription) -> tuple[int, bool]:
         """Subscribe a target; return the subscription's id, and True if it is new.
 
@@ -30,10 +33,12 @@ class TopicStore(Protocol):
         """
         ...
 
+    @readable
     async def unsubscribe(self, subscription_id: int) -> bool:
         """Remove a subscription. False if there is none, or if it is that of a run."""
         ...
 
+    @readable
     async def list_subscriptions(
         self,
         *,
@@ -48,10 +53,12 @@ class TopicStore(Protocol):
         """
         ...
 
+    @readable
     async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
         """Return how many subscriptions of each kind have a pattern that a topic fits."""
         ...
 
+    @readable
     async def declare_subscriptions(
         self, app: str, subscriptions: Sequence[NewSubscription]
     ) -> DeclaredSubscriptions:
@@ -62,6 +69,7 @@ class TopicStore(Protocol):
         """
         ...
 
+    @readable
     async def sweep_topics(self, *, limit: int = 1000) -> int:
         """Delete subscriptions of ended runs and old ids of events; return how many."""
         ...

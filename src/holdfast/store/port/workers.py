@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.store.port.readable import readable
 from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, WorkerInfo
 
 
@@ -29,6 +30,7 @@ class WorkerStore(Protocol):
         """
         ...
 
+    @readable
     async def reap_workers(
         self,
         *,
@@ -45,10 +47,12 @@ class WorkerStore(Protocol):
         """
         ...
 
+    @readable
     async def list_workers(self) -> list[WorkerInfo]:
         """Return the workers that are signed on."""
         ...
 
+    @readable
     async def unserved(self, *, silent_seconds: float | None = 8.0) -> list[tuple[str, str, int]]:
         """Count the tasks that no live worker claims, as (queue, handler, tasks); at most 1,000.
 
