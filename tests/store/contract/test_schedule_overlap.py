@@ -143,6 +143,19 @@ async def test_cancel_waits_until_the_run_has_cleaned_up(
     assert (await sally.record()).buffered == 0
 
 
+async def test_a_tick_that_is_fired_again_keeps_the_run_that_it_had_stopped(
+    store: Store, sally: ManualScheduler, clock: Clock, ann: ManualWorker
+) -> None:
+    """The run was asked to stop for this tick, although a later one took its place."""
+    before, *_ = await ticks(sally, clock, 1, overlap="cancel_running")
+    await ann.take(handlers=ORDER)
+    for at in (1, 2):
+        await store.trigger_schedule(NAME, at=at)
+    again, _ = await store.trigger_schedule(NAME, at=1, overlap="skip")
+    assert again is not None
+    assert (again.cause, again.stopped_run_id) == ("overlap", before.run_id)
+
+
 async def test_buffered_ticks_follow_one_another(
     store: Store, sally: ManualScheduler, clock: Clock, ann: ManualWorker
 ) -> None:

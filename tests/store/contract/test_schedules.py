@@ -396,6 +396,20 @@ async def test_a_backfill_of_a_range_that_was_skipped(
     assert (fired.tick_at, fired.outcome) == (first, "started")
 
 
+async def test_a_tick_of_a_range_that_was_skipped_fires_after_all(
+    sally: ManualScheduler, clock: Clock
+) -> None:
+    first = await sally.create()
+    await clock.advance(600)
+    last = first + 4 * MINUTE
+    gap = SkippedTicks(first, last, 5, "too_late")
+    await sally.move(await sally.take(), position=last, next_tick_at=first, skipped=[gap])
+    fired = await sally.fire(first)
+    assert (fired.outcome, fired.until, fired.ticks) == ("started", None, 1)
+    [rest, _] = await sally.store.list_buckets(NAME)
+    assert (rest.tick_at, rest.until, rest.ticks) == (first + 1, last, 4)
+
+
 async def test_a_backfill_continues_although_the_clock_has_gone_back(
     store: Store, sally: ManualScheduler, clock: Clock
 ) -> None:

@@ -228,13 +228,10 @@ begin
         where u.overlap like '%_running' and u.buffered > 0 and b.schedule = u.schedule
             and b.outcome = 'buffered';
     end if;
-    if exists (select from unnest(p_ticks) as u where u.origin <> 'tick') then
-        update holdfast.schedule_buckets b  -- ranges of skipped ticks: the first one is fired now
-        set tick_at = b.tick_at + interval '1 microsecond', ticks = b.ticks - 1
-        from unnest(p_ticks) as u
-        where u.origin <> 'tick' and b.schedule = u.schedule and b.tick_at = u.tick_at
-            and b.until is not null;
-    end if;
+    update holdfast.schedule_buckets b  -- ranges of skipped ticks: the first one is fired now
+    set tick_at = b.tick_at + interval '1 microsecond', ticks = b.ticks - 1
+    from unnest(p_ticks) as u
+    where b.schedule = u.schedule and b.tick_at = u.tick_at and b.until is not null;
     insert into holdfast.schedule_buckets as b (schedule, tick_at, ticks, outcome, origin, run_id,
         stopped_run_id, cause, error, message_id, reached, handled_at, delete_after)
     select s.name, u.tick_at, 1, u.outcome, u.origin, u.run_id, u.stopped_run_id, u.cause,

@@ -60,7 +60,8 @@ def fire_tick(
     bucket = tables.buckets[name].get(at)
     if bucket is not None and bucket.until is None and _is_final(bucket, origin):
         return []
-    opened, stopped, notices = still_open(tables, row), None, list[Notice]()
+    opened, notices = still_open(tables, row), list[Notice]()
+    stopped = None if bucket is None else bucket.stopped_run_id
     if opened and overlap == "terminate_running":
         stopped = opened[-1]
         event = Event("WorkflowTerminated", None, _STOPPED, now)
