@@ -9,7 +9,7 @@ from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, NewSignal
 
 from .actors import SECOND, ManualWorker
-from .test_limits import BUY, buy, queue_limit, workflow_limit
+from .test_limits import BUY, buy, continue_as_new, held, queue_limit, workflow_limit
 
 
 async def claim_all(worker: ManualWorker) -> list[ClaimedTask]:
@@ -87,6 +87,40 @@ async def test_a_run_does_not_wait_for_a_place_that_it_holds_from_now_on(
     await store.set_limit(workflow_limit(1, holds="run"))
     await ann.finish(other)
     assert [task.run_id for task in await claim_all(ann)] == [begun]
+
+
+@pytest.mark.parametrize("removed", ["before the claim", "before the end", "after the end"])
+async def test_a_limit_that_is_set_again_counts_no_run_that_has_not_begun(
+    store: Store, ann: ManualWorker, removed: str
+) -> None:
+    """A run that continues another one held a place of the limit that was removed."""
+    await store.set_limit(workflow_limit(1))
+    await buy(store)
+    if removed == "before the claim":
+        await store.remove_limit("workflow", "shop/buy", "concurrency")
+    [task] = await claim_all(ann)
+    if removed == "before the end":
+        await store.remove_limit("workflow", "shop/buy", "concurrency")
+    await continue_as_new(ann, task)
+    if removed == "after the end":
+        await store.remove_limit("workflow", "shop/buy", "concurrency")
+    await store.set_limit(workflow_limit(1))
+    assert await held(store) == [0]
+
+
+async def test_a_limit_that_runs_hold_again_counts_no_run_that_has_not_begun(
+    store: Store, ann: ManualWorker
+) -> None:
+    await store.set_limit(workflow_limit(1))
+    await buy(store)
+    [task] = await claim_all(ann)
+    next_id = await continue_as_new(ann, task)
+    for holds in ("turn", "run"):
+        await store.set_limit(workflow_limit(1, holds=holds))
+        assert await held(store) == [0]
+    [task] = await claim_all(ann)
+    assert task.run_id == next_id
+    assert await held(store) == [1]
 
 
 @pytest.mark.parametrize("ending", ["terminate", "remove", "raise"])

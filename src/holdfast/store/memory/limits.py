@@ -402,6 +402,9 @@ def _put(tables: Tables, now: int, rule: LimitRule, app: str | None) -> bool:
     if row is None:
         tables.limits_made += 1
         row = tables.limits[_place(rule)] = LimitRow(tables.limits_made, full, now)
+    elif row.removed or row.rule.holds != full.holds:  # only what has begun counts
+        for task in tables.tasks.values():
+            task.held -= {row.limit_id}
     row.rule, row.removed, row.changed_at = full, False, now
     if app is not None:
         row.app, row.declared = app, rule

@@ -114,12 +114,14 @@ begin
     return true;
 end $$;
 
--- Let what runs already count for a limit that is new, or that something else holds now.
+-- Let what runs already count for a limit that is new, or that something else holds now. Nothing
+-- else counts: a run that has not begun may have held a place of the limit as it was.
 -- Locks: expects the limit locked; rows of holders. Called by _put_limit.
 create or replace function holdfast._count_present(p_limit holdfast.limits) returns void
 language sql
 set search_path = pg_catalog, pg_temp
 as $$
+    delete from holdfast.limit_holders h where h.limit_id = p_limit.limit_id;
     insert into holdfast.limit_holders (limit_id, slot, run_id, key)
     select p_limit.limit_id, holdfast._slot_of(case when t.handler like '%@0'
             then t.payload -> 'input'
