@@ -355,6 +355,21 @@ async def test_a_rate_lets_so_many_begin_in_any_period(
     assert len(run_ids) == 5
 
 
+async def test_what_begins_in_a_hundredth_of_the_period_counts_as_one_moment(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """The later one: what comes next may begin later than it could, never earlier."""
+    await store.set_limit(rate(2, 10))
+    await start(store)
+    assert len(await ann.claims()) == 1
+    await clock.advance(0.05)
+    last_at = await store.now()
+    await start(store)
+    assert len(await ann.claims()) == 1
+    await start(store)
+    assert (await ann.claim()).next_due_at == last_at + 10 * SECOND
+
+
 async def test_a_rate_counts_a_run_once(store: Store, clock: Clock, ann: ManualWorker) -> None:
     await store.set_limit(rate(1, 10))
     await start(store)
@@ -534,6 +549,19 @@ async def test_a_run_says_which_limits_it_waits_for(
     assert (of_key.held, of_key.full_keys, of_key.waiting) == (2, 2, 3)
     assert not of_queue.more_wait
     assert last in [task.run_id for task in taken]
+
+
+async def test_a_run_that_sleeps_is_not_ahead(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    await store.set_limit(queue_limit(1))
+    await buy(store, priority=1)
+    [task] = await buys(ann)
+    await ann.suspend(task, awaiting=("go",))
+    await buy(store)
+    assert len(await buys(ann)) == 1
+    [wait] = await store.explain_limits(await buy(store))
+    assert wait.ahead == 0
 
 
 async def test_a_count_of_what_waits_says_if_it_was_ended(store: Store, ann: ManualWorker) -> None:

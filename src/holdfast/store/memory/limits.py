@@ -107,7 +107,9 @@ def choose(
     """Choose among tasks that are due, in the order given, as far as limits allow.
 
     Return them, and when a rate allows more, None for never. Of one priority, tasks that limits
-    concern and others take turns, and so do the groups of tasks with the same keys.
+    concern and others take turns, and so do the groups of tasks with the same keys. As on
+    PostgreSQL, a task counts for each of its limits although another one refuses it: one call may
+    take fewer than allowed.
     """
     if not tables.limits:
         return list(due[:limit]), None
@@ -115,29 +117,53 @@ def choose(
     limited = [task for task in due if keys[task.run_id, task.key]]
     others = [task for task in due if not keys[task.run_id, task.key]]
     left, next_at = _left(tables, now, keys.values())
+    offered = _offered(limited, keys, left)
     allowed: list[tuple[int, TaskRow]] = []
-    for priority, task in _in_turn(tables, now, limited, keys):
+    for priority, task in _in_turn(tables, now, offered, keys):
         slots = keys[task.run_id, task.key]
         if all(left[slot] > 0 for slot in slots):
             allowed.append((priority, task))
-            for slot in slots:
-                left[slot] -= 1
+        for slot in slots:
+            left[slot] -= 1
     merged = _merge(allowed, [(task.priority, task) for task in others])[:limit]
+    turns: dict[int, _Group] = {}  # the last of each priority, in the order of the claim
     for task in merged:
         slots = keys[task.run_id, task.key]
         for row, value in slots:
             if row.rule.kind == "rate":
-                row.uses[value].append(now)
+                _use(row, value, now)
                 next_at = now  # the next claim knows when the rate allows more
         if slots:
-            tables.limit_turns[task.queue, task.handler] = _group(slots)
-    if len(merged) < len(allowed) + len(others):
+            turns.pop(task.priority, None)
+            turns[task.priority] = _group(slots)
+    for priority, group in turns.items():
+        for task in limited:
+            if task.priority == priority:
+                tables.limit_turns[task.queue, task.handler] = group
+    if len(merged) < len(offered) + len(others):
         next_at = now
     return merged, next_at
 
 
 _Slot = tuple[LimitRow, str]
 _Group = tuple[tuple[int, str], ...]
+
+
+def _offered(
+    limited: Sequence[TaskRow],
+    keys: dict[tuple[UUID, str], list[_Slot]],
+    left: dict[_Slot, int],
+) -> list[TaskRow]:
+    """Return of each group no more tasks than its limits allow it, the oldest first."""
+    counts: Counter[tuple[str, str, int, _Group]] = Counter()
+    found: list[TaskRow] = []
+    for task in limited:
+        slots = keys[task.run_id, task.key]
+        place = task.queue, task.handler, task.priority, _group(slots)
+        if counts[place] < min(left[slot] for slot in slots):
+            counts[place] += 1
+            found.append(task)
+    return found
 
 
 def slots_of(tables: Tables, task: TaskRow) -> list[_Slot]:
@@ -325,6 +351,16 @@ def rate_left(row: LimitRow, value: str, now: int) -> tuple[int, int | None]:
     return free, None if free > 0 else round(uses[-1] + distance)
 
 
+def _use(row: LimitRow, value: str, now: int) -> None:
+    """Record that a rate let something begin. Within a hundredth of its period, that is one moment.
+
+    It is the later one, as on PostgreSQL.
+    """
+    period = to_micros(row.rule.period_seconds or 1.0)
+    part = now * 100 // period
+    row.uses[value] = [now if at * 100 // period == part else at for at in row.uses[value]] + [now]
+
+
 def allowed_moments(tables: Tables, now: int) -> list[int]:
     """Return when rates allow more of what waits for them now."""
     waiting = (task for task in tables.tasks.values() if task.visible_at <= now)
@@ -365,6 +401,7 @@ def _waits(tables: Tables, now: int, task: TaskRow) -> list[LimitWait]:
         for other in tables.tasks.values()
         if (other.queue, other.handler) == (task.queue, task.handler)
         and other.worker is None
+        and other.visible_at <= now
         and not other.paused
         and (other.priority, other.visible_at) < (task.priority, task.visible_at)
         and _group(slots_of(tables, other)) == _group(slots)

@@ -4,8 +4,8 @@
 -- allow. The groups are p_queues … p_groups, in the order of their turns; p_limits, p_slots and
 -- p_free say what the limits allow. p_run_ids, p_keys are tasks that need not wait: within a
 -- priority they and the others take turns. Returns all chosen tasks in order, and apart those that
--- waited. `passed_over` is the earliest due time of a task that need not wait and was not chosen.
--- `is_more` is true if others wait that the limits allow.
+-- limits concern, with their own priorities. `passed_over` is the earliest due time of a task that
+-- need not wait and was not chosen. `is_more` is true if others wait that the limits allow.
 --
 -- A task counts for each limit that concerns it although another limit may refuse it. So one call
 -- may take fewer than allowed, but never none: the first task is refused by no limit. Without
@@ -19,7 +19,7 @@ create or replace function holdfast._choose_limited(
     p_limits int[], p_slots text[], p_free int[], p_run_ids uuid[], p_keys text[],
     out run_ids uuid[], out keys text[], out passed_over timestamptz, out is_more boolean,
     out limited_runs uuid[], out limited_keys text[], out limited_queues text[],
-    out limited_handlers text[], out limited_groups text[]
+    out limited_handlers text[], out limited_groups text[], out limited_priorities int[]
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -46,6 +46,7 @@ begin
         where coalesce(a.free, 1) > 0
     ), waiting as materialized (
         select t.run_id, t.key, t.limited_at, g.queue, g.handler, g.limit_keys, g.place,
+            g.priority as filed_as,
             holdfast._aged(g.priority, p_now - t.limited_at, a.period) as priority
         from groups g
         left join (
@@ -93,12 +94,12 @@ begin
         select b.*, row_number() over (
             order by b.priority, b.nth, b.is_limited, b.run_id, b.key) as place
         from (
-            select r.run_id, r.key, r.priority::int, r.queue, r.handler, r.limit_keys,
+            select r.run_id, r.key, r.priority::int, r.queue, r.handler, r.limit_keys, r.filed_as,
                 null::timestamptz as visible_at, true as is_limited,
                 row_number() over (partition by r.priority order by r.rank) as nth
             from ranked r where r.rank not in (select f.rank from refused f)
             union all
-            select o.run_id, o.key, o.priority::int, null, null, null, o.visible_at, false,
+            select o.run_id, o.key, o.priority::int, null, null, null, null, o.visible_at, false,
                 row_number() over (partition by o.priority order by o.place)
             from others o
         ) as b
@@ -107,13 +108,14 @@ begin
         (select min(m.visible_at) from merged m where m.place > p_limit),
         coalesce((select bool_or(m.place > p_limit and m.is_limited) from merged m), false)
             or (count(*) filter (where t.is_limited) > 0 and exists (select from refused)),
-        array_agg(t.run_id order by t.place) filter (where t.is_limited),
-        array_agg(t.key order by t.place) filter (where t.is_limited),
-        array_agg(t.queue order by t.place) filter (where t.is_limited),
-        array_agg(t.handler order by t.place) filter (where t.is_limited),
-        array_agg(t.limit_keys order by t.place) filter (where t.is_limited)
+        array_agg(t.run_id order by t.place) filter (where t.limit_keys <> '{}'),
+        array_agg(t.key order by t.place) filter (where t.limit_keys <> '{}'),
+        array_agg(t.queue order by t.place) filter (where t.limit_keys <> '{}'),
+        array_agg(t.handler order by t.place) filter (where t.limit_keys <> '{}'),
+        array_agg(t.limit_keys order by t.place) filter (where t.limit_keys <> '{}'),
+        array_agg(t.filed_as order by t.place) filter (where t.limit_keys <> '{}')
     into run_ids, keys, passed_over, is_more, limited_runs, limited_keys, limited_queues,
-        limited_handlers, limited_groups
+        limited_handlers, limited_groups, limited_priorities
     from merged t where t.place <= p_limit;
 end $$;
 
@@ -177,12 +179,15 @@ begin
 end $$;
 
 -- Record where the next claim begins to look: after the group that was last in turn, or, if none of
--- the groups was free, after those that were looked at. Returns true if it was none and others have
--- not been looked at since something was taken.
--- Locks: rows of limit_turns. Called by _take_limited, which has the limits locked.
+-- the groups was free, after those that were looked at. A group was in turn for all handlers in
+-- which tasks of its priority wait: groups of one handler could always come before those of another
+-- otherwise. Returns true if none was free and others have not been looked at since something was
+-- taken.
+-- Locks: rows of limit_turns, in order. Called by _take_limited, which has the limits locked.
 create or replace function holdfast._advance_turns(
-    p_queues text[], p_handlers text[], p_groups text[],
-    p_taken_queues text[], p_taken_handlers text[], p_taken_groups text[], p_most int
+    p_queues text[], p_handlers text[], p_priorities int[], p_groups text[],
+    p_taken_queues text[], p_taken_handlers text[], p_taken_groups text[],
+    p_taken_priorities int[], p_most int
 ) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -193,44 +198,45 @@ declare
     v_is_more boolean;
 begin
     with looked as materialized (
-        select u.queue, u.handler, u.groups >= p_most as is_part, u.last_keys,
+        select u.queue, u.handler, u.groups >= p_most as is_part, u.last_keys, u.priorities,
             coalesce(u.first_keys <= s.limit_keys, false) as has_wrapped,
             s.limit_keys as since, coalesce(s.wraps, 0) as wraps
         from (
             select u.queue, u.handler, count(distinct u.limit_keys collate "C") as groups,
                 (array_agg(u.limit_keys order by u.place desc))[1] as last_keys,
-                min(u.limit_keys collate "C") as first_keys
-            from unnest(p_queues, p_handlers, p_groups) with ordinality
-                as u (queue, handler, limit_keys, place)
+                min(u.limit_keys collate "C") as first_keys,
+                array_agg(distinct u.priority) as priorities
+            from unnest(p_queues, p_handlers, p_priorities, p_groups) with ordinality
+                as u (queue, handler, priority, limit_keys, place)
             group by u.queue, u.handler
         ) as u
         left join lateral (
             select s.limit_keys, s.wraps from holdfast.limit_turns s
             where s.queue = u.queue and s.handler = u.handler limit 1
         ) as s on true
-    ), taken as materialized (
-        select u.queue, u.handler, (array_agg(u.limit_keys order by u.place desc))[1] as last_keys
-        from unnest(p_taken_queues, p_taken_handlers, p_taken_groups) with ordinality
-            as u (queue, handler, limit_keys, place)
-        group by u.queue, u.handler
     ), turned as materialized (
-        select l.queue, l.handler, l.since,
+        select l.queue, l.handler, l.since, l.is_part and t.last_keys is null as is_none,
             coalesce(t.last_keys, case when l.is_part then l.last_keys else l.since end, '')
                 as limit_keys,
-            case when t.queue is null and l.is_part then l.wraps + l.has_wrapped::int else 0 end
+            case when t.last_keys is null and l.is_part then l.wraps + l.has_wrapped::int else 0 end
                 as wraps
-        from looked l left join taken t on t.queue = l.queue and t.handler = l.handler
+        from looked l
+        cross join lateral (
+            select (array_agg(u.limit_keys order by u.place desc))[1] as last_keys
+            from unnest(p_taken_queues, p_taken_handlers, p_taken_groups, p_taken_priorities)
+                with ordinality as u (queue, handler, limit_keys, priority, place)
+            where u.queue = l.queue and u.handler = l.handler
+                or not l.is_part and u.priority = any (l.priorities)
+        ) as t
     ), written as (
         insert into holdfast.limit_turns as s (queue, handler, limit_keys, wraps)
         select t.queue, t.handler, t.limit_keys, case when t.wraps < 2 then t.wraps else 0 end
         from turned t
         where t.limit_keys is distinct from t.since or t.wraps > 0
+        order by t.queue, t.handler
         on conflict (queue, handler) do update
         set limit_keys = excluded.limit_keys, wraps = excluded.wraps
     )
-    select bool_or(l.is_part and t.wraps between 0 and 1
-        and not exists (select from taken k where k.queue = l.queue and k.handler = l.handler))
-    into v_is_more
-    from looked l join turned t on t.queue = l.queue and t.handler = l.handler;
+    select bool_or(t.is_none and t.wraps between 0 and 1) into v_is_more from turned t;
     return coalesce(v_is_more, false);
 end $$;

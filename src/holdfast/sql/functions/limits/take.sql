@@ -108,8 +108,9 @@ begin
     keys := v_chosen.keys;
     perform holdfast._hold_slots(p_now, v_chosen.limited_runs, v_chosen.limited_keys,
         v_chosen.limited_groups);
-    if holdfast._advance_turns(v_walk.queues, v_walk.handlers, v_walk.groups,
-        v_chosen.limited_queues, v_chosen.limited_handlers, v_chosen.limited_groups, v_most)
+    if holdfast._advance_turns(v_walk.queues, v_walk.handlers, v_walk.priorities, v_walk.groups,
+        v_chosen.limited_queues, v_chosen.limited_handlers, v_chosen.limited_groups,
+        v_chosen.limited_priorities, v_most)
         or v_chosen.is_more or v_slots.have_rates and v_chosen.limited_runs is not null
     then
         next_at := p_now;  -- the next claim knows also when a rate allows more
