@@ -212,6 +212,18 @@ async def test_a_run_that_was_refused_as_a_child_is_not_asked_to_stop(
     assert await log_types(store, other) == ["WorkflowStarted"]
 
 
+async def test_a_refused_child_is_told_before_a_signal_of_the_same_turn(
+    store: Store, ann: ManualWorker
+) -> None:
+    """New things are made first, and other runs told at last, in whatever order a run asked."""
+    run_id = await start(store)
+    signal = command("SignalSent", "tell", run_id=str(run_id), signal_name="go", signal_id="1")
+    task = await ann.take()
+    answer = await ann.commit(task, signal, child(run_id), touches=(run_id,), has_children=True)
+    assert answer.refused == {}
+    assert (await log_types(store, run_id))[-2:] == ["ChildFailed", "SignalReceived"]
+
+
 async def test_a_key_that_is_another_runs_is_refused(store: Store, ann: ManualWorker) -> None:
     """B5. The call fails, and nothing of the other run changes."""
     other = await start(store, run_id=keyed_run_id("order", "k"), key="k", priority=4)

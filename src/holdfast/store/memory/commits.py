@@ -67,13 +67,28 @@ class MemoryCommits(Part):
             undelivered: list[Undelivered] = []
             for turn in written:
                 notices += _apply(tables, now, worker_id, token, turn)
-            for turn in written:
-                for event in turn.events:
-                    notices += _carry_out(tables, now, turn.run_id, event, undelivered)
+            commands = [(turn.run_id, event) for turn in written for event in turn.events]
+            for kind in _IN_ORDER:
+                for run_id, event in commands:
+                    if event.type == kind:
+                        notices += _carry_out(tables, now, run_id, event, undelivered)
             ended = [turn.run_id for turn in written if isinstance(turn.then, Finish)]
             notices += tell_parents(tables, now, ended)
             notices += close_children(tables, now, ended)
             return Committed(now, refused, distinct(notices), ahead, undelivered)
+
+
+_IN_ORDER = (  # new things are made, then others are withdrawn, at last other runs are told
+    events.EVENT_SUBSCRIBED,
+    events.ACTIVITY_SCHEDULED,
+    events.APPROVAL_REQUESTED,
+    events.CHILD_STARTED,
+    events.CONTINUED,
+    events.ACTIVITY_CANCEL,
+    events.APPROVAL_WITHDRAWN,
+    events.SIGNAL_SENT,
+    events.CHILD_CANCEL,
+)
 
 
 def _place_after_others(tables: Tables, turn: TurnCommit, token: UUID) -> int:
