@@ -58,8 +58,9 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
         while has_more:
             leased = await store.lease_due_runs(limit=_ARCHIVED_RUNS, rows=_ARCHIVED_ROWS)
             has_more, runs = leased.has_more, leased.runs
+            reads = await store.fresh_reads()
             while runs:
-                dealt_with, written = await _write(store, archive, runs)
+                dealt_with, written = await _write(store, reads, archive, runs)
                 done = [
                     run
                     for run in runs
@@ -77,9 +78,9 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
 
 
 async def _write(
-    store: Store, archive: Archive, runs: Sequence[LeasedRun]
+    store: Store, reads: Store, archive: Archive, runs: Sequence[LeasedRun]
 ) -> tuple[set[UUID], set[UUID]]:
-    """Write runs to an object until it is large enough.
+    """Write runs, as `reads` has them, to an object until it is large enough.
 
     Return the ids of those that were dealt with, and of those that the archive has now.
     """
@@ -89,7 +90,7 @@ async def _write(
     try:
         for place, part in enumerate(parts):
             for ahead in parts[place + len(reading) : place + _AT_ONCE]:
-                reading.append(asyncio.create_task(_read(store, ahead)))
+                reading.append(asyncio.create_task(_read(reads, ahead)))
             left = await _add(store, made, await reading.popleft())
             dealt_with |= {run.run_id for run in part} - left
             if made.size >= _OBJECT_BYTES:

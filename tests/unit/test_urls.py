@@ -175,11 +175,14 @@ def test_the_workers_of_a_command_connect_as_it_was_told() -> None:
     told = Settings(database="postgresql://pooler/x", prepare=False)
     assert told.environment() == {
         "HOLDFAST_DATABASE_URL": "postgresql://pooler/x",
-        "HOLDFAST_LISTEN_DATABASE_URL": "",  # that of the parent's environment is another's
+        "HOLDFAST_LISTEN_DATABASE_URL": "",  # those of the parent's environment are another's
+        "HOLDFAST_READ_DATABASE_URL": "",
     }
     assert told.arguments() == ["--no-prepare"]
     listening = Settings(listen_database="postgresql://server/x")
     assert listening.environment() == {"HOLDFAST_LISTEN_DATABASE_URL": "postgresql://server/x"}
+    reading = Settings(read_database="postgresql://replica/x")
+    assert reading.environment() == {"HOLDFAST_READ_DATABASE_URL": "postgresql://replica/x"}
     assert Settings().environment() == {}
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+import click
+
 from holdfast.cli.settings import Settings
 from holdfast.client import Client
 from holdfast.database.connection import connected
@@ -15,13 +17,16 @@ from holdfast.database.migrate import MigrationReport, plan, prepare_schema
 from holdfast.database.resolve import Connecting, Database, resolve_database
 from holdfast.database.schema import check_schema
 from holdfast.definitions.app import App
+from holdfast.insight.wording import behind
 from holdfast.payloads import readable, with_payloads
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
+from holdfast.store.port.reads import ReadFrom, noting_reads
 
 T = TypeVar("T")
 
 _CONNECTIONS = 2
+_OLD_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,9 @@ def find_database(settings: Settings, *, make: bool = True) -> Database:
     Without `make`, an embedded database that does not exist is not created. Raises
     DatabaseUnavailable.
     """
-    connecting = Connecting(settings.prepare, settings.listen_database, settings.redis)
+    connecting = Connecting(
+        settings.prepare, settings.listen_database, settings.redis, settings.read_database
+    )
     return resolve_database(settings.database, settings.data, connecting=connecting, make=make)
 
 
@@ -96,7 +103,17 @@ def with_link(
             opened_store(database, settings.schema, _CONNECTIONS) as opened,
             Client(store=with_payloads(opened, None if known else readers), app=app) as client,
         ):
-            return await work(Link(database, with_payloads(opened, readers), client))
+            with noting_reads() as notes:
+                answer = await work(Link(database, with_payloads(opened, readers), client))
+            _tell(notes)
+            return answer
 
     with checked_database(settings, make=make) as database:
         return asyncio.run(connected(database))
+
+
+def _tell(notes: ReadFrom) -> None:
+    """Say on stderr that a list is old, if it is."""
+    lag = notes.lag_seconds
+    if notes.source == "replica" and (lag is None or lag >= _OLD_SECONDS):
+        click.echo(f"from the read database, {behind(lag)}", err=True)

@@ -185,6 +185,12 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
             "in transaction mode. Default: $HOLDFAST_LISTEN_DATABASE_URL, then the database.",
         ),
         option(
+            "--read-database",
+            metavar="URL",
+            help="A streaming replica of the database, for lists, charts and the archive; never "
+            "for what decides. Default: $HOLDFAST_READ_DATABASE_URL, then the database.",
+        ),
+        option(
             "--redis",
             metavar="URL",
             help="Redis or Valkey that wakes workers for new runs. It holds nothing that could be "

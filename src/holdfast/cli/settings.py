@@ -16,6 +16,7 @@ class Settings:
 
     database: str | None = None
     listen_database: str | None = None
+    read_database: str | None = None
     redis: str | None = None
     prepare: bool | None = None
     data: Path | None = None
@@ -47,6 +48,8 @@ class Settings:
             added["HOLDFAST_DATABASE_URL"] = self.database
         if self.database is not None or self.listen_database is not None:
             added["HOLDFAST_LISTEN_DATABASE_URL"] = self.listen_database or ""
+        if self.database is not None or self.read_database is not None:
+            added["HOLDFAST_READ_DATABASE_URL"] = self.read_database or ""
         if self.redis is not None:
             added["HOLDFAST_REDIS_URL"] = self.redis
         return added

@@ -53,7 +53,8 @@ class Approvals:
         ```
         """
         run_id = None if run is None else await self._session.newest_of(run)
-        found = await self._session.store.list_approvals(run_id=run_id, limit=limit)
+        store = self._session.reads if run_id is None else self._session.store
+        found = await store.list_approvals(run_id=run_id, limit=limit)
         return [read_approval(each) for each in found]
 
     async def decide(

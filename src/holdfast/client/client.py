@@ -78,6 +78,7 @@ class Client:
         prepare: bool | None = None,
         listen_database: str | None = None,
         redis: str | None = None,
+        read_database: str | None = None,
         payload_codec: Codecs | None = None,
         large_payloads: LargePayloads | None = None,
     ) -> None:
@@ -88,11 +89,13 @@ class Client:
         pooler in transaction mode, `listen_database` is the server's own address, for
         notifications; without it the client polls for ends, and finds them within seconds.
         `redis` is the URL of the Redis that wakes workers for the runs that this client starts.
+        Lists come from `read_database`, a streaming replica, while it can be reached; a run that
+        is given by its id or its key is always read from the database itself.
         Payloads are encoded and decoded by `payload_codec`, by default by that of the app.
         With `large_payloads`, large ones are objects outside of the database; by default as the app
         says, without an app as `$HOLDFAST_LARGE_PAYLOADS` does.
         """
-        connecting = Connecting(prepare, listen_database, redis)
+        connecting = Connecting(prepare, listen_database, redis, read_database)
         if app is None and store is None:
             large_payloads = large_payloads_of(large_payloads)
         payloads = payloads_of(payload_codec, large=large_payloads)

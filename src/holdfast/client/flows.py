@@ -34,7 +34,7 @@ class Flows:
             print(flow.name, flow.version, flow.steps, flow.open_runs)
         ```
         """
-        return await self._session.store.list_flows()
+        return await self._session.reads.list_flows()
 
     async def get(self, flow: Named | str, version: int | None = None) -> FlowShape:
         """Return the shape that the database has of a flow, by default of its newest version.

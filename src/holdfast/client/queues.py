@@ -345,7 +345,7 @@ class Queues:
             print(message.message_id, message.error)
         ```
         """
-        return await self._session.store.list_messages(check_queue_name(queue), limit=limit)
+        return await self._session.reads.list_messages(check_queue_name(queue), limit=limit)
 
     async def page(
         self,
@@ -378,7 +378,7 @@ class Queues:
         print([message.message_id for message in await client.queues.kept("parcels")])
         ```
         """
-        return await self._session.store.list_kept(check_queue_name(queue), limit=limit)
+        return await self._session.reads.list_kept(check_queue_name(queue), limit=limit)
 
     async def pause(self, name: str, reason: str | None = None) -> bool:
         """Let nothing be taken from a queue. Return False if it was paused before.

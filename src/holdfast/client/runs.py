@@ -58,7 +58,7 @@ class Runs:
         ```
         """
         where = await run_filter(filters, self._session.names)
-        return read_page(await self._session.store.list_runs(where), self._session.app)
+        return read_page(await self._session.reads.list_runs(where), self._session.app)
 
     async def iterate(self, **filters: Unpack[RunFilters]) -> AsyncGenerator[Run]:
         """Iterate over all runs that `list` gives page by page; `limit` is the size of a page.

@@ -74,7 +74,7 @@ class Schedules:
             print(schedule.name, schedule.last_tick_at, schedule.next_tick_at)
         ```
         """
-        found = await self._session.store.list_schedules(app=app, after=after, limit=limit)
+        found = await self._session.reads.list_schedules(app=app, after=after, limit=limit)
         return [ScheduleInfo(each) for each in found]
 
     async def get(self, name: str) -> ScheduleInfo:
@@ -361,7 +361,7 @@ class Schedules:
         """
         record = await self._record(name)
         moment = None if before is None else read_tick("before", before, record.when)
-        found = await self._session.store.list_buckets(record.name, before=moment, limit=limit)
+        found = await self._session.reads.list_buckets(record.name, before=moment, limit=limit)
         return [read_bucket(each) for each in found]
 
     async def _record(self, name: str) -> ScheduleRecord:

@@ -118,6 +118,11 @@ class Session:
         return self._live.store
 
     @property
+    def reads(self) -> Store:
+        """The store for lists, which may be a replica's. Nothing is decided by what it answers."""
+        return self._live.store.reads
+
+    @property
     def schema(self) -> str:
         """The schema that calls within a caller's transaction are about: that of the store.
 

@@ -182,7 +182,7 @@ class Topics:
         """
         if topic is not None:
             check_topic(topic)
-        found = await self._session.store.list_subscriptions(
+        found = await self._session.reads.list_subscriptions(
             kind=kind, topic=topic, after=after, limit=limit
         )
         return [Subscription(each) for each in found]
@@ -205,7 +205,7 @@ class Topics:
             print(each.topic, each.url, each.status, each.error)
         ```
         """
-        return await self._session.store.list_deliveries(
+        return await self._session.reads.list_deliveries(
             dead=dead, subscription_id=subscription_id, after=after, limit=limit
         )
 

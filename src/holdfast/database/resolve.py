@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.database.embedded import EmbeddedServer
 
 LISTEN_SOURCE: Final = "--listen-database or $HOLDFAST_LISTEN_DATABASE_URL"
+READ_SOURCE: Final = "--read-database or $HOLDFAST_READ_DATABASE_URL"
 _YES: Final = frozenset({"1", "on", "true", "yes"})
 _NO: Final = frozenset({"0", "off", "false", "no"})
 
@@ -35,13 +36,14 @@ class Connecting:
     """How to connect, besides the URL.
 
     `prepare` decides whether statements are prepared by name; None: if no pooler is in between.
-    `listen_url` is the address at which to listen for notifications, if it is another one, and
-    `redis_url` the Redis that wakes workers for new runs.
+    `listen_url` is the address at which to listen for notifications, if it is another one,
+    `redis_url` the Redis that wakes workers for new runs, and `read_url` a replica for lists.
     """
 
     prepare: bool | None = None
     listen_url: str | None = None
     redis_url: str | None = None
+    read_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -109,7 +111,8 @@ def resolve_database(
         home: the embedded server's data home, by default $HOLDFAST_HOME or ~/.holdfast.
         environ: the environment, that of the process by default.
         connecting: how to connect; $HOLDFAST_PREPARE completes it, and for a database that the
-            environment names, $HOLDFAST_LISTEN_DATABASE_URL; $HOLDFAST_REDIS_URL too.
+            environment names, $HOLDFAST_LISTEN_DATABASE_URL and $HOLDFAST_READ_DATABASE_URL;
+            $HOLDFAST_REDIS_URL too.
         make: whether to make an embedded database that is not there yet.
 
     Raises:
@@ -136,16 +139,18 @@ def resolve_database(
 def _connecting(given: Connecting, source: Source, environ: Mapping[str, str]) -> Connecting:
     """Return the caller's settings, completed from the environment.
 
-    The environment's address for listening belongs to the environment's database: a store on
-    another database would hear nothing there.
+    The environment's addresses for listening and for lists belong to the environment's database:
+    those of another database would be wrong for it.
     """
-    prepare, listen_url = given.prepare, given.listen_url
+    prepare, listen_url, replica = given.prepare, given.listen_url, given.read_url
     if prepare is None:
         prepare = _switch("HOLDFAST_PREPARE", environ)
-    if listen_url is None and source is not Source.OPTION:
-        listen_url = environ.get("HOLDFAST_LISTEN_DATABASE_URL")
+    if source is not Source.OPTION:
+        listen_url = listen_url or environ.get("HOLDFAST_LISTEN_DATABASE_URL")
+        replica = replica or environ.get("HOLDFAST_READ_DATABASE_URL")
     listen_url = read_url(listen_url, LISTEN_SOURCE).url if listen_url else None
-    return Connecting(prepare, listen_url, _redis_url(given, environ))
+    replica = read_url(replica, READ_SOURCE).url if replica else None
+    return Connecting(prepare, listen_url, _redis_url(given, environ), replica)
 
 
 def _redis_url(given: Connecting, environ: Mapping[str, str]) -> str | None:

@@ -20,7 +20,7 @@ from holdfast.insight.schedules import check_schedules
 from holdfast.insight.serving import live_workers
 from holdfast.insight.stats import check_failures
 from holdfast.insight.topics import check_deliveries
-from holdfast.insight.wording import length, several
+from holdfast.insight.wording import behind, length, several
 from holdfast.store.port import Store
 from holdfast.types import Notice
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.database.schema import Connection
 
 _CLOCK_WARN_SECONDS = 5.0
+_LAG_WARN_SECONDS = 30.0
 _LONG_TRANSACTION_SECONDS = 300
 _DEAD_ROWS = 50_000
 _NOTIFICATION_SECONDS = 3.0
@@ -263,6 +264,22 @@ async def check_hints(store: Store) -> list[Finding]:
     return [Finding("redis", "warn", what, found.way_out or "")]
 
 
+async def check_reads(store: Store) -> list[Finding]:
+    """Check the database that lists are read from; without one, nothing is said."""
+    found = await store.check_reads()
+    if found is None:
+        return []
+    if found.trouble is not None:
+        what = f"lists are read from the database, not from {found.address}: {found.trouble}"
+        return [Finding("reads", "warn", what, "see that the replica runs and streams")]
+    if not found.is_standby:
+        return [Finding("reads", "ok", f"{found.address} is the database itself")]
+    what = f"lists are read from {found.address}, {behind(found.lag_seconds)}"
+    if found.lag_seconds is None or found.lag_seconds < _LAG_WARN_SECONDS:
+        return [Finding("reads", "ok", what)]
+    return [Finding("reads", "warn", what, "look at pg_stat_replication")]
+
+
 async def examine(
     connection: Connection, open_store: Callable[[], Awaitable[Store]], schema: str
 ) -> Sequence[Finding]:
@@ -286,6 +303,7 @@ async def examine(
         ]
         findings += [await check_deliveries(store), await check_failures(store)]
         findings += [await check_notifications(store), *await check_hints(store)]
+        findings += await check_reads(store)
         findings += [await check_transactions(connection)]
         findings += [await check_dead_rows(connection, schema)]
     return findings

@@ -41,6 +41,13 @@ def length(microseconds: int) -> str:
     return f"{whole} s"
 
 
+def behind(seconds: float | None) -> str:
+    """Return how far a replica is behind, in words: `41 s behind`, `less than 1 s behind`."""
+    if seconds is None:
+        return "it is not known how far behind"
+    return f"{length(int(seconds) * _SECOND) if seconds >= 1 else 'less than 1 s'} behind"
+
+
 def moment(at: int, now: int | None = None) -> str:
     """Return a moment in local time; with `now`, without the date if it is less than 12 h away."""
     local = datetime.fromtimestamp(at / _SECOND, UTC).astimezone()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final
 
 from holdfast.client import Client
@@ -29,7 +30,8 @@ class Site:
     """A server's clients, which open when they are first needed, and its bounds.
 
     `client` makes changes; `reader` and `store` read, over connections of their own, so that no
-    list holds up a start. `closing` is set when the server stops: streams and waits end then.
+    list holds up a start. Their lists may come from a replica, those of `client` never. `closing`
+    is set when the server stops: streams and waits end then.
     """
 
     client: Client
@@ -101,10 +103,12 @@ class Site:
                 database = await asyncio.to_thread(resolve_database, database)
                 stack.enter_context(database)
             self.database = database
-            writes = await stack.enter_async_context(opened_store(database, self.schema, WRITERS))
+            alone = replace(database, connecting=replace(database.connecting, read_url=None))
+            writes = await stack.enter_async_context(opened_store(alone, self.schema, WRITERS))
             reads = await stack.enter_async_context(
                 opened_store(database, self.schema, READERS, query_seconds=READ_SECONDS)
             )
+            await reads.check_reads(strict=True)
         writes = CountedSignals(writes, self.metrics.signals).store
         known = None if self.app is None else self.app.payloads
         readable = None if known else READABLE  # a client takes those of the app itself

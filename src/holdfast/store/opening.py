@@ -35,6 +35,7 @@ def make_store(
         connections=connections,
         prepare=connecting.prepare,
         listen_url=connecting.listen_url,
+        read_url=connecting.read_url,
         tells=True,
         query_seconds=query_seconds,
     )

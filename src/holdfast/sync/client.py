@@ -70,6 +70,7 @@ class SyncClient(SyncBase):
         prepare: bool | None = None,
         listen_database: str | None = None,
         redis: str | None = None,
+        read_database: str | None = None,
         payload_codec: Codecs | None = None,
         large_payloads: LargePayloads | None = None,
     ) -> None:
@@ -80,6 +81,8 @@ class SyncClient(SyncBase):
         pooler in transaction mode, `listen_database` is the server's own address, for
         notifications; without it the client polls for ends, and finds them within seconds.
         `redis` is the URL of the Redis that wakes workers for the runs that this client starts.
+        Lists come from `read_database`, a streaming replica, while it can be reached; a run that
+        is given by its id or its key is always read from the database itself.
         Payloads are encoded and decoded by `payload_codec`, by default by that of the app.
         With `large_payloads`, large ones are objects outside of the database; by default as the app
         says, without an app as `$HOLDFAST_LARGE_PAYLOADS` does.
@@ -93,6 +96,7 @@ class SyncClient(SyncBase):
                 prepare=prepare,
                 listen_database=listen_database,
                 redis=redis,
+                read_database=read_database,
                 payload_codec=payload_codec,
                 large_payloads=large_payloads,
             )

@@ -80,6 +80,19 @@ class Notice(Value, frozen=True, gc=False):
     payload: str
 
 
+class ReadCheck(Value, frozen=True):
+    """The database that lists are read from: its address, and why it cannot be used, if so.
+
+    `lag_seconds` is how far it is behind; None if it does not say. One that is not a standby is the
+    database itself.
+    """
+
+    address: str
+    trouble: str | None = None
+    is_standby: bool = True
+    lag_seconds: float | None = None
+
+
 class HintCheck(Value, frozen=True):
     """What carries hints to workers: its address, and if it cannot be used, why and the way out."""
 

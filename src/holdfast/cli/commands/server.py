@@ -150,12 +150,14 @@ def server(
         return
     import asyncio
     import socket
+    from contextlib import suppress
 
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.process.interpreter import loop_factory
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.process.logs import configure
     from holdfast.database.keeping import kept_running
+    from holdfast.errors import DatabaseError
     from holdfast.server.guard import LOOPBACK
     from holdfast.server.running import STREAM_SECONDS, bind, run
     from holdfast.server.server import Server
@@ -195,6 +197,9 @@ def server(
                     max_streams_each=max_streams_each,
                     stream_seconds=STREAM_SECONDS,
                 )
+                if database.connecting.read_url is not None:
+                    with suppress(DatabaseError):  # it is opened again at the first request
+                        await served.site.open()  # refuses one that is not a replica
                 return await run(
                     served,
                     bound,

@@ -41,7 +41,8 @@ class PayloadPart:
     """
 
     def __init__(self, store: Store, payloads: Payloads) -> None:
-        self._store, self.payloads = store, payloads
+        self._plain = self._store = store
+        self.payloads = payloads
         self._shelf: Shelf | None = None
         if payloads.large is not None:
             self._shelf = Shelf(store, payloads.large)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.payloads.encoding import Payloads
@@ -36,6 +37,16 @@ class PayloadStore(
     What is null stays null. Methods that the port marks as readable are those of the store. One
     that is neither marked nor has a part here is refused: its payloads would be stored readable.
     """
+
+    @cached_property
+    def reads(self) -> Store:
+        """The store for what is only shown; see `ReadStore.reads`."""
+        return with_payloads(self._plain.reads, self.payloads)
+
+    async def fresh_reads(self) -> Store:
+        """Return a store that reads all that was committed; see `ReadStore.fresh_reads`."""
+        fresh = await self._plain.fresh_reads()
+        return self.reads if fresh is self._plain.reads else cast("Store", self)
 
     if not TYPE_CHECKING:
 

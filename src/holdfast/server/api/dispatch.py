@@ -20,8 +20,10 @@ from holdfast.server.operations import Call, Operation, Reply
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import read_body, read_key, read_path, read_query
 from holdfast.server.site import Site
+from holdfast.store.port.reads import noting_reads
 from holdfast.tracing.requests import within_request
 
+LAG_HEADER: Final = "Holdfast-Lag-Seconds"
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -67,9 +69,13 @@ class Api:
             call = Call(site, principal, request, path, query, body, key, run_id, inputs, slot=slot)
             if "run" in path and "name" in path:
                 await _check_workflow(call)
-            with within_request(*map(request.headers.get, _TRACE_HEADERS)):
+            with within_request(*map(request.headers.get, _TRACE_HEADERS)), noting_reads() as notes:
                 answer = await carry_out(operation, call)
-        return _response(answer, operation)
+        response = _response(answer, operation)
+        if notes.source == "replica":
+            lag = notes.lag_seconds
+            response.headers[LAG_HEADER] = "unknown" if lag is None else f"{lag:.3f}"
+        return response
 
     def _find(self, request: Request) -> tuple[Operation, dict[str, str]]:
         found = self._paths.find(route_path(request.scope))

@@ -96,7 +96,7 @@ async def list_workflows(call: Call[Nothing, None]) -> WorkflowList:
     """List the workflows that workers serve or runs wait for, with their runs by status."""
     found = await read_served(call.site.store, "workflow")
     names = [each.name for each in found]
-    counts = await call.site.store.count_runs(names, _COUNTED + 1)
+    counts = await call.site.store.reads.count_runs(names, _COUNTED + 1)
     entries = await find_entries(call.site.catalogue, call.site.store, names)
     return WorkflowList(
         [_detail(each, counts.get(each.name, {}), entries.get(each.name)) for each in found]
@@ -112,7 +112,7 @@ async def get_workflow(call: Call[OfWorkflow, None]) -> WorkflowDetail:
         apps = [each.name.rpartition("/")[0] for each in served]
         raise AmbiguousWorkflow(name, apps)
     full = served[0].name if served else await _known(call, name)
-    counts = (await call.site.store.count_runs([full], _COUNTED + 1)).get(full, {})
+    counts = (await call.site.store.reads.count_runs([full], _COUNTED + 1)).get(full, {})
     entry = (await find_entries(call.site.catalogue, call.site.store, [full])).get(full)
     found_one = served[0] if served else Served(full, 0, (), False, None, None, 0)
     return _detail(found_one, counts, entry)

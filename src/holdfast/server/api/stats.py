@@ -28,7 +28,7 @@ async def read_stats(call: Call[StatsQuery, None]) -> Stats:
     """
     seconds = await _seconds(call)
     names = None if call.query.workflow is None else [call.query.workflow]
-    return await read_workflow_stats(call.site.store, since_seconds=seconds, names=names)
+    return await read_workflow_stats(call.site.store.reads, since_seconds=seconds, names=names)
 
 
 async def _seconds(call: Call[StatsQuery, None]) -> float:
@@ -47,7 +47,7 @@ async def read_load_now(call: Call[StatsQuery, None]) -> Load:
     activity.
     """
     seconds = await _seconds(call)
-    return await read_load(call.site.store, since_seconds=seconds, name=call.query.workflow)
+    return await read_load(call.site.store.reads, since_seconds=seconds, name=call.query.workflow)
 
 
 OPERATIONS: Final = (

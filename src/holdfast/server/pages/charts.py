@@ -92,8 +92,9 @@ class _Reader:
         kept = self._read.get((span, name))
         if kept is None or not 0 <= now - kept[0] < _FRESH_SECONDS[span] * 1e6:
             names = None if name is None else [name]
-            stats = await read_workflow_stats(store, since_seconds=SPANS[span], names=names)
-            load = await read_load(store, since_seconds=SPANS[span], name=name)
+            reads, seconds = store.reads, SPANS[span]
+            stats = await read_workflow_stats(reads, since_seconds=seconds, names=names)
+            load = await read_load(reads, since_seconds=seconds, name=name)
             old = [key for key, (then, *_) in self._read.items() if abs(now - then) > 300e6]
             for key in old:
                 del self._read[key]

@@ -53,7 +53,7 @@ async def count_states(site: Site, filters: RunFilters) -> Mapping[str, str]:
 
 async def _ask(site: Site, name: str) -> Mapping[str, str]:
     try:
-        found = await site.store.count_runs([name] if name else None, _MOST + 1)
+        found = await site.store.reads.count_runs([name] if name else None, _MOST + 1)
     except DatabaseError:
         return {}
     total: Counter[str] = Counter()

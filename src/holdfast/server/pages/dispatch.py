@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast._version import __version__
+from holdfast.insight.wording import behind
 from holdfast.server.access import Principal
 from holdfast.server.changes import NAMES, named, printable
 from holdfast.server.guard import SAFE, check_same_origin
@@ -30,6 +31,7 @@ from holdfast.server.pages.table import TABLE
 from holdfast.server.pages.view import Download, Fragment, Page, Redirect, Row, View, read_form
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
+from holdfast.store.port.reads import ReadFrom, noting_reads
 
 logger = logging.getLogger("holdfast.server")
 
@@ -122,7 +124,8 @@ class _Pages:
             await self._site.open()
             view = View(self._site, principal, request, form)
             try:
-                made = await row.maker(view)
+                with noting_reads() as notes:
+                    made = await row.maker(view)
             except Exception as error:
                 _log_change(row, view, problem_of(error).slug)
                 raise
@@ -143,7 +146,7 @@ class _Pages:
                     values = {"view": view, "root": view.root, **made.values}
                     return HTMLResponse(render(made.template, values))
                 case _:
-                    return HTMLResponse(await _html(view, made), made.status)
+                    return HTMLResponse(await _html(view, made, notes), made.status)
 
     async def _stream(self, request: Request, row: Row, principal: Principal) -> Response:
         await self._site.open()
@@ -153,9 +156,10 @@ class _Pages:
             raise Problem(404, "not-found", "this page has no stream")
 
         async def look() -> Mapping[str, str]:
-            found = await row.maker(view)
+            with noting_reads() as notes:
+                found = await row.maker(view)
             assert isinstance(found, Page)
-            return await _parts(view, found)
+            return await _parts(view, found, notes)
 
         async def messages() -> AsyncGenerator[str]:
             url = f"{principal.level} {view.root} {request.url.path}?{request.url.query}"
@@ -276,18 +280,34 @@ def _frame(view: View, title: str, place: str) -> dict[str, object]:
         "version": __version__,
         "now": 0,
         "stream": "",
+        "reads": "",
     }
 
 
-async def _parts(view: View, page: Page) -> dict[str, str]:
+async def _parts(view: View, page: Page, notes: ReadFrom) -> dict[str, str]:
     now = await view.store.now()
     values = _frame(view, page.title, page.place) | {"now": now} | dict(page.values)
-    return {name: render(template, values) for name, template in page.parts.items()}
+    found = {name: render(template, values) for name, template in page.parts.items()}
+    if notes.source is not None:
+        found["reads"] = _read_from(notes)
+    return found
 
 
-async def _html(view: View, page: Page) -> str:
+def _read_from(notes: ReadFrom) -> str:
+    """Return where the lists of a page come from, "" without a replica."""
+    match notes.source:
+        case None:
+            return ""
+        case "replica":
+            return f"lists: replica, {behind(notes.lag_seconds)}"
+        case "database":
+            return "lists: the database; the replica is away"
+
+
+async def _html(view: View, page: Page, notes: ReadFrom) -> str:
     now = await view.store.now()
     values = _frame(view, page.title, page.place) | {"now": now} | dict(page.values)
+    values["reads"] = _read_from(notes)
     if page.parts and "stream" not in page.values:
         query = view.request.url.query
         here = view.request.url.path + (f"?{query}&" if query else "?")

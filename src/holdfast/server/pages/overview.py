@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from holdfast.insight.doctor import check_pauses, check_unserved, check_workers
+from holdfast.insight.doctor import check_pauses, check_reads, check_unserved, check_workers
 from holdfast.insight.findings import Finding
 from holdfast.insight.queues import check_queues
 from holdfast.insight.schedules import check_schedules
@@ -39,6 +39,7 @@ async def overview(view: View) -> Page:
         check_failures,
     )
     findings: list[Finding] = [await check(view.store) for check in checks]
+    findings += await check_reads(view.store)
     charts, load = await read_charts(view)
     return Page(
         template="overview.html",

@@ -22,7 +22,7 @@ async def queue_page(view: View) -> Page:
     letters = info.settings.dead_letters
     found = []
     if letters is not None:
-        found = await view.store.list_messages(letters, limit=_SEARCHED, clip=_CLIP)
+        found = await view.store.reads.list_messages(letters, limit=_SEARCHED, clip=_CLIP)
     origins = [each.settings for each in await queues.list()]
     return Page(
         template="queue.html",
@@ -34,7 +34,7 @@ async def queue_page(view: View) -> Page:
             "settings": info.settings,
             "count": counted,
             "dead": [each for each in found if each.origin == name][:_MOST],
-            "messages": await view.store.list_messages(name, limit=_MOST, clip=_CLIP),
+            "messages": await view.store.reads.list_messages(name, limit=_MOST, clip=_CLIP),
             "dead_of": [each.name for each in origins if each.dead_letters == name],
             "most": _MOST,
             "done": _DONE.get(view.param("done"), ""),

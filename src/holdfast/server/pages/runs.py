@@ -78,7 +78,7 @@ async def list_page(view: View) -> Page | Redirect:
     now = await view.store.now()
     try:
         if shown:  # a stream: the rows that are on the screen, and how many are newer
-            records = await rows_of(view.site).read(view.store, shown[:_PAGE])
+            records = await rows_of(view.site).read(view.store.reads, shown[:_PAGE])
             asked = await _asked(view, records.values())
             lines = [line(records[each], now, asked) for each in shown if each in records]
             if cursor is None:

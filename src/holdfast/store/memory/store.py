@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from holdfast.store.memory.activities import MemoryActivities
 from holdfast.store.memory.approvals import MemoryApprovals
 from holdfast.store.memory.apps import MemoryApps
@@ -32,7 +34,7 @@ from holdfast.store.memory.topics import MemoryTopics
 from holdfast.store.memory.traces import MemoryTraces
 from holdfast.store.memory.workers import MemoryWorkers
 from holdfast.store.port import WORK_TOPIC, messages_topic
-from holdfast.types import Notice
+from holdfast.types import Notice, ReadCheck
 
 
 class MemoryStore(
@@ -115,6 +117,19 @@ class MemoryStore(
             moments += [at for row in tables.queues.rows.values() for at in row.moments()]
         next_at = min((at for at in moments if at > now), default=NEVER)
         return None if next_at >= NEVER else next_at
+
+    @property
+    def reads(self) -> Self:
+        """This store: there is no replica of it."""
+        return self
+
+    async def fresh_reads(self) -> Self:
+        """Return this store."""
+        return self
+
+    async def check_reads(self, *, strict: bool = False) -> ReadCheck | None:
+        """Return None: there is nothing to look at."""
+        return None
 
     async def open(self) -> None:
         """Do nothing: there is no connection."""

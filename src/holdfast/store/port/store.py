@@ -21,6 +21,7 @@ from holdfast.store.port.listening import ListenStore
 from holdfast.store.port.messages import MessageStore
 from holdfast.store.port.queries import QueryStore
 from holdfast.store.port.readable import readable
+from holdfast.store.port.reads import ReadStore
 from holdfast.store.port.retention import RetentionStore
 from holdfast.store.port.schedules import ScheduleStore
 from holdfast.store.port.start_rules import StartRuleStore
@@ -54,6 +55,7 @@ class Store(
     TraceStore,
     AppStore,
     QueryStore,
+    ReadStore,
     RetentionStore,
     ArchiveStore,
     LargePayloadStore,

@@ -164,8 +164,8 @@ class Database:
         self.schema = check_schema_name(schema)
         self.tell = self.schema if tells else None
         self.tell_starts = self.tell  # a store that tells of starts in another way sets None
-        self._size, self._check = connections, check
-        self._query_seconds = query_seconds
+        self.connections, self._check = connections, check
+        self.query_seconds = query_seconds
         self._prepare = prepare
         self._pool: Pool | None = None
 
@@ -176,7 +176,7 @@ class Database:
         self._target = read_url(self.url)
         if self._prepare is None:
             self._prepare = self._target.parameters.prepare
-        pool = Pool(self._connect, self._size)
+        pool = Pool(self._connect, self.connections)
         if self._check:
             try:
                 with translated():
@@ -197,7 +197,7 @@ class Database:
     ) -> list[asyncpg.Record]:
         """Call a function and return its rows; `patience` multiplies the time that it may take."""
         text, values = self._statement(function, arguments, packing)
-        seconds = patience * self._query_seconds
+        seconds = patience * self.query_seconds
         try:  # not translated(), which is slower: every start comes through here
             return await self._call(
                 lambda connection: connection.fetch(text, *values, timeout=seconds)
@@ -424,7 +424,7 @@ class Pool:
             except BaseException as error:
                 self._give_back(connection, sound=_is_sound(error))
                 if isinstance(error, TimeoutError) or _was_not_sent(error):
-                    self._drop_idle()
+                    self.drop_idle()
                 elif isinstance(error, asyncio.CancelledError):  # the caller stopped waiting
                     self._doubted = self._loop.time()
                 raise
@@ -434,7 +434,7 @@ class Pool:
     async def close(self) -> None:
         """Close every connection; those in use get two seconds to be given back."""
         self._closed = True
-        self._drop_idle()
+        self.drop_idle()
         try:
             async with asyncio.timeout(_LAST_CALLS_SECONDS):
                 while self._lent:
@@ -453,7 +453,7 @@ class Pool:
                 continue
             if self._is_trusted(connection, since) or await self._answers(connection):
                 return connection
-            self._drop_idle()
+            self.drop_idle()
         return await self._connect()
 
     def _is_trusted(self, connection: Connection, since: float) -> bool:
@@ -484,7 +484,7 @@ class Pool:
         else:
             self._drop(connection)
 
-    def _drop_idle(self) -> None:
+    def drop_idle(self) -> None:
         """Close all idle connections: if one is dead, the others probably are, too."""
         idle, self._idle = self._idle, []
         for connection, _ in idle:

@@ -14,6 +14,7 @@ from holdfast.store.postgres.database import QUERY_SECONDS, Database
 from holdfast.store.postgres.deliveries import PostgresDeliveries
 from holdfast.store.postgres.external import PostgresExternal
 from holdfast.store.postgres.flows import PostgresFlows
+from holdfast.store.postgres.following import FollowingDatabase
 from holdfast.store.postgres.forks import PostgresForks
 from holdfast.store.postgres.large_payloads import PostgresLargePayloads
 from holdfast.store.postgres.limits import PostgresLimits
@@ -29,9 +30,10 @@ from holdfast.store.postgres.sweeps import PostgresSweeps
 from holdfast.store.postgres.topics import PostgresTopics
 from holdfast.store.postgres.traces import PostgresTraces
 from holdfast.store.postgres.workers import PostgresWorkers
+from holdfast.types import ReadCheck
 
 
-class PostgresStore(
+class _Parts(
     PostgresStarts,
     PostgresStartRules,
     PostgresClaims,
@@ -58,41 +60,7 @@ class PostgresStore(
     PostgresLargePayloads,
     PostgresListening,
 ):
-    """A `Store` in a schema of a PostgreSQL database, 14 or newer.
-
-    Up to `connections` connections serve calls; one more opens for the first listener. `prepare`
-    decides whether statements are prepared by name; None: if no pooler is in between. Listening
-    needs a direct connection or a pooler in session mode: give its address as `listen_url`. With
-    `tells`, starts, signals, commits and ends of activities send their notices themselves if they
-    can, and return the others. `open` refuses a schema that this release cannot work with, unless
-    `check` is False. A query may take `query_seconds`.
-
-    It belongs to one event loop.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        schema: str = DEFAULT_SCHEMA,
-        connections: int = 4,
-        prepare: bool | None = None,
-        check: bool = True,
-        listen_url: str | None = None,
-        tells: bool = False,
-        query_seconds: float = QUERY_SECONDS,
-    ) -> None:
-        database = Database(
-            url,
-            schema=schema,
-            connections=connections,
-            prepare=prepare,
-            check=check,
-            listen_url=listen_url,
-            tells=tells,
-            query_seconds=query_seconds,
-        )
-        super().__init__(database)
+    """All parts of a store, over one database."""
 
     @property
     def schema(self) -> str:
@@ -118,3 +86,80 @@ class PostgresStore(
         """Return engine time."""
         row = await self._database.row("now_micros")
         return int(row[0])
+
+    @property
+    def reads(self) -> _Parts:
+        """This store; see `ReadStore.reads`."""
+        return self
+
+    async def fresh_reads(self) -> _Parts:
+        """Return this store; see `ReadStore.fresh_reads`."""
+        return self
+
+    async def check_reads(self, *, strict: bool = False) -> ReadCheck | None:
+        """Return None: there is no other database; see `ReadStore.check_reads`."""
+        return None
+
+
+class PostgresStore(_Parts):
+    """A `Store` in a schema of a PostgreSQL database, 14 or newer.
+
+    Up to `connections` connections serve calls; one more opens for the first listener. `prepare`
+    decides whether statements are prepared by name; None: if no pooler is in between. Listening
+    needs a direct connection or a pooler in session mode: give its address as `listen_url`. With
+    `tells`, starts, signals, commits and ends of activities send their notices themselves if they
+    can, and return the others. `open` refuses a schema that this release cannot work with, unless
+    `check` is False. A query may take `query_seconds`. `reads` is on the replica at `read_url`.
+
+    It belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        connections: int = 4,
+        prepare: bool | None = None,
+        check: bool = True,
+        listen_url: str | None = None,
+        read_url: str | None = None,
+        tells: bool = False,
+        query_seconds: float = QUERY_SECONDS,
+    ) -> None:
+        database = Database(
+            url,
+            schema=schema,
+            connections=connections,
+            prepare=prepare,
+            check=check,
+            listen_url=listen_url,
+            tells=tells,
+            query_seconds=query_seconds,
+        )
+        super().__init__(database)
+        self._following: FollowingDatabase | None = None
+        self._reads: _Parts = self
+        if read_url is not None:
+            self._following = FollowingDatabase(database, read_url, prepare)
+            self._reads = _Parts(self._following)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._following is not None:
+            await self._following.close()
+        await super().close()
+
+    @property
+    def reads(self) -> _Parts:
+        """The store on the replica, or this one; see `ReadStore.reads`."""
+        return self._reads
+
+    async def fresh_reads(self) -> _Parts:
+        """Return the store on the replica if it has caught up; see `ReadStore.fresh_reads`."""
+        has_all = self._following is not None and await self._following.catches_up()
+        return self._reads if has_all else self
+
+    async def check_reads(self, *, strict: bool = False) -> ReadCheck | None:
+        """Look at the replica; see `ReadStore.check_reads`."""
+        return None if self._following is None else await self._following.check(strict=strict)
