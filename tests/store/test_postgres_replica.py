@@ -23,9 +23,10 @@ import holdfast
 from holdfast.archive import Archive
 from holdfast.client import Client
 from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.migrate import render
 from holdfast.database.resolve import Connecting, resolve_database
 from holdfast.deletion import sweep_batches
-from holdfast.errors import ConfigurationError, RunNotFound
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, RunNotFound
 from holdfast.insight import doctor
 from holdfast.payloads import Zlib, payloads_of, with_payloads
 from holdfast.store.port import Store
@@ -235,6 +236,21 @@ async def test_lists_do_not_wait_for_a_database_that_is_mute(
             assert await source_of(store.reads.list_flows()) == "replica"
 
 
+async def test_lists_that_are_under_way_when_the_replica_goes_all_have_answers(
+    pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Proxy(pair.standby.url) as proxy:
+        async with opened(pair.primary.url, proxy.url) as store:
+            await asyncio.gather(*(store.reads.list_flows() for _ in range(8)))
+            proxy.swallow_answers()
+            lists = [asyncio.create_task(store.reads.list_flows()) for _ in range(20)]
+            await asyncio.sleep(0)
+            proxy.refuse()
+            proxy.cut()
+            assert await asyncio.gather(*lists) == [[]] * 20
+    assert len(warnings_of(caplog)) == 1
+
+
 async def test_a_list_that_replay_interrupts_is_read_from_the_database(
     store: PostgresStore, pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,8 +345,8 @@ async def test_a_replica_that_was_promoted_is_not_used_any_more(homes: Homes) ->
             assert await source_of(store.reads.list_flows()) == "database"
             check = await store.check_reads()
             assert check is not None
-            assert "it was promoted" in (check.trouble or "")
-            with pytest.raises(ConfigurationError, match="it was promoted"):
+            assert "it is not a standby" in (check.trouble or "")
+            with pytest.raises(ConfigurationError, match="it is not a standby"):
                 await store.check_reads(strict=True)
 
 
@@ -343,6 +359,14 @@ async def test_lists_of_a_replica_are_decoded(store: PostgresStore, pair: Pair) 
             page = await client.runs.list(limit=1, payloads=True)
     assert notes.source == "replica"
     assert [(run.run_id, run.input) for run in page.runs] == [(handle.run_id, "x" * 10_000)]
+
+
+async def test_the_schema_may_have_another_name(pair: Pair) -> None:
+    execute(pair.primary.url, render("elsewhere"))
+    pair.catch_up()
+    async with opened(pair.primary.url, pair.standby.url, schema="elsewhere") as store:
+        assert await source_of(store.reads.list_flows()) == "replica"
+    execute(pair.primary.url, "drop schema elsewhere cascade")
 
 
 # How far it is behind
@@ -439,6 +463,16 @@ def test_the_read_database_of_the_environment_belongs_to_its_database() -> None:
     given = Connecting(read_url="postgresql://replica/other")
     chosen = resolve_database("postgresql://db/other", environ=environ, connecting=given)
     assert chosen.connecting.read_url == "postgresql://replica/other"
+
+
+def test_the_embedded_database_has_no_replica(tmp_path: Path) -> None:
+    """One that the environment names is that of the database that it names."""
+    given = Connecting(read_url="postgresql://replica/shop")
+    with pytest.raises(ConfigurationError, match="the embedded database has no replica"):
+        resolve_database(home=tmp_path, environ={}, connecting=given)
+    environ = {"HOLDFAST_READ_DATABASE_URL": "postgresql://replica/shop"}
+    with pytest.raises(DatabaseUnavailable, match="no embedded database"):
+        resolve_database(home=tmp_path, environ=environ, make=False)
 
 
 async def test_a_client_reads_lists_from_the_database_that_it_is_given(pair: Pair) -> None:

@@ -118,7 +118,8 @@ def resolve_database(
     Raises:
         DatabaseUnavailable: it is the embedded one, not there yet, and not to be made.
         InvalidDatabaseURL: what was found is not a PostgreSQL URL.
-        ConfigurationError: $HOLDFAST_PREPARE is neither on nor off.
+        ConfigurationError: $HOLDFAST_PREPARE is neither on nor off, or the embedded one is to
+            have a replica.
         EmbeddedServerError: the embedded server does not start.
     """
     candidates = [(Source.OPTION, option)]
@@ -133,6 +134,11 @@ def resolve_database(
             found = _connecting(given, source, environ)
             named = None if source is Source.OPTION else source  # the caller's words differ
             return Database(read_url(url, named).url, source, connecting=found)
+    if given.read_url is not None:
+        raise ConfigurationError(
+            "the embedded database has no replica: name a database with --database or "
+            "$HOLDFAST_DATABASE_URL, or leave --read-database out"
+        )
     return _embedded(home, make, Connecting(redis_url=_redis_url(given, environ)))
 
 

@@ -215,7 +215,7 @@ class FollowingDatabase(Database):
     def _refuse_if_other(self, found: _Identity, primary: _Identity) -> None:
         is_it = (found.system, found.database) == (primary.system, primary.database)
         if not is_it or not (found.is_standby or found.started_at == primary.started_at):
-            what = "it was promoted" if is_it else "it is not a copy of it"
+            what = "it is not a standby" if is_it else "it is not a copy of it"
             if found.system == primary.system and not is_it:
                 what = "it is another database of the same server"
             raise ConfigurationError(
@@ -228,13 +228,13 @@ class FollowingDatabase(Database):
     async def _measured(self) -> float | None:
         """Return how many seconds the replica is behind, as measured a moment ago."""
         async with self._lock:
-            now = asyncio.get_running_loop().time()
-            if now >= self._lag_until:
+            loop = asyncio.get_running_loop()
+            if loop.time() >= self._lag_until:
                 try:
                     self._lag = await self._measure()
                 except (_Unusable, ConfigurationError):
                     self._lag = None
-                self._lag_until = now + _LAG_SECONDS
+                self._lag_until = loop.time() + _LAG_SECONDS
             return self._lag
 
     async def _measure(self) -> float | None:
