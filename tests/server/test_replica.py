@@ -135,7 +135,7 @@ async def test_pages_with_lists_say_where_these_are_read(
 ) -> None:
     """S15."""
     page = (await browser.get(path)).text
-    assert '<span id="reads">lists: replica, less than 1 s behind</span>' in page
+    assert re.search('<span id="reads">lists: replica, [^<]* behind</span>', page)
     way.refuse()
     way.cut()
     page = (await browser.get(path)).text

@@ -239,13 +239,16 @@ class FollowingDatabase(Database):
 
     async def _measure(self) -> float | None:
         """Return how many seconds the replica is behind; None if it does not say."""
-        written, now = await self._written()
+        loop = asyncio.get_running_loop()
+        began, (written, now) = loop.time(), await self._written()
         try:
-            row = await self._asked(lambda c: c.fetchrow(_LAG, written, now))
+            is_standby, lag = await self._look(written, now)
+            if lag and written is not None:  # or it is on its way, and the last commit was long ago
+                await asyncio.sleep(_LOOK_SECONDS)
+                is_standby, lag = await self._look(written, now)
+                lag = loop.time() - began if lag == 0 else lag
         except (TimeoutError, asyncpg.PostgresError):  # hosted servers may lack these functions
             return None
-        assert row is not None, "a query without FROM has one row"
-        is_standby, lag = bool(row[0]), None if row[1] is None else float(row[1])
         if self._was_standby and not is_standby:  # promoted under our connections
             self._open_pool().drop_idle()
             return None
@@ -254,6 +257,12 @@ class FollowingDatabase(Database):
             logger.warning("%s is %.0f s behind the database", redact(self._target.url), lag)
         self._is_late = is_late
         return lag
+
+    async def _look(self, written: str | None, now: Any) -> tuple[bool, float | None]:
+        """Return if the replica is a standby, and for how long it has not what was written."""
+        row = await self._asked(lambda c: c.fetchrow(_LAG, written, now))
+        assert row is not None, "a query without FROM has one row"
+        return row[0], row[1]
 
     async def _ask_primary(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
         async with asyncio.timeout(_ANSWER_SECONDS):
