@@ -32,6 +32,7 @@ from holdfast.payloads import Zlib, payloads_of, with_payloads
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.postgres import PostgresStore, following
+from holdfast.store.postgres.following import FollowingDatabase
 from holdfast.types import RunFilter
 
 WARNING = ("holdfast.database", logging.WARNING)
@@ -392,6 +393,35 @@ async def test_doctor_says_how_far_the_replica_is_behind(
             [finding] = await doctor.check_reads(other)
     assert finding.level == "warn"
     assert "not from" in finding.message
+
+
+async def test_a_change_on_its_way_is_no_lag_although_the_last_commit_was_long_ago(
+    store: PostgresStore, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, look = FollowingDatabase._written, FollowingDatabase._look
+    looks: list[float | None] = []
+
+    async def an_hour_later(self: FollowingDatabase) -> Any:
+        place, now = await written(self)
+        return place, now + timedelta(hours=1)
+
+    async def then_replay(self: FollowingDatabase, place: Any, now: Any) -> Any:
+        found = await look(self, place, now)
+        looks.append(found[1])
+        pair.resume()
+        return found
+
+    monkeypatch.setattr(FollowingDatabase, "_written", an_hour_later)
+    monkeypatch.setattr(FollowingDatabase, "_look", then_replay)
+    await store.reads.list_flows()
+    looks.clear()
+    pair.pause()
+    execute(pair.primary.url, "select pg_logical_emit_message(true, 'tests', '')")
+    check = await store.check_reads()
+    assert check is not None
+    assert check.lag_seconds is not None
+    assert looks[0] is not None
+    assert check.lag_seconds < 3600 < looks[0]
 
 
 async def test_a_replica_that_falls_behind_is_warned_of_once(
