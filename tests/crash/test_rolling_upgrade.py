@@ -131,10 +131,12 @@ class Release:
         log = self.place / f"{self.name}-{command}-{self.started[command]}.log"
         return self.stack.enter_context(running(log, *arguments, env=self.env, cwd=self.place))
 
-    def worker(self) -> Process:
-        worker = self.run("worker", "shop.py:app", "--grace", "20")
-        worker.await_text("ready: queues default")
-        return worker
+    async def workers(self) -> list[Process]:
+        """Start workers, and wait until all of them are ready."""
+        workers = [self.run("worker", "shop.py:app", "--grace", "20") for _ in range(WORKERS)]
+        for worker in workers:
+            await asyncio.to_thread(worker.await_text, "ready: queues default")
+        return workers
 
     def server(self) -> tuple[Process, str]:
         process = self.run("server", "--port", "0", "--grace", "10")
@@ -273,11 +275,8 @@ async def test_an_upgrade_under_load_loses_nothing_and_repeats_nothing(
             steps, runs = count(query) + RUNS, count(ended) + RUNS
             await until(lambda: count(query) >= steps and count(ended) >= runs)
 
-        async def start_new() -> list[Process]:
-            return [await asyncio.to_thread(new.worker) for _ in range(WORKERS)]
-
         old.migrate()
-        old_workers = [old.worker() for _ in range(WORKERS)]
+        old_workers = await old.workers()
         old_server, address = old.server()
         load = Load((tmp_path / ".holdfast" / "server.key").read_text().strip())
         load.servers.append(address)
@@ -290,7 +289,7 @@ async def test_an_upgrade_under_load_loses_nothing_and_repeats_nothing(
             for refused in [old.run(*command) for command in commands]:
                 assert await asyncio.to_thread(refused.ended) == exits.DATABASE
                 assert "upgrade holdfast" in refused.text()
-            new_workers = await start_new()
+            new_workers = await new.workers()
             new_server, address = await asyncio.to_thread(new.server)
             load.servers.append(address)
             await more_end("new")
@@ -298,7 +297,7 @@ async def test_an_upgrade_under_load_loses_nothing_and_repeats_nothing(
                 worker.send(signal.SIGTERM)
                 assert await asyncio.to_thread(worker.ended) == 0, worker.text()
             await more_end("old")
-            new_workers = await start_new()
+            new_workers = await new.workers()
             await more_end("new")
             await load.leave(load.servers[0])
             for process in (old_server, *old_workers):
