@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,6 +14,7 @@ from holdfast.core import (
     Event,
     LogConflict,
     Replay,
+    Todo,
     activity_completed,
     activity_failed,
     cancel_requested,
@@ -132,6 +134,26 @@ async def test_a_run_is_driven_to_its_end(store: Lists) -> None:
     assert (todo.ended.status, todo.ended.output) == ("completed", "10")
     assert ran == ["add 4 1", "double 5"]
     assert store.types(run_id)[-1] == "WorkflowCompleted"
+
+
+def test_a_replay_that_was_made_elsewhere_leaves_the_loop_of_its_caller() -> None:
+    """It was made outside of any loop, and each of its methods is called in a loop of its own."""
+    replay = Replay(total, uuid4(), [started(total, 4, at=START)], now=lambda: START)
+
+    async def call(method: Callable[..., Todo], *values: object) -> Todo:
+        loop = asyncio.get_running_loop()
+        todo = method(*values)
+        assert asyncio.get_running_loop() is loop
+        return todo
+
+    todo = asyncio.run(call(replay.begin))
+    while not todo.waits:
+        if todo.append is not None:
+            todo = asyncio.run(call(replay.appended))
+        for step in todo.steps:
+            todo = asyncio.run(call(replay.completed, step, 5))
+    assert todo.ended is not None
+    assert todo.ended.output == "5"
 
 
 async def test_a_signal_continues_it_from_the_log(store: Lists) -> None:

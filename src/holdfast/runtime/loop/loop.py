@@ -108,7 +108,6 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.keeper: TimerKeeper | None = None
         self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
         self.watch: Watch | None = None  # finds calls of clocks and random numbers
-        self._outer = _get_running()  # the worker's loop; asked for once: it is a system call
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
         self._task_limit = _KEPT_TASKS
@@ -289,7 +288,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         ready = self._ready
         if not ready:
             return
-        outer, hooks = self._outer, _get_hooks()
+        outer, hooks = _get_running(), _get_hooks()
         _set_running(self)
         _set_hooks(self._iterated, self._abandoned)
         self.progress += 1
