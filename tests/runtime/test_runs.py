@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
 
 import pytest
 
-from holdfast import App, Context
+from holdfast import App, Client, Context, Retry, RunFailed
 from holdfast.definitions.steps import StepContext
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call
+from holdfast.store.memory import MemoryStore
 from holdfast.types import ClaimedTask, Event, Notice, Release
 from holdfast.worker.attempts import Execution, StepExecution, StepRunner
 from holdfast.worker.claimer import Room
@@ -20,6 +22,7 @@ from holdfast.worker.clock import EngineClock
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.recording import Committer
 from holdfast.worker.runs import Runs, TurnCache
+from tests.runtime.desk import eventually, working
 
 START = 1_700_000_000_000_000
 RUN_ID = UUID(int=7)
@@ -97,3 +100,62 @@ async def test_if_the_logs_of_two_leases_are_read_at_once_the_later_lease_holds(
     assert room.taken == 1
     under_way = [execution for execution in desk.started if not execution.ended]
     assert len(under_way) == 1
+
+
+@dataclass
+class Odd:
+    """An odd number. The check of an even one raises what is not an Exception."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        if self.value % 2 == 0:
+            raise asyncio.CancelledError(self.value)
+
+
+odd_app = App("odd")
+
+
+@odd_app.step(retry=Retry.NEVER)
+def look(odd: Odd) -> int:
+    return odd.value
+
+
+@odd_app.workflow
+async def answer(ctx: Context, value: int) -> Odd:
+    odd = Odd(1)
+    odd.value = value
+    return odd
+
+
+@odd_app.workflow
+async def ask(ctx: Context, value: int) -> int:
+    odd = Odd(1)
+    odd.value = value
+    return await look(odd)
+
+
+async def test_an_output_with_a_check_that_raises_anything_makes_one_run_stuck() -> None:
+    """It must not keep those that were claimed with it from being opened."""
+    store = MemoryStore()
+
+    async def is_stuck(run_id: UUID) -> bool:
+        wait = (await client.runs.get(run_id)).wait
+        return wait is not None and "CancelledError(2)" in (wait.stuck or "")
+
+    async with Client(store=store, app=odd_app) as client:
+        handles = [await client.start(answer, value) for value in (1, 2, 3, 5)]
+        async with working(odd_app, store):
+            for place in (0, 2, 3):
+                await handles[place].result()
+            await eventually(lambda: is_stuck(handles[1].run_id))
+
+
+async def test_an_argument_with_a_check_that_raises_anything_fails_one_step() -> None:
+    store = MemoryStore()
+    async with Client(store=store, app=odd_app) as client:
+        handles = [await client.start(ask, value) for value in (1, 2, 3, 5)]
+        async with working(odd_app, store):
+            assert [await handles[place].result() for place in (0, 2, 3)] == [1, 3, 5]
+            with pytest.raises(RunFailed, match="CancelledError"):
+                await handles[1].result()

@@ -239,7 +239,7 @@ class Launcher:
         """
         try:
             given = execution.function.decode_arguments(arguments)
-        except Exception as error:
+        except BaseException as error:  # of any kind: otherwise its run would wait for ever
             asyncio.get_running_loop().call_soon(execution.fail, error)
             return
         self.launch_given(execution, given, layers)

@@ -154,7 +154,7 @@ class RunDriver:
                 retry_at = self._host.runner.retry_at(execution)
                 self._log_failed(execution, error, retry_at)
                 effects = turn.step_failed(key, error, started_at, retry_at, execution.timed_out)
-        except Exception as fault:
+        except BaseException as fault:
             self._fail(fault)
             return
         self._follow(effects)
@@ -166,7 +166,7 @@ class RunDriver:
         if refusal is None:
             try:
                 effects = self.turn.committed()
-            except Exception as fault:
+            except BaseException as fault:
                 self._fail(fault)
             else:
                 self._follow(effects)
@@ -198,13 +198,16 @@ class RunDriver:
             return
         try:
             effects = feed(*values)
-        except Exception as fault:
+        except BaseException as fault:
             self._fail(fault)
             return
         self._follow(effects)
 
-    def _fail(self, fault: Exception) -> None:
-        """Give back a run that holdfast fails to drive, so that the worker keeps running."""
+    def _fail(self, fault: BaseException) -> None:
+        """Give back a run that holdfast fails to drive, so that the worker keeps running.
+
+        The fault may be of any kind: `__post_init__` of a type may raise a CancelledError.
+        """
         logger.error("run %s cannot be driven", self.run_id, exc_info=fault)
         self._host.stuck(self, f"internal error: {fault!r}")
 
