@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from holdfast.client.chains import newest_of_keys
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
@@ -136,12 +137,22 @@ class BulkChange:
         states: Sequence[State],
         change: Callable[[Sequence[RunRecord]], Awaitable[int]],
     ) -> BulkOutcome:
-        """Change those of the runs that are in one of the states; the others match, too."""
-        run_ids = list(dict.fromkeys(await self._session.names.runs(runs)))
-        done = BulkOutcome()
+        """Change those of the runs that are in one of the states; the others match, too.
+
+        As in a call about one run, an id means the newest of those that its run continued as, and a
+        key also the newest retry.
+        """
+        store, asked = self._session.store, await self._session.names.runs(runs)
+        keyed = {run_id for run, run_id in zip(runs, asked, strict=True) if isinstance(run, tuple)}
+        run_ids = list(dict.fromkeys(asked))
+        done, seen = BulkOutcome(), set[UUID]()
         for first in range(0, len(run_ids), PAGE):
             part = run_ids[first : first + PAGE]
-            found = (await self._session.store.get_runs(part, payloads=False)).values()
+            newest = await store.newest_runs(part)
+            newest |= await newest_of_keys(store, keyed.intersection(part))
+            meant = {newest.get(run_id, run_id) for run_id in part} - seen
+            seen |= meant
+            found = (await store.get_runs(list(meant), payloads=False)).values()
             fitting = [run for run in found if run.state in states]
             changed = await change(fitting) if fitting else 0
             done = self._count(done, len(found), changed)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from uuid import UUID
 
 import msgspec
 
-from holdfast.insight.retries import find_retry
+from holdfast.insight.retries import find_retries
 from holdfast.store.port import Store
 from holdfast.types import End, RunRecord
 
@@ -25,14 +26,22 @@ async def newest(store: Store, run_id: UUID) -> UUID:
 
 async def newest_of_key(store: Store, run_id: UUID) -> UUID:
     """Return the newest run of a key: the last that its first run was continued and retried as."""
-    while True:
-        last, retry = await asyncio.gather(newest(store, run_id), find_retry(store, run_id))
-        if last != run_id:
-            run_id = last
-        elif retry is not None:
-            run_id = retry.run_id
-        else:
-            return run_id
+    return (await newest_of_keys(store, [run_id]))[run_id]
+
+
+async def newest_of_keys(store: Store, run_ids: Collection[UUID]) -> dict[UUID, UUID]:
+    """Return the newest runs of keys, by their first runs; see `newest_of_key`."""
+    last_of = {run_id: run_id for run_id in run_ids}
+    asked = set(run_ids)
+    while asked:
+        newest, retries = await asyncio.gather(
+            store.newest_runs(list(asked)), find_retries(store, asked)
+        )
+        next_of = {run_id: retry.run_id for run_id, retry in retries.items()}
+        next_of |= {run_id: last for run_id, last in newest.items() if last != run_id}
+        last_of = {run_id: next_of.get(last, last) for run_id, last in last_of.items()}
+        asked = set(next_of.values())
+    return last_of
 
 
 async def find_successor(store: Store, run_id: UUID, *, next_only: bool = False) -> UUID | None:

@@ -70,11 +70,11 @@ async def send_signals(session: Session, signals: Iterable[Signal]) -> list[Deli
             pairs = list(zip(traced, await session.signals.send(traced), strict=True))
         ended = {each.run_id for each, outcome in pairs if outcome == "ended"}
         newest = await session.store.newest_runs(list(ended)) if ended else {}
-        for each, outcome in pairs:
-            has_continued = newest.get(each.run_id, each.run_id) != each.run_id
-            outcomes.append(
-                (await _pass_on(session, outcome, each))[0] if has_continued else outcome
-            )
+        for (each, outcome), signal in zip(pairs, given[at : at + MAX_BATCH], strict=True):
+            by_key = isinstance(signal.run, tuple)
+            if by_key or newest.get(each.run_id, each.run_id) != each.run_id:
+                outcome, _ = await _pass_on(session, outcome, each, by_key=by_key)
+            outcomes.append(outcome)
     return outcomes
 
 

@@ -9,6 +9,7 @@ from typing import Unpack
 from uuid import UUID
 
 from holdfast.client.bulk import BulkChange, BulkOutcome
+from holdfast.client.chains import newest
 from holdfast.client.control import cancel_run, pause_run, resume_run, terminate_run
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_of, retry_run
@@ -281,7 +282,7 @@ class Runs:
         print("kept:", plan.kept, "made again:", plan.failed + plan.after)
         ```
         """
-        run_id = await self._session.newest_of(run)
+        run_id = await newest(self._session.store, await self._session.newest_of(run))
         await get_record(self._session, run_id)
         return await self._session.store.retry_plan(run_id, failed_steps=failed_steps)
 
@@ -323,9 +324,10 @@ class Runs:
 
         `where` has the filters of `list`; `{}` matches all runs. Without `states` in it, runs in
         those states are changed in which the change has an effect. Runs may be given in its place,
-        as in `cancel_all([run_id, ("checkout", "order-7")])`. `progress` is called after each page
-        of runs. A page is changed as a whole or not at all: the call may be interrupted and
-        repeated, and changes nothing twice. The same holds for all these methods.
+        as in `cancel_all([run_id, ("checkout", "order-7")])`: each leads to its newest run, as in
+        `cancel`. `progress` is called after each page of runs. A page is changed as a whole or not
+        at all: the call may be interrupted and repeated, and changes nothing twice. The same holds
+        for all these methods.
 
         ```python
         done = await client.runs.cancel_all({"names": "checkout"}, reason="closed", dry_run=True)

@@ -10,9 +10,10 @@ import pytest
 from holdfast.client import Client, bulk
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
+from holdfast.codec import encode
 from holdfast.errors import ConfigurationError, InvalidName
 from holdfast.store.port import Store
-from holdfast.types import RecordPage, RunFilter
+from holdfast.types import JSON, Finish, RecordPage, RunFilter
 
 from .workflows import Finisher, tick
 
@@ -59,6 +60,47 @@ async def test_runs_that_are_given_are_changed_and_no_others(
     assert await client.runs.terminate_all(chosen) == foreseen
     assert await client.runs.cancel_all([]) == BulkOutcome()
     assert [await each.status() for each in (handles[2], handles[4])] == ["running"] * 2
+
+
+@pytest.mark.parametrize("page", [1, 200])
+async def test_what_is_given_leads_to_its_newest_run(
+    client: Client, finisher: Finisher, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    """C19. As in calls about one run: an id to what continues it, a key also to its retry."""
+    monkeypatch.setattr(bulk, "PAGE", page)
+    first = await client.start(tick, key="continued")
+    [task] = await finisher.claim()
+    last = await finisher.continue_as_new(task)
+    failed = await client.start(tick, key="retried")
+    await client.runs.pause(last)  # so that it does not fail as well
+    await finisher.fail(ValueError("no"))
+    await client.runs.resume(last)
+    retry = (await client.runs.retry((tick, "retried"))).run_id
+    chosen = [first.run_id, (tick, "continued"), last, (tick, "retried")]
+    assert await client.runs.pause_all(chosen, dry_run=True) == BulkOutcome(2, 2, 0)
+    assert await client.runs.pause_all(chosen) == BulkOutcome(2, 2, 0)
+    assert [(await client.runs.get(each)).state for each in (last, retry)] == ["paused"] * 2
+    assert await client.runs.resume_all([first.run_id]) == BulkOutcome(1, 1, 0)
+    assert await client.runs.terminate_all([failed.run_id]) == BulkOutcome(1, 0, 1)
+    assert await client.runs.signal_all(chosen, "go") == BulkOutcome(2, 2, 0)
+    assert await client.runs.terminate_all(chosen) == BulkOutcome(2, 2, 0)
+    assert [(await client.runs.get(each)).status for each in (last, retry)] == ["terminated"] * 2
+
+
+async def test_failed_runs_that_are_given_are_retried_where_they_failed(
+    client: Client, finisher: Finisher
+) -> None:
+    first = await client.start(tick)
+    [task] = await finisher.claim()
+    last = await finisher.continue_as_new(task)
+    [task] = await finisher.claim()
+    error: JSON = {"kind": "builtins.ValueError", "message": "no"}
+    step = await finisher.event("StepFailed", "pay", {"error": error, "args": 1, "attempt": 1})
+    end = await finisher.event("WorkflowFailed", None, {"calls": ["pay"], "seen": 2})
+    await finisher.write(task, step, end, then=Finish("failed", error=encode(error)))
+    assert (await client.runs.retry_plan(first.run_id)).failed == ("pay",)
+    assert await client.runs.retry_all([first.run_id]) == BulkOutcome(1, 1, 0)
+    assert (await client.runs.retry(last)).already_existed
 
 
 async def test_a_dry_run_changes_nothing(client: Client) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.client import Client
+from holdfast.client.messaging import Signal
 from holdfast.errors import ResultTimeout, RunFailed
 from holdfast.store.port import Store
 from holdfast.types import ANY_END, JSON, Suspend
@@ -42,6 +43,17 @@ async def test_after_a_retry_the_key_means_the_retry(client: Client, finisher: F
     with pytest.raises(RunFailed):
         await client.handle(first.run_id).result()
     assert (await client.runs.wait(first.run_id)).status == "failed"
+
+
+async def test_signals_that_are_sent_together_reach_the_retries_of_keys(
+    client: Client, finisher: Finisher
+) -> None:
+    first = await client.start(tick, key="k")
+    await finisher.fail(ValueError("no"))
+    retried = await client.runs.retry(KEY)
+    sent = [Signal(run, "go", signal_id="s") for run in (first.run_id, KEY, KEY)]
+    assert await client.signal_many(sent) == ["ended", "delivered", "duplicate"]
+    assert not await client.signal(retried.run_id, "go", signal_id="s")
 
 
 async def test_the_handle_of_a_start_with_a_key_is_one_of_the_key(
