@@ -127,6 +127,38 @@ async def test_an_archived_run_of_a_flow_has_the_steps_that_it_had(
     assert await view.flow_steps([run_id]) == {run_id: []}
 
 
+@pytest.mark.parametrize("way", ["replaced", "replaced twice", "deleted"])
+async def test_a_run_of_a_flow_comes_back_with_the_steps_that_it_had(
+    store: Store, clock: Clock, flows: Flows, worker: StepWorker, way: str
+) -> None:
+    """Its flow has had another shape since; what other runs had stays as it is."""
+    shape = await flows.define(single("a"), single("b", "a", start_delay=3))
+    run_id = await flows.start()
+    await worker.report(end(await worker.one(), 1))
+    await store.terminate_runs([run_id])
+    before = (await store.flow_steps([run_id]))[run_id]
+    lines = await lines_of(store, run_id)
+    await clock.advance(1)
+    if way == "deleted":
+        await store.delete_flow(shape.name)
+    else:
+        ended_at = (await get(store, run_id)).completed_at
+        assert ended_at is not None
+        assert await store.delete_archived([LeasedRun(run_id, ended_at, 100)]) == (1, [])
+    others: dict[UUID, object] = {}
+    for name in ("x", "y") if way == "replaced twice" else ("x",):
+        new = msgspec.structs.replace(shape, steps=(single(name),))
+        await store.ensure_flow(new, name, replace=True)
+        await clock.advance(1)
+        other = await flows.start()
+        await store.terminate_runs([other])
+        others[other] = (await store.flow_steps([other]))[other]
+        await clock.advance(1)
+    assert await store.restore_run(lines, retention_seconds=60) == "restored"
+    assert await store.flow_steps([run_id, *others]) == {run_id: before, **others}
+    assert json.loads((await lines_of(store, run_id))[0])["shape"] == json.loads(lines[0])["shape"]
+
+
 async def test_runs_of_flows_come_back_with_their_results(
     store: Store, clock: Clock, flows: Flows, worker: StepWorker
 ) -> None:

@@ -108,6 +108,8 @@ class MemoryArchives(Part):
             ]
             for line in read:
                 _restore_steps(tables, run.run_id, line)
+            if read[0].shape is not None and row.handler in tables.shapes:
+                tables.shapes[row.handler].keep(read[0].shape, row.created_at)
             return "restored"
 
     async def forget_archive(self) -> str | None:

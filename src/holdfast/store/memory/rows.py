@@ -179,6 +179,12 @@ class ShapeRow:
             row = row.replaced
         return row
 
+    def keep(self, shape: FlowShape, created_at: int) -> None:
+        """Keep the shape that a run had which was created before the oldest that is known."""
+        oldest = self.of_runs_from(created_at)
+        if created_at < oldest.created_at and oldest.shape != shape:
+            oldest.replaced = ShapeRow(shape, "", created_at)
+
     @cached_property
     def steps(self) -> dict[str, StepShape]:
         """Return the steps by slug, in the order of the shape; the end is not among them."""

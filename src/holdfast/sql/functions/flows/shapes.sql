@@ -150,7 +150,7 @@ end $$;
 
 -- Return the shape that an ended run had which was created at p_created_at: another one may have
 -- replaced it since. With a null it is the present shape. Returns null if there is none. Called by
--- get_flow and export_runs.
+-- get_flow, export_runs and restore_run.
 create or replace function holdfast._shape_had(p_handler text, p_created_at timestamptz)
 returns jsonb
 language plpgsql stable

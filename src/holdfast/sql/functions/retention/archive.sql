@@ -289,6 +289,14 @@ begin
     if not found then
         return 'exists';
     end if;
+    -- A shape that was replaced is kept only while there are runs of it.
+    insert into holdfast.replaced_shapes (handler, replaced_at, shape)
+    select f.handler, v_run.created_at + interval '1 microsecond', l.shape
+    from holdfast.flows f
+    cross join lateral (select (p_lines[1] -> 'shape')::jsonb as shape) as l
+    where f.handler = v_run.name || '@' || v_run.version
+        and l.shape <> holdfast._shape_had(f.handler, v_run.created_at)
+    on conflict do nothing;
     insert into holdfast.events (run_id, idx, event_type, key, details, at)
     select v_run.run_id, e.idx, e.event_type, e.key, e.details, e.at
     from unnest(p_lines) as l (line)
