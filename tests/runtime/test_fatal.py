@@ -18,7 +18,7 @@ async def _elsewhere(item: str) -> str:
     raise AssertionError("the test gives the results")
 
 
-pay, mail = Step(_elsewhere, name="pay"), Step(_elsewhere, name="mail")
+pay, mail, ask = (Step(_elsewhere, name=name) for name in ("pay", "mail", "ask"))
 CARDS = ("visa", "amex", "cash")
 
 
@@ -143,3 +143,65 @@ def test_an_error_that_the_code_made_itself_names_no_call() -> None:
         raise StepFailed("pay", describe(LookupError("refused")))
 
     assert said(Bench(code)) == ([], 0)
+
+
+def test_calls_of_tasks_that_a_handler_began_are_made_while_it_handled() -> None:
+    """Also those of tasks that these began. Tasks that began before or after it are not."""
+
+    async def undo(card: str) -> None:
+        await asyncio.gather(mail(card))
+
+    async def code(ctx: Context) -> object:
+        go = asyncio.Event()
+
+        async def wait() -> None:
+            await go.wait()
+            await mail("before")
+
+        before = asyncio.create_task(wait())
+        try:
+            await pay("visa")
+        except StepFailed:
+            await asyncio.gather(undo("amex"), undo("cash"))
+        go.set()
+        await before
+        await asyncio.gather(mail("after"))
+        raise ValueError("a bug")
+
+    bench = bench_of(code)
+    bench.fail("pay", LookupError("refused"))
+    undone = ["undo/mail", "undo#2/mail"]
+    for key in (*undone, "wait/mail", "mail"):
+        bench.settle()
+        bench.complete(key, "sent")
+    assert made_in_handlers(bench) == (undone, [])
+
+
+def test_tasks_that_the_cleanup_of_a_cancelled_branch_began_are_made_because_of_the_failure() -> (
+    None
+):
+    async def hold() -> None:
+        try:
+            await ask("a person")
+        finally:
+            await asyncio.gather(mail("nobody is asked any more"))
+
+    async def code(ctx: Context) -> object:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hold())
+            await pay("visa")
+
+    bench = bench_of(code)
+    bench.settle()
+    bench.fail("pay", LookupError("refused"))
+    bench.settle()
+    bench.complete("hold/mail", "sent")
+    assert made_in_handlers(bench) == (["hold/mail"], ["hold/mail"])
+
+
+def made_in_handlers(bench: Bench) -> tuple[list[str], list[str]]:
+    """Commit all, and return which calls were made in handlers, and because of what ended it."""
+    part = bench.settle()
+    assert part is not None
+    end = json.loads(part.events[-1].details or "null")
+    return end["handling"], end["after"]

@@ -45,13 +45,19 @@ class _Told(NamedTuple):
     paths: set[str]
 
 
+class _Handling(NamedTuple):
+    """What code was doing: whether its task was cancelled, and which failures it handled."""
+
+    is_cancelled: bool
+    handled: frozenset[str]
+
+
 class _Made(NamedTuple):
-    """A call that was made after a failure: where, and the failures that were being handled."""
+    """A call that was made after a failure, and where."""
 
     key: str
     scope: Scope
-    is_cancelled: bool
-    handled: frozenset[str]
+    handling: _Handling
 
 
 class Failures:
@@ -60,14 +66,16 @@ class Failures:
     `raised_at` is the number of entries that the code had seen when the run's own code raised.
     """
 
-    __slots__ = ("_arrived", "_loop", "_made", "_told", "raised_at")
+    __slots__ = ("_arrived", "_begun", "_loop", "_made", "_told", "raised_at")
 
     def __init__(self, loop: WorkflowLoop) -> None:
         self._loop = loop
         self._arrived: dict[str, int] = {}  # failures that the code has not been given yet
         self._told: dict[str, _Told] = {}
         self._made: list[_Made] = []
+        self._begun: dict[str, _Handling] = {}  # tasks that began while a failure was handled
         self.raised_at = -1
+        loop.note_task = self._note_task
 
     def arrive(self, key: str, position: int) -> None:
         """Record that the log has the failure of a call, which the code has not been given."""
@@ -92,17 +100,26 @@ class Failures:
 
     def note_call(self, key: str) -> None:
         """Record a call: it may be one that the code makes because of a failure."""
-        if not self._told:
-            return
-        task, handled = asyncio.current_task(self._loop), sys.exception()
-        self._made.append(
-            _Made(
-                key,
-                self._loop.scope(),
-                task is not None and task.cancelling() > 0,
-                frozenset(() if handled is None else (each for each, _ in _raised_from(handled))),
-            )
-        )
+        if self._told:
+            scope = self._loop.scope()
+            self._made.append(_Made(key, scope, self._handling_in(scope)))
+
+    def _note_task(self, scope: Scope) -> None:
+        """Record a task that begins: without the failure that is handled it would not."""
+        if self._told:
+            handling = self._handling_in(self._loop.scope())
+            if any(handling):
+                self._begun[scope.path] = handling
+
+    def _handling_in(self, scope: Scope) -> _Handling:
+        """Return what the code that runs in a scope handles, and what led to its task."""
+        task, error = asyncio.current_task(self._loop), sys.exception()
+        is_cancelled = task is not None and task.cancelling() > 0
+        handled = frozenset(() if error is None else (key for key, _ in _raised_from(error)))
+        begun = self._begun.get(scope.path)
+        if begun is None:
+            return _Handling(is_cancelled, handled)
+        return _Handling(is_cancelled or begun.is_cancelled, handled | begun.handled)
 
     def fatal(self, error: BaseException, called_at: int) -> Fatal:
         """Return the failures that ended the run, which has raised `error`.
@@ -138,7 +155,7 @@ class Failures:
         return Fatal((), self._told[_CANCEL].position, after, handling)
 
     def _handling(self) -> tuple[str, ...]:
-        return tuple(made.key for made in self._made if made.is_cancelled or made.handled)
+        return tuple(made.key for made in self._made if any(made.handling))
 
     def _made_after(self, keys: Collection[str]) -> Iterator[str]:
         """Yield the calls that the code made because it was told of the failures of `keys`.
@@ -158,8 +175,8 @@ class Failures:
         begin = min(told.calls for told in known.values())
         for place, made in enumerate(self._made[begin:], begin):
             if (
-                made.is_cancelled
-                or not made.handled.isdisjoint(keys)
+                made.handling.is_cancelled
+                or not made.handling.handled.isdisjoint(keys)
                 or _knows(made.scope, place, first)
             ):
                 yield made.key

@@ -106,6 +106,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.problems: list[str] = []
         self.caller: object = None
         self.keeper: TimerKeeper | None = None
+        self.note_task: Callable[[Scope], None] | None = None  # is told of each new task
         self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
         self.watch: Watch | None = None  # finds calls of clocks and random numbers
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
@@ -158,6 +159,8 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
             coro.close()
             return WorkflowTask(NeverBegun[_T](), self, self.callback_scope)
         scope = self.scope().child(getattr(coro, "__name__", "task"))
+        if self.note_task is not None:
+            self.note_task(scope)
         task = WorkflowTask(
             coro, self, scope, name=scope.path if name is None else name, context=context, **options
         )
@@ -375,7 +378,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
                     context.run(self._drop_code)
         self._ready.clear()
         self.tasks.clear()
-        self.root = self._generators = self.keeper = None
+        self.root = self._generators = self.keeper = self.note_task = None
 
     def _drop_code(self) -> None:
         outer, hooks = _get_running(), _get_hooks()
