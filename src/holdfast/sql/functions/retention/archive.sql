@@ -255,10 +255,10 @@ end $$;
 
 -- Make an archived run an ended run again, with its log, states and results: p_lines are the lines
 -- of export_runs, in order. It is kept for p_retention_seconds from now on. Returns 'restored', or
--- 'exists' if there is a run with this id.
+-- 'exists' if there is a run with this id. The run of a flow has the shape that it had.
 --
 -- Refuses nulls (22004), and lines that are not those of an ended run (22023).
--- Locks: the id that it inserts. Called by clients.
+-- Locks: the id, and the replaced shape, that it inserts. Called by clients.
 create or replace function holdfast.restore_run(p_lines json[], p_retention_seconds float8)
 returns text
 language plpgsql
