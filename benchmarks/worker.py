@@ -6,17 +6,33 @@ import os
 import shlex
 import signal
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.database.embedded.account import Account  # peers have no holdfast
 
 
 class WorkerProcess:
-    """One worker and whatever processes it starts; they share a process group."""
+    """One worker and whatever processes it starts; they share a process group.
 
-    def __init__(self, command: list[str], log: Path) -> None:
+    `environment` is added to that of this process; root may run it as another account.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        account: Account | None = None,
+    ) -> None:
         self._command = command
         self._log = log
+        self._environment = environment
+        self._account = account if account is not None and account.switches else None
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> WorkerProcess:
@@ -36,8 +52,21 @@ class WorkerProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, start_new_session=True
+                self._command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=None if self._environment is None else {**os.environ, **self._environment},
+                user=None if self._account is None else self._account.uid,
+                group=None if self._account is None else self._account.gid,
+                extra_groups=None if self._account is None else [],
             )
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, which is that of its group."""
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """Kill the group at once (SIGKILL) and wait for its end. Idempotent."""
@@ -46,6 +75,15 @@ class WorkerProcess:
         self._send(signal.SIGKILL)
         self._process.wait()
         self._process = None
+
+    def terminate(self) -> None:
+        """Ask the group to end in good order (SIGTERM)."""
+        self._send(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Wait for the end of the process; return its exit code."""
+        assert self._process is not None
+        return self._process.wait(60)
 
     def freeze(self) -> None:
         """Stop the group where it stands, so that work can be queued up before it."""

