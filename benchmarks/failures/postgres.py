@@ -33,7 +33,14 @@ SETTINGS = {
     "jit": "off",
 }
 interrupted = threading.Event()  # nothing is to be waited for any more
-INITDB = ("--auth=trust", "--encoding=UTF8", "--no-locale", "--no-instructions", "--data-checksums")
+INITDB = (
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--no-locale",
+    "--no-instructions",
+    "--data-checksums",
+    "--no-sync",
+)
 
 
 @dataclass
@@ -74,7 +81,17 @@ class Postgres:
         self.prepare()
         source = f"host=127.0.0.1 port={primary.port} user={USER} application_name={self.port}"
         self._run(
-            "pg_basebackup", "-D", self.data, "-d", source, "-R", "-X", "stream", "-c", "fast"
+            "pg_basebackup",
+            "-D",
+            self.data,
+            "-d",
+            source,
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "--no-sync",
         )
 
     def start(self, **settings: str) -> None:

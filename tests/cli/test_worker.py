@@ -56,7 +56,7 @@ def test_printed_lines_are_written_before_the_worker_ends(cli: CommandLine, tmp_
 
 
 def test_sigterm_lets_running_steps_end(cli: CommandLine, tmp_path: Path) -> None:
-    """Trap 26. SIGTERM: a running step gets the grace period, and is recorded."""
+    """S15, trap 26. SIGTERM: a running step gets the grace period, and is recorded."""
     with running(tmp_path / "log", *worker(cli)) as process:
         process.await_text("ready")
         run = cli.start("held", json.dumps(str(tmp_path)))
@@ -71,7 +71,7 @@ def test_sigterm_lets_running_steps_end(cli: CommandLine, tmp_path: Path) -> Non
 
 
 def test_after_the_grace_period_the_rest_is_released(cli: CommandLine, tmp_path: Path) -> None:
-    """Trap 26. What is not done is released at once, not at the lease's end."""
+    """S15, trap 26. What is not done is released at once, not at the lease's end."""
     with running(tmp_path / "log", *worker(cli, "--grace", "0.1")) as process:
         process.await_text("ready")
         run = cli.start("held", json.dumps(str(tmp_path)))
@@ -187,7 +187,7 @@ def test_an_app_whose_code_raises_shows_where(cli: CommandLine, tmp_path: Path) 
 def test_a_crashed_process_is_replaced_and_its_run_continues(
     cli: CommandLine, tmp_path: Path
 ) -> None:
-    """S12. The lease of a crashed child is reaped at once: its run continues elsewhere."""
+    """S12, S15. The lease of a crashed child is reaped at once: its run continues elsewhere."""
     with running(tmp_path / "log", *worker(cli, "--processes", "2")) as process:
         process.await_text("ready", times=2)
         run = cli.json("start", "fatal", json.dumps(str(tmp_path)), "--wait")

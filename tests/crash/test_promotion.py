@@ -1,0 +1,52 @@
+"""A primary that dies with all its processes under load, and a standby that is promoted.
+
+Workers and clients use a URL with both hosts. Each step of the load returns what it was computed
+from, so a log in which two histories are mixed is seen.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from benchmarks.failures.app import TRACES
+from benchmarks.failures.measuring import measure
+from benchmarks.failures.scenarios import AsynchronousPromotion, SynchronousPromotion
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
+
+QUICK_WORKER = """
+import asyncio, sys
+from benchmarks.failures.app import app
+from tests.crash.worker import serve
+
+asyncio.run(serve(sys.argv[1], app))
+"""
+
+
+class QuickAsynchronousPromotion(AsynchronousPromotion):
+    """With short leases: a claim that was lost with the old primary is made again soon."""
+
+    def start_workers(self) -> None:
+        command = [sys.executable, "-c", QUICK_WORKER, self.url]
+        traces = {TRACES: str(self.place.traces)}
+        self.running = [self.place.program("worker", command, traces) for _ in range(self.workers)]
+
+
+def lost(figures: dict[str, Any]) -> int:
+    return figures["runs lost"] + figures["signals lost"] + figures["ends lost"]
+
+
+def test_promotion_of_a_synchronous_standby_loses_nothing() -> None:
+    """S15, traps 8, 22: whatever was acknowledged is there, and recorded once."""
+    _, [figures] = measure(SynchronousPromotion, 1)
+    assert figures["open"] > 0, "no run was open: the test shows nothing"
+    assert (lost(figures), figures["twice"], figures["wrong"]) == (0, 0, [])
+
+
+def test_promotion_of_a_standby_that_lags_mixes_no_histories() -> None:
+    """S15. What it did not have is lost; each run continues from what it has, and ends well."""
+    _, [figures] = measure(QuickAsynchronousPromotion, 1)
+    assert lost(figures) > 0, "the standby had everything: the test shows nothing"
+    assert (figures["twice"], figures["wrong"]) == (0, [])
