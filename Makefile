@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test test-quick test-others lint ruff mypy pyright layers words bench bench-quick clean
+.PHONY: demo test test-quick test-others lint ruff mypy pyright layers words bench bench-quick bench-failures clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
@@ -54,6 +54,10 @@ bench: .venv/tools
 BASE ?= HEAD~1
 bench-quick: .venv/tools
 	$(BIN)/python -m benchmarks.quick --against $(BASE)
+
+# The table of failures, into its page. With Patroni where it is installed; about 20 minutes.
+bench-failures: .venv/programs
+	$(BIN)/python -m benchmarks.failures --patroni --document docs/howto/high-availability.md
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

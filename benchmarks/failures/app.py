@@ -19,9 +19,20 @@ from holdfast import App, Context, Retry, current_activity, current_step
 TRACES = "HOLDFAST_FAILURES_TRACES"
 NAME = "failures/order"
 SIGNAL = "go"
-EXECUTIONS = 5  # of a run: four steps and an activity
 
 app = App("failures", retry=Retry(attempts=20, base="100ms", max="2s"))
+
+
+class Job(TypedDict):
+    """The input of a run: how many long steps it has."""
+
+    number: int
+    length: int
+
+
+def executions_of(job: Job) -> int:
+    """Return how many steps and activities a run has."""
+    return job["length"] + 4
 
 
 class Effect(TypedDict):
@@ -73,10 +84,11 @@ async def errand(after: str) -> Effect:
 
 
 @app.workflow
-async def order(ctx: Context, number: int) -> list[str]:
+async def order(ctx: Context, job: Job) -> list[str]:
     """Run short and long steps, sleep, wait for a signal, run an activity and one more step."""
     effects = [await act("", 0.05)]
-    effects.append(await act(effects[-1]["nonce"], 0.5))
+    for _ in range(job["length"]):
+        effects.append(await act(effects[-1]["nonce"], 0.5))
     await asyncio.sleep(0.2)
     word = await ctx.wait_for_signal(SIGNAL, type=str)
     effects.append(await act(effects[-1]["nonce"] + word, 0.05))

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.failures.app import EXECUTIONS, Trace
+from benchmarks.failures.app import Trace, executions_of
 from benchmarks.failures.load import WORD, Order
 from holdfast import Client
 from holdfast.client import Run
@@ -84,14 +84,15 @@ def faults(history: History, traces: Sequence[Trace], *, durable: bool) -> list[
         found.append(f"it {run.status}: {run.error!r}")
     if [entry.idx for entry in log] != list(range(len(log))):
         found.append("its log has a gap")
-    if len({key for key, _, _ in records}) != EXECUTIONS:
+    if len({key for key, _, _ in records}) != executions_of(history.order.job):
         found.append(f"{len(records)} executions are recorded")
     nonces = [effect["nonce"] for _, _, effect in records]
     if run.output != nonces:
         found.append("its output is not what is recorded")
     causes = ["", *nonces]
-    if len(causes) > 2:
-        causes[2] += WORD  # what the signal brought
+    after_signal = history.order.job["length"] + 1
+    if len(causes) > after_signal:
+        causes[after_signal] += WORD  # what the signal brought
     if (after := [effect["after"] for _, _, effect in records]) != causes[: len(after)]:
         found.append("a result was computed from another than the recorded one")
     executed = {trace["nonce"] for trace in traces if trace["what"] == "effect"}

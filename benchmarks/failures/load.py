@@ -18,7 +18,7 @@ from uuid import UUID
 
 import httpx
 
-from benchmarks.failures.app import NAME, SIGNAL
+from benchmarks.failures.app import NAME, SIGNAL, Job
 from holdfast import Client
 from holdfast.errors import (
     DatabaseUnavailable,
@@ -47,7 +47,7 @@ class Lost(Exception):
 class Caller(Protocol):
     """Calls the service, in one way or another. All raise Away, those of a run Lost."""
 
-    async def start(self, key: str, number: int) -> UUID:
+    async def start(self, key: str, job: Job) -> UUID:
         """Start a run; the same key is the same run."""
         ...
 
@@ -66,9 +66,9 @@ class ClientCaller:
 
     client: Client
 
-    async def start(self, key: str, number: int) -> UUID:
+    async def start(self, key: str, job: Job) -> UUID:
         with _away():
-            return (await self.client.start(NAME, number, key=key)).run_id
+            return (await self.client.start(NAME, job, key=key)).run_id
 
     async def signal(self, run_id: UUID, signal_id: str) -> bool:
         with _away(), suppress(RunEnded):
@@ -111,10 +111,10 @@ class RestCaller:
     http: httpx.AsyncClient
     servers: list[str]
 
-    async def start(self, key: str, number: int) -> UUID:
+    async def start(self, key: str, job: Job) -> UUID:
         app, _, name = NAME.partition("/")
         path = f"/v1/workflows/{name}/runs?app={app}"
-        answer = await self._ask("POST", path, json={"input": number}, key=key)
+        answer = await self._ask("POST", path, json={"input": job}, key=key)
         return UUID(answer["run_id"])
 
     async def signal(self, run_id: UUID, signal_id: str) -> bool:
@@ -163,7 +163,7 @@ Calling = AbstractAsyncContextManager[Caller]
 class Order:
     """A run as the driver knows it: what was acknowledged, at which moments of this machine."""
 
-    number: int
+    job: Job
     asked_at: float
     run_id: UUID | None = None
     started_at: float | None = None
@@ -193,11 +193,16 @@ class Order:
 
 @dataclass
 class Driver:
-    """Starts runs at a rate, whatever becomes of them, signals each and waits for its result."""
+    """Starts runs at a rate, whatever becomes of them, signals each and waits for its result.
+
+    Of `every` so many runs, one has `length` long steps instead of one.
+    """
 
     caller: Caller
     prefix: str
     rate: float
+    every: int = 1
+    length: int = 1
     orders: list[Order] = field(default_factory=list[Order])
     _stopped: bool = False
 
@@ -209,7 +214,8 @@ class Driver:
                 await asyncio.sleep(began + number / self.rate - time.monotonic())
                 if self._stopped:
                     return
-                self.orders.append(order := Order(number, time.time()))
+                job = Job(number=number, length=1 if number % self.every else self.length)
+                self.orders.append(order := Order(job, time.time()))
                 group.create_task(self._follow(order))
 
     def stop(self) -> None:
@@ -217,8 +223,8 @@ class Driver:
         self._stopped = True
 
     async def _follow(self, order: Order) -> None:
-        key = f"{self.prefix}-{order.number}"
-        order.run_id = run_id = await patiently(lambda: self.caller.start(key, order.number))
+        key = self._key(order)
+        order.run_id = run_id = await patiently(lambda: self.caller.start(key, order.job))
         order.started_at = time.time()
         try:
             await patiently(lambda: self.caller.signal(run_id, key))
@@ -242,9 +248,12 @@ class Driver:
         except Lost:
             order.lost = True
 
+    def _key(self, order: Order) -> str:
+        return f"{self.prefix}-{order.job['number']}"
+
     async def _result(self, order: Order) -> Any:
         assert order.run_id is not None
-        run_id, key = order.run_id, f"{self.prefix}-{order.number}"
+        run_id, key = order.run_id, self._key(order)
         while (result := await patiently(lambda: self.caller.result(run_id))) is None:
             # It may have lost the signal: one with the same id changes nothing if not.
             if await patiently(lambda: self.caller.signal(run_id, key)):

@@ -21,6 +21,7 @@ T = TypeVar("T")
 RATE = 20.0
 BEFORE_SECONDS = 2.5
 AFTER_SECONDS = 1.0
+EVERY, LENGTH = 50, 60  # where failures follow upon each other, some runs live through several
 PATIENCE_SECONDS = 180.0
 
 
@@ -69,6 +70,8 @@ async def _play(
 ) -> tuple[Driver, list[Failure], float]:
     """Make failures under one load, and wait until everything has ended."""
     driver, failures = Driver(caller, prefix, RATE), list[Failure]()
+    if scenario.continuous:
+        driver.every, driver.length = EVERY, LENGTH
     load = asyncio.create_task(driver.run())
     for number in range(tries):
         if number:

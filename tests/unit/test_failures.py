@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from benchmarks.failures import table
-from benchmarks.failures.app import Trace
+from benchmarks.failures.app import Job, Trace
 from benchmarks.failures.audit import Evidence, Failure, History, Window, faults
 from benchmarks.failures.load import WORD, Order
 from benchmarks.failures.scenarios import PLAIN, WorkerKilled
@@ -23,6 +23,7 @@ RUN = UUID(int=7)
 KEYS = ("act", "act:2", "act:3", "errand", "act:4")
 NONCES = [f"nonce-{number}" for number in range(5)]
 AFTER = ["", NONCES[0], NONCES[1] + WORD, NONCES[2], NONCES[3]]
+JOB = Job(number=1, length=1)
 FAILURE = Failure(at=100.0, dead=[1])
 
 
@@ -40,7 +41,7 @@ def history(after: list[str] = AFTER, **run: Any) -> History:
         log.append(event(number + 1, kind, 99 + 5 * number, key, effect))
     log.append(event(6, "WorkflowCompleted", 119))
     fields = {"run_id": RUN, "status": "completed", "error": None, "output": NONCES, **run}
-    order = Order(1, asked_at=97.9, run_id=RUN, started_at=98.0, ended_at=119.5)
+    order = Order(JOB, asked_at=97.9, run_id=RUN, started_at=98.0, ended_at=119.5)
     return History(order, cast("Run", SimpleNamespace(**fields)), log)
 
 
@@ -82,7 +83,7 @@ def replace_at(trace: Trace, earliest: float) -> Trace:
 
 
 def test_what_was_acknowledged_and_is_gone_is_lost() -> None:
-    gone = Order(2, asked_at=99.0, run_id=UUID(int=8), started_at=99.1, lost=True)
+    gone = Order(JOB, asked_at=99.0, run_id=UUID(int=8), started_at=99.1, lost=True)
     figures = Evidence([gone], [], [], durable=False).judge(FAILURE, Window(0, 130))
     assert (figures["runs"], figures["runs lost"]) == (1, 1)
     before = Evidence([gone], [], [], durable=False).judge(FAILURE, Window(100, 130))

@@ -1,7 +1,7 @@
-"""A primary that dies with all its processes under load, and a standby that is promoted.
+"""Machines that die under load: a primary whose standby is promoted, and one of two servers.
 
-Workers and clients use a URL with both hosts. Each step of the load returns what it was computed
-from, so a log in which two histories are mixed is seen.
+Workers and clients use a URL with both hosts of the database. Each step of the load returns what
+it was computed from, so a log in which two histories are mixed is seen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 from benchmarks.failures.app import TRACES
 from benchmarks.failures.measuring import measure
-from benchmarks.failures.scenarios import AsynchronousPromotion, SynchronousPromotion
+from benchmarks.failures.scenarios import (
+    AsynchronousPromotion,
+    OneOfServersKilled,
+    Scenario,
+    SynchronousPromotion,
+)
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -38,9 +43,10 @@ def lost(figures: dict[str, Any]) -> int:
     return figures["runs lost"] + figures["signals lost"] + figures["ends lost"]
 
 
-def test_promotion_of_a_synchronous_standby_loses_nothing() -> None:
+@pytest.mark.parametrize("scenario", [SynchronousPromotion, OneOfServersKilled])
+def test_a_machine_that_dies_takes_nothing_with_it(scenario: type[Scenario]) -> None:
     """S15, traps 8, 22: whatever was acknowledged is there, and recorded once."""
-    _, [figures] = measure(SynchronousPromotion, 1)
+    _, [figures] = measure(scenario, 1)
     assert figures["open"] > 0, "no run was open: the test shows nothing"
     assert (lost(figures), figures["twice"], figures["wrong"]) == (0, 0, [])
 
