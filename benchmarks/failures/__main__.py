@@ -13,13 +13,18 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.failures import table
 from benchmarks.failures.measuring import measure, say
-from benchmarks.failures.patroni import LaggingLeaderKilled, LeaderKilled
+from benchmarks.failures.patroni import LaggingLeaderKilled, LeaderHangs, LeaderKilled
 from benchmarks.failures.scenarios import PLAIN, Scenario
 from benchmarks.runner import CACHE
 from benchmarks.server import alone
 
-HERE = Path(__file__).parent
-SCENARIOS: tuple[type[Scenario], ...] = (*PLAIN, LeaderKilled, LaggingLeaderKilled)
+RESULTS = Path(__file__).parent / "results.json"
+SCENARIOS: tuple[type[Scenario], ...] = (
+    *PLAIN,
+    LeaderKilled,
+    LeaderHangs,
+    LaggingLeaderKilled,
+)
 
 ABOUT = """\
 Make failures under load with real processes, and say what each costs.
@@ -42,7 +47,7 @@ file are held against each other. The table says, as median and worst of all tri
 """
 EXAMPLES = """\
 examples:
-  python -m benchmarks.failures                        all but Patroni, three tries each
+  python -m benchmarks.failures                        all but Patroni
   python -m benchmarks.failures --only worker --tries 1
   python -m benchmarks.failures --only patroni-sync --only patroni-async
   python -m benchmarks.failures --patroni --document docs/howto/high-availability.md
@@ -57,11 +62,13 @@ def main() -> None:
     if options.list:
         for each in SCENARIOS:
             lacks = each.missing()
-            print(f"{each.name:17} {each.title}{f'; skipped: no {lacks}' if lacks else ''}")
+            note = f"; skipped: no {lacks}" if lacks else f", {each.tries} tries"
+            print(f"{each.name:17} {each.title}{note}")
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with alone(CACHE):
+        # Two that write to one file would lose results; one that writes elsewhere is a test's.
+        with alone(CACHE if options.output == RESULTS else options.output.parent):
             results = _measure(options)
     except KeyboardInterrupt:
         raise SystemExit("interrupted: all that was started is ended") from None
@@ -90,7 +97,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         if lacks := scenario.missing():
             say(f"{scenario.name}: skipped, this machine has no {lacks}")
             continue
-        tries = options.tries or (20 if scenario.patroni else 3)
+        tries = options.tries or scenario.tries
         version, rounds = measure(scenario, tries)
         results[scenario.name] = {"about": {**about, "postgresql": version}, "tries": rounds}
         options.output.write_text(json.dumps(results, indent=1) + "\n")
@@ -116,11 +123,13 @@ def _options() -> argparse.Namespace:
         "--only", action="append", choices=names, metavar="NAME", help="this one; may be repeated"
     )
     parser.add_argument("--patroni", action="store_true", help="those with Patroni as well")
-    parser.add_argument("--tries", type=int, metavar="N", help="of each: 3; with Patroni 20")
+    parser.add_argument(
+        "--tries", type=int, metavar="N", help="of each; the default is its own, see --list"
+    )
     parser.add_argument(
         "--alone", action="store_true", help="note that nothing else ran on the machine"
     )
-    parser.add_argument("--output", type=Path, default=HERE / "results.json", metavar="PATH")
+    parser.add_argument("--output", type=Path, default=RESULTS, metavar="PATH")
     parser.add_argument(
         "--document", type=Path, metavar="PATH", help="write the table into this page as well"
     )

@@ -55,10 +55,13 @@ async def _measure(scenario: Scenario, number: int, tries: int) -> list[dict[str
     traces = read_traces(scenario.place.traces)
     evidence = Evidence(driver.orders, histories, traces, durable=scenario.durable)
     starts = [failure.at - BEFORE_SECONDS for failure in failures[1:]]
+    left = await asyncio.to_thread(scenario.tasks_left)
     windows = zip(failures, [0.0, *starts], [*starts, stopped_at], strict=True)
     rounds: list[dict[str, Any]] = []
     for failure, begin, end in windows:
         rounds.append(evidence.judge(failure, Window(begin, end)))
+        if left and failure is failures[-1]:
+            rounds[-1]["wrong"].append(f"{left} tasks are left of runs that have ended")
         say(f"{scenario.name} {number + len(rounds)}: {table.line(rounds[-1])}")
         for fault in rounds[-1]["wrong"][:5]:
             say(f"  {fault}")

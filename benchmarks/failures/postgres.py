@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -117,6 +118,13 @@ class Postgres:
         if self.process is not None:
             self.process.kill()
         kill_orphans(self.data)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all of its processes: they work in the data directory."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it has ended, or has none
+                if os.path.samefile(entry / "cwd", self.data):
+                    os.kill(int(entry.name), number)
 
     def promote(self) -> None:
         """Make a standby the primary, and wait until it accepts writes."""

@@ -34,6 +34,7 @@ class Scenario(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     durable: ClassVar[bool] = True  # what was committed stays committed
+    tries: ClassVar[int] = 3
     patroni: ClassVar[bool] = False
     continuous: ClassVar[bool] = False  # the load does not pause between two tries
     workers: ClassVar[int] = 2
@@ -89,6 +90,13 @@ class Scenario(ABC):
         """Return the version of PostgreSQL."""
         with psycopg.connect(self.url) as connection:
             return connection.info.parameter_status("server_version") or ""
+
+    def tasks_left(self) -> int:
+        """Count the tasks: none must be left when all runs have ended."""
+        with psycopg.connect(self.url) as connection:
+            row = connection.execute("select count(*) from holdfast.tasks").fetchone()
+            assert row is not None
+            return int(row[0])
 
     def pids(self) -> list[int]:
         """Return the process ids of the workers that are signed on and heard."""

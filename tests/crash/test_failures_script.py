@@ -40,10 +40,7 @@ def of_folder(folder: Path) -> list[int]:
 
 @pytest.mark.crash
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at Linux's /proc")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_script_leaves_no_process_and_no_file(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_an_interrupted_script_leaves_no_process_and_no_file(folder: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.failures", "--only", "supervised", "--tries", "9"]
     said = folder / "said"
     with said.open("w") as output:
@@ -56,11 +53,28 @@ def test_an_interrupted_script_leaves_no_process_and_no_file(
     try:
         until(lambda: "supervised: up" in said.read_text() or script.poll() is not None)
         assert len(of_folder(folder)) > 5
-        script.send_signal(number)
+        script.send_signal(signal.SIGINT)
         assert script.wait(60) == 1
     finally:
         script.kill()
         script.wait()
     assert of_folder(folder) == []
-    assert {path.name for path in folder.iterdir()} == {"said"}
+    assert {path.name for path in folder.iterdir()} == {"said", "lock"}
     assert said.read_text().endswith("interrupted: all that was started is ended\n")
+
+
+def test_a_failure_for_which_a_program_is_missing_is_skipped_with_its_name(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    command = [sys.executable, "-m", "benchmarks.failures", "--only", "patroni-sync"]
+    done = subprocess.run(
+        [*command, "--output", str(results)],
+        cwd=ROOT,
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "patroni-sync: skipped, this machine has no Patroni (apt-get install" in done.stderr
+    assert not results.exists()
