@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections import Counter, defaultdict
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from benchmarks.failures.app import Trace, executions_of
 from benchmarks.failures.load import WORD, Order
@@ -19,6 +21,8 @@ from holdfast.events import with_role
 from holdfast.types import LoggedEvent
 
 EXTERNAL = with_role("external")  # written by others than workers that execute the run
+READS_AT_ONCE = 10
+LATE_SECONDS = 15.0  # a run that continues later had waited for a lease to expire
 RECORDS = ("StepCompleted", "ActivityCompleted")
 
 
@@ -47,6 +51,15 @@ class History:
             if entry.event.type in RECORDS and entry.event.details is not None
         ]
 
+    def story(self, moment: float) -> str:
+        """Return the first events since shortly before a moment, with the seconds from it."""
+        events = [
+            f"{entry.event.type} {entry.event.at / 1e6 - moment:+.2f}"
+            for entry in self.log
+            if entry.event.at / 1e6 > moment - 2
+        ]
+        return f"{self.run.run_id}: {', '.join(events[:8])}"
+
     def continued_at(self, moment: float) -> float | None:
         """Return when a worker first wrote something to the log after a moment."""
         return next(
@@ -60,12 +73,16 @@ class History:
 
 
 async def read_histories(client: Client, orders: Iterable[Order]) -> list[History]:
-    """Read all runs that are still there."""
-    return [
-        History(order, await client.runs.get(order.run_id), await client.runs.log(order.run_id))
-        for order in orders
-        if order.run_id is not None and not order.lost
-    ]
+    """Read all runs that are still there, some at a time."""
+    at_once = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def read(order: Order, run_id: UUID) -> History:
+        async with at_once:
+            run = await client.runs.get(run_id)
+            return History(order, run, await client.runs.log(run_id))
+
+    there = [(each, each.run_id) for each in orders if each.run_id is not None and not each.lost]
+    return await asyncio.gather(*(read(order, run_id) for order, run_id in there))
 
 
 def read_traces(path: Path) -> list[Trace]:
@@ -156,6 +173,11 @@ class Evidence:
             "held": len(held),
             "pause": round(max(pauses, default=window.end - failure.at), 3),
             "first": round(min(taken_over) - failure.at, 3) if taken_over else None,
+            "late": [
+                each.story(failure.at)
+                for each in was_open
+                if (each.continued_at(failure.at) or 0) > failure.at + LATE_SECONDS
+            ],
             "last": round(max(continued, default=failure.at) - failure.at, 3),
             "caller": round(max(waited, default=0.0), 3),
         }

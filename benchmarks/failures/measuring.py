@@ -63,8 +63,8 @@ async def _measure(scenario: Scenario, number: int, tries: int) -> list[dict[str
         if left and failure is failures[-1]:
             rounds[-1]["wrong"].append(f"{left} tasks are left of runs that have ended")
         say(f"{scenario.name} {number + len(rounds)}: {table.line(rounds[-1])}")
-        for fault in rounds[-1]["wrong"][:5]:
-            say(f"  {fault}")
+        for each in [*rounds[-1]["wrong"][:5], *rounds[-1]["late"][:2]]:
+            say(f"  {each}")
     return rounds
 
 

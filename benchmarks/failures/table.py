@@ -20,9 +20,9 @@ def line(figures: dict[str, Any]) -> str:
     """Return the figures of one try."""
     times = [f"{name} {figures[name]:.2f} s" for name in SECONDS if figures[name] is not None]
     counts = [f"{name} {figures[name]}" for name in (*LOST, *COUNTS) if figures[name]]
-    wrong = [f"{len(figures['wrong'])} faults"] if figures["wrong"] else []
+    lists = [f"{len(figures[name])} {name}" for name in ("late", "wrong") if figures[name]]
     runs = f"{figures['runs']} runs, {figures['open']} open, {figures['held']} held"
-    return ", ".join([*times, runs, *counts, *wrong])
+    return ", ".join([*times, runs, *counts, *lists])
 
 
 def text(results: dict[str, Any]) -> str:
