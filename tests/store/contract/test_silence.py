@@ -303,6 +303,36 @@ async def test_a_worker_that_is_away_judges_nobody(
     assert (await ann.beat(lease_of(task))).lost == []
 
 
+async def test_a_lease_that_its_holder_does_not_name_runs_out_between_outages(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S12, S15. Each outage is a gap for all, and they come more often than a lease is long."""
+    task = await hold(store, clock, ann, bob)
+    for _ in range(3):
+        await clock.advance(SILENT)
+        await ann.beat()
+        await bob.beat()
+        assert await bob.claims() == []
+        await listen(clock, SILENT, ann, bob)
+    assert await bob.claims() == [task.run_id]
+    assert (await log_types(store, task.run_id)) == ["WorkflowStarted", "WorkerLost"]
+
+
+async def test_a_holder_that_returns_after_an_outage_keeps_the_leases_that_it_names(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """S12. It is late: until it names them, it has not been heard long enough to be judged."""
+    task = await hold(store, clock, ann, bob)
+    await clock.advance(600)
+    await listen(clock, SILENT - BEAT, bob)
+    assert await bob.claims() == []
+    for _ in range(10):
+        assert (await ann.beat(lease_of(task))).lost == []
+        await bob.beat()
+        assert await bob.claims() == []
+        await clock.advance(BEAT)
+
+
 async def test_a_lease_that_its_living_holder_does_not_name_runs_out(
     store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
 ) -> None:

@@ -136,11 +136,13 @@ def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
 def spared_by(tables: Tables, now: int, worker_id: str, lease: int) -> frozenset[str]:
     """Return the workers whose expired leases a claim leaves alone.
 
-    These are all workers that are signed on, unless the claiming worker itself was heard without
-    a gap for the length of a lease.
+    These are workers that are signed on, unless the claiming worker itself was heard without a gap
+    for the length of a lease. One that was heard so for a quarter of a lease does not know of a
+    lease that has expired: it has named the others.
     """
-    judges = _hears(tables, now, worker_id, lease)
-    return frozenset() if judges else frozenset(tables.workers)
+    if _hears(tables, now, worker_id, lease):
+        return frozenset()
+    return frozenset(other for other in tables.workers if not _hears(tables, now, other, lease // 4))
 
 
 def hear(tables: Tables, now: int, info: WorkerInfo, interval: int) -> None:

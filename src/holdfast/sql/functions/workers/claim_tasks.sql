@@ -21,15 +21,17 @@
 -- A task that a limit concerns is leased if the limits allow it, otherwise it waits; `limited` is
 -- true in the last row if such tasks wait.
 --
--- If another worker suspended a task and was heard in the last three seconds, the task is left to
--- that worker until p_sticky_seconds after it came due. An expired lease is left to a worker that
--- is still signed on, unless p_worker was heard without a gap for the length of a lease: the
--- database may have been away, and the holder will be heard again. If an expired lease is taken
--- over, the run's log gets WorkerLost. A turn that lost p_max_attempts workers without progress is
--- not leased again: its run is poisoned, and the caller calls fail_poisoned, which locks the run's
--- whole family in one order. The policy of an activity is applied by its worker: its attempts may
--- be used up here. A task that has lost three workers is a suspect: a worker holds only one suspect
--- at a time, so that a task that kills its workers does not stop the runs beside it.
+-- If another worker suspended a task and was heard in the last three seconds, the task is left
+-- to that worker until p_sticky_seconds after it came due. An expired lease is left to a worker
+-- that is still signed on, unless p_worker was heard without a gap for the length of a lease:
+-- the database may have been away, and the holder will be heard again. A holder that was heard
+-- without a gap for a quarter of a lease has named its leases, and this one was not among them:
+-- it does not know of the claim. If an expired lease is taken over, the run's log gets
+-- WorkerLost. A turn that lost p_max_attempts workers without progress is not leased again: its
+-- run is poisoned, and the caller calls fail_poisoned, which locks the run's whole family in one
+-- order. The policy of an activity is applied by its worker: its attempts may be used up here. A
+-- task that has lost three workers is a suspect: a worker holds only one suspect at a time, so
+-- that a task that kills its workers does not stop the runs beside it.
 --
 -- The worker that suspended the run last is given `tail`, the log from `tail_from` on: from its
 -- last claim if the log has grown only a little since, otherwise from the log's end. Other workers
@@ -83,7 +85,8 @@ begin
     if v_leased is not null
         and not holdfast._is_heard_without_gap(p_worker, v_now, p_lease_seconds)
     then
-        v_spared := array(select w.worker_id from holdfast.workers w);
+        v_spared := array(select w.worker_id from holdfast.workers w
+            where not holdfast._is_heard_without_gap(w.worker_id, v_now, p_lease_seconds / 4));
     end if;
     select * into v_due
     from holdfast._lock_due(p_worker, v_rivals, coalesce(v_spared, '{}'), p_queues, p_handlers,
