@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.failures import table
 from benchmarks.failures.measuring import measure, say
-from benchmarks.failures.patroni import LaggingLeaderKilled, LeaderHangs, LeaderKilled
+from benchmarks.failures.patroni import LaggingLeaderKilled, LeaderKilled
 from benchmarks.failures.scenarios import PLAIN, Scenario
 from benchmarks.runner import CACHE
 from benchmarks.server import alone
@@ -22,7 +22,6 @@ RESULTS = Path(__file__).parent / "results.json"
 SCENARIOS: tuple[type[Scenario], ...] = (
     *PLAIN,
     LeaderKilled,
-    LeaderHangs,
     LaggingLeaderKilled,
 )
 

@@ -75,23 +75,24 @@ async def _play(
     driver, failures = Driver(caller, prefix, RATE), list[Failure]()
     if scenario.continuous:
         driver.every, driver.length = EVERY, LENGTH
-    load = asyncio.create_task(driver.run())
-    for number in range(tries):
-        if number:
-            await _in_thread(scenario.heal)
-        await asyncio.sleep(BEFORE_SECONDS)
-        failures.append(await _in_thread(scenario.fail))
-        if tries > 1:
-            say(f"{scenario.name} {number + 1}: made, {time.time() - failures[-1].at:.1f} s")
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await asyncio.sleep(AFTER_SECONDS)
-        while any(order.is_open_since(failures[-1].at) for order in driver.orders):
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(AFTER_SECONDS)
-        driver.stop()
-        stopped_at = time.time()
-        await load
-        await driver.confirm()
+    async with asyncio.TaskGroup() as group:
+        load = group.create_task(driver.run())
+        for number in range(tries):
+            if number:
+                await _in_thread(scenario.heal)
+            await asyncio.sleep(BEFORE_SECONDS)
+            failures.append(await _in_thread(scenario.fail))
+            if tries > 1:
+                say(f"{scenario.name} {number + 1}: made, {time.time() - failures[-1].at:.1f} s")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.sleep(AFTER_SECONDS)
+            while any(order.is_open_since(failures[-1].at) for order in driver.orders):
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(AFTER_SECONDS)
+            driver.stop()
+            stopped_at = time.time()
+            await load
+            await driver.confirm()
     return driver, failures, stopped_at
 
 

@@ -52,18 +52,6 @@ class Member:
         self.process.kill()
         self.server.kill()
 
-    def freeze(self) -> None:
-        """Stop all of it where it stands; its connections stay open."""
-        assert self.process is not None
-        self.process.freeze()
-        self.server.send(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let it continue."""
-        assert self.process is not None
-        self.server.send(signal.SIGCONT)
-        self.process.thaw()
-
     def ask(self, path: str) -> Any:
         """Return what Patroni answers, None if it does not or says no."""
         try:
@@ -193,22 +181,6 @@ class LeaderKilled(Scenario):
                 "remove_data_directory_on_diverged_timelines": True,
             },
         }
-
-
-class LeaderHangs(LeaderKilled):
-    """The leader stops where it stands, with its Patroni, and continues when another one leads."""
-
-    name = "patroni-hang"
-    title = "the same, not killed but stopped (SIGSTOP), until another one is the leader"
-    tries = 5
-
-    def fail(self) -> Failure:
-        leader = self.leader()
-        at = time.time()
-        leader.freeze()
-        until(lambda: [each for each in self._leaders() if each is not leader], "another one leads")
-        leader.thaw()
-        return Failure(at)
 
 
 class LaggingLeaderKilled(LeaderKilled):

@@ -119,12 +119,12 @@ class Postgres:
             self.process.kill()
         kill_orphans(self.data)
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to all of its processes: they work in the data directory."""
+    def freeze(self) -> None:
+        """Stop all of its processes where they stand: connections stay open, nothing answers."""
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # it has ended, or has none
                 if os.path.samefile(entry / "cwd", self.data):
-                    os.kill(int(entry.name), number)
+                    os.kill(int(entry.name), signal.SIGSTOP)
 
     def promote(self) -> None:
         """Make a standby the primary, and wait until it accepts writes."""

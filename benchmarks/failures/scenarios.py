@@ -281,9 +281,24 @@ class SynchronousPromotion(Promotion):
     names = "*"
 
 
+class PrimaryHangs(SynchronousPromotion):
+    name = "standby-hang"
+    title = "the same, the primary not dead: it answers nothing, and connections stay open"
+
+    def fail(self) -> Failure:
+        at = time.time()
+        self.server.freeze()
+        self.other.promote()
+        return Failure(at)
+
+    def heal(self) -> None:
+        self.server.kill()
+        super().heal()
+
+
 class AsynchronousPromotion(Promotion):
     name = "standby-async"
-    title = f"the same, asynchronous, and {LAG_SECONDS:g} s behind"
+    title = f"primary killed, an asynchronous standby promoted, {LAG_SECONDS:g} s behind"
     durable = False
 
     def delay(self) -> None:
@@ -393,6 +408,7 @@ PLAIN: tuple[type[Scenario], ...] = (
     PostgresRestarted,
     PostgresKilled,
     SynchronousPromotion,
+    PrimaryHangs,
     AsynchronousPromotion,
     PoolerKilled,
     RedisFlushed,

@@ -142,7 +142,9 @@ def spared_by(tables: Tables, now: int, worker_id: str, lease: int) -> frozenset
     """
     if _hears(tables, now, worker_id, lease):
         return frozenset()
-    return frozenset(other for other in tables.workers if not _hears(tables, now, other, lease // 4))
+    return frozenset(
+        other for other in tables.workers if not _hears(tables, now, other, lease // 4)
+    )
 
 
 def hear(tables: Tables, now: int, info: WorkerInfo, interval: int) -> None:
