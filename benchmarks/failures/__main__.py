@@ -64,7 +64,8 @@ def main() -> None:
             note = f"; skipped: no {lacks}" if lacks else f", {each.tries} tries"
             print(f"{each.name:17} {each.title}{note}")
         return
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     try:
         # Two that write to one file would lose results; one that writes elsewhere is a test's.
         with alone(CACHE if options.output == RESULTS else options.output.parent):
