@@ -59,12 +59,13 @@ async def _measure(scenario: Scenario, number: int, tries: int) -> list[dict[str
     windows = zip(failures, [0.0, *starts], [*starts, stopped_at], strict=True)
     rounds: list[dict[str, Any]] = []
     for failure, begin, end in windows:
-        rounds.append(evidence.judge(failure, Window(begin, end)))
+        figures = evidence.judge(failure, Window(begin, end))
         if left and failure is failures[-1]:
-            rounds[-1]["wrong"].append(f"{left} tasks are left of runs that have ended")
-        say(f"{scenario.name} {number + len(rounds)}: {table.line(rounds[-1])}")
-        for each in [*rounds[-1]["wrong"][:5], *rounds[-1]["late"][:2]]:
+            figures["wrong"].append(f"{left} tasks are left of runs that have ended")
+        say(f"{scenario.name} {number + len(rounds) + 1}: {table.line(figures)}")
+        for each in [*figures["wrong"][:5], *figures["late"][:2]]:
             say(f"  {each}")
+        rounds.append({**figures, "late": len(figures["late"])})
     return rounds
 
 
