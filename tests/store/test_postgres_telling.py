@@ -198,3 +198,39 @@ async def test_a_rolled_back_start_wakes_no_worker(scene: Scene) -> None:
 async def test_sql_names_channels_as_python_does(scene: Scene, topic: str) -> None:
     named = await scene.value("select holdfast._channel('holdfast', $1)", topic)
     assert named == channel("holdfast", topic)
+
+
+KINDS = "array[array['work', 'a'], array['starts', 'b'], array['activities', 'c']]"
+
+
+async def test_who_sends_hints_is_left_what_any_worker_may_take(scene: Scene) -> None:
+    heard = await listen(scene, "work")
+    connection = scene.watcher.connection
+    left = await connection.fetchval(f"select holdfast._tell('holdfast:hints', {KINDS})")
+    assert left == [["starts", "b"], ["activities", "c"]]
+    assert await heard_until_marked(scene, "work", heard) == ["a"]
+    left = await connection.fetchval("select holdfast._tell('holdfast:hints', '{{starts,b}}')")
+    assert left == [["starts", "b"]]
+
+
+async def test_for_all_others_it_is_work(scene: Scene) -> None:
+    """Also for a queue that has the name of a topic."""
+    heard = await listen(scene, "work")
+    connection = scene.watcher.connection
+    assert await connection.fetchval(f"select holdfast._tell('holdfast', {KINDS})") is None
+    assert await heard_until_marked(scene, "work", heard) == ["a", "b", "c"]
+    left = await connection.fetchval(f"select holdfast._tell(null, {KINDS})")
+    assert left == [["work", "a"], ["work", "b"], ["work", "c"]]
+    left = await connection.fetchval(
+        "select holdfast._tell(null, '{{work,starts},{x,activities}}')"
+    )
+    assert left == [["work", "starts"], ["x", "activities"]]
+
+
+async def test_what_is_left_while_others_tell_is_left_with_the_hints(scene: Scene) -> None:
+    other = await scene.session()
+    async with other.transaction():
+        await other.connection.execute(OTHERS_TELL)
+        connection = scene.watcher.connection
+        left = await connection.fetchval(f"select holdfast._tell('holdfast:hints', {KINDS})")
+    assert left == [["starts", "b"], ["activities", "c"], ["work", "a"]]

@@ -108,6 +108,27 @@ def test_heads_name_the_functions_that_call() -> None:
     assert wrong == {}
 
 
+def test_notices_of_hints_reach_only_callers_that_ask_for_hints() -> None:
+    """Workers and clients of an earlier release know of no other topic than `work`."""
+    bodies = {name: body for name, _, body in functions()}
+    careful = {name for name in bodies if re.search(r"_(tell|as_work)\(", bodies[name])}
+    open_ways = {
+        name for name in bodies if re.search(r"array\['(starts|activities)'", bodies[name])
+    }
+    while True:
+        more = {
+            name
+            for name in bodies.keys() - open_ways - careful
+            if open_ways.intersection(re.findall(r"holdfast\.(\w+)\(", bodies[name]))
+        }
+        if not more:
+            break
+        open_ways |= more
+    assert "_schedule_activities" in open_ways
+    assert "commit" not in open_ways
+    assert {name for name in open_ways if not name.startswith("_")} == set()
+
+
 def test_literals_mean_the_same_whatever_a_session_makes_of_backslashes() -> None:
     for name, text in FILES.items():
         literals = re.findall(r"(\w?)('(?:[^']|'')*')", statements(text))

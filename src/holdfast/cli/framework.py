@@ -193,8 +193,8 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         option(
             "--redis",
             metavar="URL",
-            help="Redis or Valkey that wakes workers for new runs. It holds nothing that could be "
-            "lost. Default: $HOLDFAST_REDIS_URL, then none.",
+            help="Redis or Valkey that wakes workers for new runs and activities. It holds nothing "
+            "that could be lost. Default: $HOLDFAST_REDIS_URL, then none.",
         ),
         option(
             "--prepare/--no-prepare",

@@ -37,7 +37,8 @@ class Connecting:
 
     `prepare` decides whether statements are prepared by name; None: if no pooler is in between.
     `listen_url` is the address at which to listen for notifications, if it is another one,
-    `redis_url` the Redis that wakes workers for new runs, and `read_url` a replica for lists.
+    `redis_url` the Redis that wakes workers for new runs and activities, and `read_url` a replica
+    for lists.
     """
 
     prepare: bool | None = None

@@ -9,12 +9,13 @@ from contextlib import suppress
 from contextvars import Context
 
 from holdfast.errors import DatabaseError
-from holdfast.store.port import WORK_TOPIC
+from holdfast.store.port import HINTED_TOPICS, WORK_TOPIC
 from holdfast.types import Notice
 
 logger = logging.getLogger("holdfast.notifier")
 
 _PAUSE_SECONDS = 0.001
+_WAKING = (WORK_TOPIC, *HINTED_TOPICS)
 _LAST_SECONDS = 2.0
 
 
@@ -61,7 +62,7 @@ class Notifier:
         """Wait a moment if the last call woke the same workers: they are awake already."""
         loop = asyncio.get_running_loop()
         pause = self._sent_at + _PAUSE_SECONDS - loop.time()
-        if pause > 0 and notices == self._sent and notices[0].topic == WORK_TOPIC:
+        if pause > 0 and notices == self._sent and notices[0].topic in _WAKING:
             await asyncio.sleep(pause)
             for notice in notices:
                 self._waiting.pop(notice, None)  # it came during the pause, and is sent now

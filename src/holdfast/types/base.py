@@ -99,3 +99,17 @@ class HintCheck(Value, frozen=True):
     address: str
     trouble: str | None = None
     way_out: str | None = None
+
+
+class HintUse(Value, frozen=True):
+    """How a store uses hints: if they arrive now, and how many there were.
+
+    `taken` are those after which the worker has looked for work, `refused` those that PostgreSQL
+    told instead.
+    """
+
+    works: bool
+    sent: int = 0
+    refused: int = 0
+    read: int = 0
+    taken: int = 0

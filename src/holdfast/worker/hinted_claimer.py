@@ -11,9 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from holdfast.store.port import STARTS_TOPIC
 from holdfast.store.port.listening import HintReader
-from holdfast.types import Notice
 from holdfast.worker.claimer import Accept, Claimer
 
 logger = logging.getLogger("holdfast.worker")
@@ -62,13 +60,13 @@ class HintedClaimer(Claimer):
     async def _read_once(self) -> None:
         while self._short:
             await self._claim_made()
-        queues = await self._reader.read()
+        hints = await self._reader.read()
         self._looked.clear()
-        for queue in queues:
-            self.notified(queue)
+        for hint in hints:
+            self.notified(hint.payload)
         await self._looked.wait()
         if self._short:
-            self._notify([Notice(STARTS_TOPIC, queue) for queue in queues])
+            self._notify(list(hints))
         await self._reader.done()
 
     async def _claim_made(self) -> None:

@@ -12,7 +12,7 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.queries import read_runs
 from holdfast.store.memory.tables import Nesting
 from holdfast.store.port.listening import HintReader
-from holdfast.types import HintCheck, Notice, RunRecord
+from holdfast.types import HintCheck, HintUse, Notice, RunRecord
 
 
 class MemoryListening(Part):
@@ -59,7 +59,11 @@ class MemoryListening(Part):
     def read_hints(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> HintReader | None:
-        """Return None: starts are told by `listen`; see `ListenStore.read_hints`."""
+        """Return None: work is told by `listen`; see `ListenStore.read_hints`."""
+        return None
+
+    def hint_use(self) -> HintUse | None:
+        """Return None: it has no hints."""
         return None
 
     async def check_hints(self) -> HintCheck | None:

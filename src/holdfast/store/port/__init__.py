@@ -18,7 +18,9 @@ from holdfast.store.port.schedules import iterate_schedules
 from holdfast.store.port.start_rules import refusal
 from holdfast.store.port.store import Store
 from holdfast.store.port.wakeups import (
+    ACTIVITIES_TOPIC,
     DELIVERIES_TOPIC,
+    HINTED_TOPICS,
     SCHEDULES_TOPIC,
     STARTS_TOPIC,
     WORK_TOPIC,
@@ -29,7 +31,9 @@ from holdfast.store.port.wakeups import (
 )
 
 __all__ = [
+    "ACTIVITIES_TOPIC",
     "DELIVERIES_TOPIC",
+    "HINTED_TOPICS",
     "SCHEDULES_TOPIC",
     "STARTS_TOPIC",
     "WORK_TOPIC",

@@ -7,17 +7,17 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.store.port.readable import readable
-from holdfast.types import HintCheck, Notice, RunRecord
+from holdfast.types import HintCheck, HintUse, Notice, RunRecord
 
 
 class HintReader(Protocol):
-    """Reads hints for one worker: each names a queue that has new runs, and is told to one worker.
+    """Reads hints for one worker: notices of `HINTED_TOPICS`, each of which one worker is told.
 
     A hint may be lost, repeated or wrong: workers must also poll.
     """
 
-    async def read(self) -> Sequence[str]:
-        """Wait for hints; return their queues. Returns every queue if hints may have been lost."""
+    async def read(self) -> Sequence[Notice]:
+        """Wait for hints; return them. Returns one of each queue if hints may have been lost."""
         ...
 
     async def done(self) -> None:
@@ -64,11 +64,16 @@ class ListenStore(Protocol):
     def read_hints(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> HintReader | None:
-        """Return a reader of hints for a worker; None if starts are told by `listen` alone.
+        """Return a reader of hints for a worker; None if all work is told by `listen` alone.
 
         A hint goes to one of the workers with the same queues and handlers. Who cannot take all
-        of the work passes the hint on, as a notice of `STARTS_TOPIC`.
+        of the work passes the hint on, as a notice.
         """
+        ...
+
+    @readable
+    def hint_use(self) -> HintUse | None:
+        """Return how this store has used hints; None if it has none. Safe from any thread."""
         ...
 
     @readable

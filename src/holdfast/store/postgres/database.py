@@ -148,6 +148,9 @@ class Database:
     changes. A call that returns rows may take `query_seconds`.
     """
 
+    tell: str | None  # what calls are given that tell, see _tell in core/notify.sql
+    tell_starts: str | None  # the same for calls whose notices of work are all of starts
+
     def __init__(
         self,
         url: str,
@@ -162,8 +165,7 @@ class Database:
     ) -> None:
         self.url, self.listen_url = url, listen_url
         self.schema = check_schema_name(schema)
-        self.tell = self.schema if tells else None
-        self.tell_starts = self.tell  # a store that tells of starts in another way sets None
+        self.tell = self.tell_starts = self.schema if tells else None
         self.connections, self._check = connections, check
         self.query_seconds = query_seconds
         self._prepare = prepare

@@ -23,7 +23,7 @@ from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
 from holdfast.store.port.listening import HintReader
 from holdfast.store.postgres.database import Database, Part, translated
 from holdfast.store.postgres.queries import read_runs
-from holdfast.types import HintCheck, Notice, RunRecord
+from holdfast.types import HintCheck, HintUse, Notice, RunRecord
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -96,7 +96,11 @@ class PostgresListening(Part):
     def read_hints(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> HintReader | None:
-        """Return None: starts are told by `listen`; see `ListenStore.read_hints`."""
+        """Return None: work is told by `listen`; see `ListenStore.read_hints`."""
+        return None
+
+    def hint_use(self) -> HintUse | None:
+        """Return None: it has no hints."""
         return None
 
     async def check_hints(self) -> HintCheck | None:

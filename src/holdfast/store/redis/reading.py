@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.store.redis.sending import FIELD, KEPT_SECONDS
 from holdfast.store.redis.server import RedisServer, close, trouble
+from holdfast.types import Notice
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -28,37 +29,37 @@ class Reader:
     def __init__(
         self,
         server: RedisServer,
-        streams: Callable[[], Awaitable[Mapping[str, str]]],
+        streams: Callable[[], Awaitable[Mapping[Notice, str]]],
         group: str,
         consumer: str,
     ) -> None:
         self._server, self._group, self._consumer = server, group, consumer
         self._streams = streams
-        self._queues: dict[bytes, str] = {}  # by stream
+        self._hints: dict[bytes, Notice] = {}  # by stream
         self._redis: Redis | None = None
         self._unfinished: dict[bytes, list[bytes]] = {}  # ids of entries, by stream
         self._collect_at = 0.0
         self._wait = 0.0
 
-    async def read(self) -> list[str]:
-        """Wait for hints; return the queues that they name.
+    async def read(self) -> list[Notice]:
+        """Wait for hints; return each once.
 
-        If Redis is away, it waits until Redis is back. Then it returns every queue, because hints
-        may have been lost.
+        If Redis is away, it waits until Redis is back. Then it returns those of every queue,
+        because hints may have been lost.
         """
         await asyncio.sleep(_PAUSE_SECONDS)
         while True:
             try:
                 if self._redis is None:
                     return await self._join()
-                queues = await self._look(self._redis)
-                self._server.works()
+                hints = await self._look(self._redis)
+                self._server.works("reading")
                 self._wait = 0.0
             except Exception as error:
                 await self._fail(error)
                 continue
-            if queues:
-                return queues
+            if hints:
+                return hints
 
     async def done(self) -> None:
         """Say that the hints of the last read have been looked at."""
@@ -68,6 +69,7 @@ class Reader:
         try:
             for stream, ids in unfinished.items():
                 await self._redis.xack(stream, self._group, *ids)
+                self._server.taken += len(ids)
         except Exception as error:
             await self._fail(error, wait=False)
 
@@ -76,51 +78,52 @@ class Reader:
         if self._redis is not None and not self._unfinished:
             with suppress(Exception):
                 async with asyncio.timeout(1):
-                    for stream in self._queues:
+                    for stream in self._hints:
                         await self._redis.xgroup_delconsumer(stream, self._group, self._consumer)
         redis, self._redis = self._redis, None
         await close(redis)
 
-    async def _join(self) -> list[str]:
-        self._queues = {name.encode(): queue for queue, name in (await self._streams()).items()}
+    async def _join(self) -> list[Notice]:
+        self._hints = {name.encode(): hint for hint, name in (await self._streams()).items()}
         self._collect_at = 0.0
         redis = await self._server.connect(_ANSWER_SECONDS)
         self._redis = redis
         self._unfinished = {}
-        for stream in self._queues:
+        for stream in self._hints:
             try:
                 await redis.xgroup_create(stream, self._group, id="0", mkstream=True)
             except Exception as error:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
             await redis.expire(stream, KEPT_SECONDS)
-        return list(self._queues.values())
+        return list(self._hints.values())
 
-    async def _look(self, redis: Redis) -> list[str]:
+    async def _look(self, redis: Redis) -> list[Notice]:
         found: Any
         if time.monotonic() >= self._collect_at:
-            found = [await self._abandoned(redis, stream) for stream in self._queues]
+            found = [await self._abandoned(redis, stream) for stream in self._hints]
             self._collect_at = time.monotonic() + _ABANDONED_SECONDS
         else:
             found = await redis.xreadgroup(
                 self._group,
                 self._consumer,
-                dict.fromkeys(self._queues, ">"),
+                dict.fromkeys(self._hints, ">"),
                 count=_AT_ONCE,
                 block=int(_BLOCK_SECONDS * 1000),
             )
-        queues: list[str] = []
+        hints: list[Notice] = []
         for stream, entries in found or ():
             for number, fields in entries:
                 if number is None:  # trimmed before it was taken over
                     continue
                 self._unfinished.setdefault(stream, []).append(number)
-                queue = self._queues[stream]
-                if fields is not None and fields.get(FIELD.encode()) == queue.encode():
-                    queues.append(queue)
-        if self._unfinished and not queues:  # nothing of ours
+                hint = self._hints[stream]
+                if fields is not None and fields.get(FIELD.encode()) == hint.payload.encode():
+                    hints.append(hint)
+        self._server.read += len(hints)
+        if self._unfinished and not hints:  # nothing of ours
             await self.done()
-        return list(dict.fromkeys(queues))
+        return list(dict.fromkeys(hints))
 
     async def _abandoned(self, redis: Redis, stream: bytes) -> tuple[bytes, Any]:
         """Take over the hints that a worker read and did not finish: it may have died."""
@@ -138,7 +141,7 @@ class Reader:
         redis, self._redis = self._redis, None
         await close(redis)
         if not str(error).startswith(("NOGROUP", "UNBLOCKED")):  # flushed: join again at once
-            self._server.fails(trouble(error))
+            self._server.fails("reading", trouble(error))
         elif self._wait == 0.0:
             wait = False
         if wait:

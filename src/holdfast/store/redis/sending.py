@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from holdfast.store.redis.server import RedisServer, close, trouble
+from holdfast.types import Notice
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -31,30 +32,33 @@ class Sender:
         self._not_before, self._pause = 0.0, _FIRST_PAUSE_SECONDS
         self._kept: dict[str, float] = {}  # by stream: when its expiry was set
 
-    async def send(self, streams: dict[str, str]) -> Sequence[str]:
-        """Send a hint of each queue to its stream. Return the queues that Redis did not take."""
+    async def send(self, streams: Mapping[Notice, str]) -> Sequence[Notice]:
+        """Send each hint to its stream. Return the hints that Redis did not take."""
         left = dict(streams)
         if time.monotonic() < self._not_before:
+            self._server.refused += len(left)
             return list(left)
         try:
             async with asyncio.timeout(_SEND_SECONDS):
                 redis = self._redis
                 if redis is None:
                     redis = self._redis = await self._server.connect(_ANSWER_SECONDS)
-                for queue, stream in streams.items():
+                for hint, stream in streams.items():
                     await redis.xadd(
-                        stream, {FIELD: queue}, maxlen=_LONGEST_STREAM, approximate=True
+                        stream, {FIELD: hint.payload}, maxlen=_LONGEST_STREAM, approximate=True
                     )
-                    del left[queue]
+                    del left[hint]
                     await self._keep(redis, stream)
         except Exception as error:
             await self.close()
             self._not_before = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
-            self._server.fails(trouble(error))
+            self._server.fails("sending", trouble(error))
         else:
             self._pause = _FIRST_PAUSE_SECONDS
-            self._server.works()
+            self._server.works("sending")
+        self._server.sent += len(streams) - len(left)
+        self._server.refused += len(left)
         return list(left)
 
     async def _keep(self, redis: Redis, stream: str) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
+
+from holdfast.types import HintUse
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 logger = logging.getLogger("holdfast.redis")
+
+Part: TypeAlias = Literal["sending", "reading"]
 
 _CONNECT_SECONDS: Final = 1.0
 _OLDEST: Final = (6, 2)  # the first with XAUTOCLAIM
@@ -46,11 +50,19 @@ class RedisTrouble(Exception):
 
 
 class RedisServer:
-    """Connects to a server, checks it, and says once what is wrong with it."""
+    """Connects to a server, checks it, says once what is wrong with it, and counts its hints."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._said: str | None = None
+        self._said: tuple[Part, str] | None = None  # who found the trouble, and the way out
+        self._works: dict[Part, bool] = {}
+        self.sent = self.refused = self.read = self.taken = 0
+
+    @property
+    def use(self) -> HintUse:
+        """How hints were used. Who reads knows best if they arrive: it always waits for some."""
+        works = self._works.get("reading", self._works.get("sending", False))
+        return HintUse(works, self.sent, self.refused, self.read, self.taken)
 
     def __str__(self) -> str:
         """Return the address, without user and password."""
@@ -95,16 +107,20 @@ class RedisServer:
             raise
         return redis
 
-    def works(self) -> None:
-        """Say that Redis works, if the opposite was said."""
-        if self._said is not None:
+    def works(self, part: Part) -> None:
+        """Say that Redis works, if this part has said the opposite."""
+        self._works[part] = True
+        if self._said is not None and self._said[0] == part:
             self._said = None
             logger.info("Redis at %s is used again", self)
 
-    def fails(self, found: RedisTrouble) -> None:
-        """Warn of a trouble when it begins, once."""
-        level = logging.DEBUG if self._said == found.way_out else logging.WARNING
-        self._said = found.way_out
+    def fails(self, part: Part, found: RedisTrouble) -> None:
+        """Warn of a trouble when it begins, once: not if the other part has said the same."""
+        self._works[part] = False
+        is_known = self._said is not None and self._said[1] == found.way_out
+        if not is_known:
+            self._said = (part, found.way_out)
+        level = logging.DEBUG if is_known else logging.WARNING
         logger.log(
             level, "Redis at %s is not used, PostgreSQL wakes workers alone: %s", self, found
         )

@@ -1,4 +1,4 @@
-"""The store on PostgreSQL with hints through Redis: these tell of starts, in place of NOTIFY."""
+"""The store on PostgreSQL with hints through Redis: these tell of work that any worker may take."""
 
 from __future__ import annotations
 
@@ -6,32 +6,49 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from holdfast.errors import DatabaseError
-from holdfast.store.port import STARTS_TOPIC, WORK_TOPIC
+from holdfast.store.port import ACTIVITIES_TOPIC, HINTED_TOPICS, STARTS_TOPIC, WORK_TOPIC
 from holdfast.store.port.listening import HintReader
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.redis.reading import Reader
 from holdfast.store.redis.sending import Sender
 from holdfast.store.redis.server import RedisServer, RedisTrouble, close
-from holdfast.types import HintCheck, NewRun, Notice, StartedRun
+from holdfast.types import (
+    FlowFork,
+    FlowForking,
+    FlowRetry,
+    Fork,
+    Forking,
+    HintCheck,
+    HintUse,
+    NewRun,
+    Notice,
+    Receipt,
+    StartedRun,
+)
 
 _ANSWER_SECONDS: Final = 2.0  # for a check that a person waits for
 _DIGITS: Final = 16
+_STREAMS: Final = {STARTS_TOPIC: "wf", ACTIVITIES_TOPIC: "act"}
 
 
 class RedisHintedStore(PostgresStore):
-    """A `PostgresStore` whose starts are told to one worker, through Redis.
+    """A `PostgresStore` that tells one worker of what any worker may take, through Redis.
 
-    All other notices go through PostgreSQL, and those of starts as well while Redis fails. Workers
-    listen there too: for programs that do not know of Redis.
+    All other notices go through PostgreSQL, and these as well while Redis fails. Workers listen
+    there too: for programs that do not know of Redis.
     """
 
     def __init__(self, redis_url: str, url: str, **options: Any) -> None:
         super().__init__(url, **options)
         self._database.tell_starts = None
+        if self._database.tell is not None:
+            self._database.tell += ":hints"
         self._redis_url = redis_url
-        self._sender = Sender(RedisServer(redis_url))
+        self._server = RedisServer(redis_url)
+        self._sender = Sender(self._server)
         self._prefix: str | None = None
 
     async def close(self) -> None:
@@ -49,28 +66,70 @@ class RedisHintedStore(PostgresStore):
         started, notices = await super().start_flows(runs)
         return started, _as_hints(notices)
 
+    async def ack_and_start(
+        self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
+    ) -> tuple[bool, list[Notice]]:
+        """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
+        acked, notices = await super().ack_and_start(receipts, runs)
+        return acked, _as_hints(notices)
+
+    async def start_buffered(
+        self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
+    ) -> tuple[int, list[Notice]]:
+        """Start buffered ticks; see `ScheduleStore.start_buffered`."""
+        started, notices = await super().start_buffered(run_ids=run_ids, limit=limit)
+        return started, _as_hints(notices)
+
+    async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
+        """Start a run with a copy of another's log; see `ForkStore.fork_run`."""
+        outcome, notices = await super().fork_run(fork)
+        return outcome, _as_hints(notices)
+
+    async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
+        """Start a new run with other values; see `FlowStore.fork_flow`."""
+        outcome, notices = await super().fork_flow(fork)
+        return outcome, _as_hints(notices)
+
+    async def retry_flow(
+        self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
+    ) -> tuple[FlowRetry, list[Notice]]:
+        """Start a new run of what an ended run lacks; see `FlowStore.retry_flow`."""
+        outcome, notices = await super().retry_flow(run_id, new_run_id, from_step=from_step)
+        return outcome, _as_hints(notices)
+
     async def notify(self, notices: Sequence[Notice]) -> None:
-        """Send wake-ups: those of starts through Redis, if it takes them."""
-        queues = [notice.payload for notice in notices if notice.topic == STARTS_TOPIC]
-        if not queues:
+        """Send wake-ups: hints through Redis, if it takes them."""
+        hints = [notice for notice in notices if notice.topic in HINTED_TOPICS]
+        if not hints:
             await super().notify(notices)
             return
-        others = [notice for notice in notices if notice.topic != STARTS_TOPIC]
-        _, left = await asyncio.gather(super().notify(others), self._hint(queues))
-        await super().notify([Notice(WORK_TOPIC, queue) for queue in left])
+        others = [notice for notice in notices if notice.topic not in HINTED_TOPICS]
+        _, left = await asyncio.gather(super().notify(others), self._hint(hints))
+        queues = dict.fromkeys(hint.payload for hint in left)
+        await super().notify([Notice(WORK_TOPIC, queue) for queue in queues])
 
     def read_hints(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> HintReader:
         """Return a reader of hints for a worker; see `ListenStore.read_hints`."""
+        activities = sum(handler.endswith("@0") for handler in handlers)
+        topics = [
+            *([STARTS_TOPIC] if activities < len(handlers) else []),
+            *([ACTIVITIES_TOPIC] if activities else []),
+        ]
+        hints = [Notice(topic, queue) for topic in topics for queue in queues]
 
-        async def streams() -> dict[str, str]:
-            return await self._streams(queues)
+        async def streams() -> dict[Notice, str]:
+            return await self._streams(hints)
 
         group = _digest("\n".join([*sorted(queues), "", *sorted(handlers)]))
-        return Reader(RedisServer(self._redis_url), streams, group, worker_id)
+        return Reader(self._server, streams, group, worker_id)
 
-    async def check_hints(self) -> HintCheck:
+    def hint_use(self) -> HintUse | None:
+        """Return how hints were used; see `ListenStore.hint_use`."""
+        return self._server.use
+
+    async def check_hints(self) -> HintCheck | None:
         """Connect to Redis, and look at what is stored under our names."""
         server = RedisServer(self._redis_url)
         address = str(server)
@@ -81,22 +140,23 @@ class RedisHintedStore(PostgresStore):
             return HintCheck(address, error.what, error.way_out)
         return HintCheck(address)
 
-    async def _hint(self, queues: Sequence[str]) -> Sequence[str]:
-        """Send hints; return the queues of those that were not sent."""
+    async def _hint(self, hints: Sequence[Notice]) -> Sequence[Notice]:
+        """Send hints; return those that were not sent."""
         try:
-            streams = await self._streams(queues)
+            streams = await self._streams(hints)
         except DatabaseError:
-            return queues
+            return hints
         return await self._sender.send(streams)
 
-    async def _streams(self, queues: Iterable[str]) -> dict[str, str]:
-        """Return the streams of queues. No other database has the same, not even in one Redis."""
+    async def _streams(self, hints: Iterable[Notice]) -> dict[Notice, str]:
+        """Return the streams of hints. No other database has the same, not even in one Redis."""
         if self._prefix is None:
-            self._prefix = f"holdfast:{_digest(await self._database.identity())}:tasks:wf:"
-        return {queue: self._prefix + queue for queue in queues}
+            self._prefix = f"holdfast:{_digest(await self._database.identity())}:tasks"
+        return {hint: f"{self._prefix}:{_STREAMS[hint.topic]}:{hint.payload}" for hint in hints}
 
 
 def _as_hints(notices: Sequence[Notice]) -> list[Notice]:
+    """Return notices of a call that starts runs as those of starts."""
     return [
         Notice(STARTS_TOPIC, notice.payload) if notice.topic == WORK_TOPIC else notice
         for notice in notices

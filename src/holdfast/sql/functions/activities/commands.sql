@@ -43,7 +43,7 @@ begin
         order by u.place  -- of what is due at one moment, the index finds the first written first
         returning queue
     )
-    select array_agg(distinct array['work', s.queue]) into v_notices from scheduled s;
+    select array_agg(distinct array['activities', s.queue]) into v_notices from scheduled s;
     return v_notices;
 end $$;
 

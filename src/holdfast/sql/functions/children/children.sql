@@ -71,7 +71,7 @@ begin
                 v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
                 v_new.timeouts, v_new.retentions, v_new.tags, v_new.headers,
                 v_new.parents, v_new.parent_keys, v_new.closes);
-            select v_notices || array_agg(distinct array['work', c.queue]) into v_notices
+            select v_notices || array_agg(distinct array['starts', c.queue]) into v_notices
             from unnest(v_new.run_ids, v_new.queues) as c (run_id, queue)
             where cardinality(v_created) = cardinality(v_new.run_ids)
                 or c.run_id = any (v_created);
@@ -233,7 +233,7 @@ begin
         where a.singleton_key is not null and k.rule = 'singleton' and k.name = a.name
             and k.key = a.singleton_key and k.run_id = a.run_id
     )
-    select array_agg(distinct array['work', q.queue]) into v_notices from queued q;
+    select array_agg(distinct array['starts', q.queue]) into v_notices from queued q;
     if exists (select from holdfast.subscriptions s where s.run_id = any (p_run_ids)) then
         perform holdfast._move_subscriptions(p_run_ids, p_details);
     end if;

@@ -20,22 +20,54 @@ language sql immutable parallel safe
 return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema || ':' || p_topic
     else left(encode(sha256(convert_to(p_schema || ':' || p_topic, 'UTF8')), 'hex'), 63) end;
 
+-- Return (topic, payload) notices for callers that send no hints: those of what any worker may
+-- take, 'starts' and 'activities', become those of 'work'. Called by all that return notices of
+-- starts or activities to workers or clients.
+create or replace function holdfast._as_work(p_notices text[]) returns text[]
+language sql immutable parallel safe
+return case when p_notices && '{starts,activities}' then (
+    select array_agg(array[case when p_notices[n.place][1] in ('starts', 'activities') then 'work'
+        else p_notices[n.place][1] end, p_notices[n.place][2]] order by n.place)
+    from generate_subscripts(p_notices, 1) as n (place)) else p_notices end;
+
 -- Send (topic, payload) notices with the transaction that they tell of. Returns those that the
--- caller has to send: all of them if p_schema is null, if another transaction is sending now, or if
+-- caller has to send: all of them if p_tell is null, if another transaction is sending now, or if
 -- the server's queue of notifications fills up, which would make the commit fail.
+--
+-- p_tell is the schema's name. ':hints' behind it says that the caller sends hints: notices of
+-- 'starts' and 'activities' are left to it. For all others these are notices of 'work'.
 -- Locks: it waits for none; at the commit, the server's lock for notifications. Called by all
 -- that a caller waits for one by one.
-create or replace function holdfast._tell(p_schema text, p_notices text[]) returns text[]
+create or replace function holdfast._tell(p_tell text, p_notices text[]) returns text[]
 language plpgsql
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+    v_schema text := split_part(p_tell, ':', 1);
+    v_hints text[];
 begin
-    if p_schema is null or p_notices is null or pg_notification_queue_usage() > 0.5
-        or not pg_try_advisory_xact_lock(hashtext('holdfast.tell'), hashtext(p_schema))
-    then
-        return p_notices;
+    if p_notices is null then
+        return null;
+    elsif p_tell is distinct from v_schema then
+        select array_agg(u.notice) filter (where u.notice[1] in ('starts', 'activities')),
+            array_agg(u.notice) filter (where u.notice[1] not in ('starts', 'activities'))
+        into v_hints, p_notices
+        from (
+            select array[p_notices[n.place][1], p_notices[n.place][2]] as notice
+            from generate_subscripts(p_notices, 1) as n (place)
+        ) as u;
+        if p_notices is null then
+            return v_hints;
+        end if;
+    else
+        p_notices := holdfast._as_work(p_notices);
     end if;
-    perform pg_notify(holdfast._channel(p_schema, p_notices[n.place][1]), p_notices[n.place][2])
+    if v_schema is null or pg_notification_queue_usage() > 0.5
+        or not pg_try_advisory_xact_lock(hashtext('holdfast.tell'), hashtext(v_schema))
+    then
+        return v_hints || p_notices;
+    end if;
+    perform pg_notify(holdfast._channel(v_schema, p_notices[n.place][1]), p_notices[n.place][2])
     from generate_subscripts(p_notices, 1) as n (place);
-    return null;
+    return v_hints;
 end $$;

@@ -61,7 +61,7 @@ begin
         from ready r
         cross join lateral (select (r.is_handed or r.is_child)::int as begun) as b
     )
-    select array_agg(distinct array['work', r.queue])
+    select array_agg(distinct array['starts', r.queue])
             filter (where not r.is_handed and not r.is_child),
         array_agg((r.run_id, r.step_slug, r.handler, null)::holdfast._handed_task)
             filter (where r.is_handed),
@@ -163,7 +163,7 @@ begin
         order by j.place, j.index
         returning run_id, key, kind, handler, queue, worker, payload
     )
-    select array_agg(distinct array['work', q.queue])
+    select array_agg(distinct array['starts', q.queue])
             filter (where q.worker is null and q.kind = 'step'),
         array_agg((q.run_id, q.key, q.handler, q.payload)::holdfast._handed_task)
             filter (where q.worker is not null),

@@ -209,7 +209,7 @@ begin
                 v_new.versions, null, v_new.queues, v_new.priorities, v_new.visible_ats,
                 v_new.timeouts, v_new.retentions, null, v_new.headers, v_new.parents, v_new.keys,
                 v_new.closes);
-            select v_notices || array_agg(distinct array['work', q.queue]) into v_notices
+            select v_notices || array_agg(distinct array['starts', q.queue]) into v_notices
             from unnest(v_new.queues) as q (queue);
             continue;
         end if;

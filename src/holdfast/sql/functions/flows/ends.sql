@@ -428,7 +428,7 @@ begin
     )
     select (select array_agg(h.place) from held h where h.mention = 1),
         (select array_agg(h.place) from held h where h.mention = 1 and h.is_retried),
-        (select array_agg(distinct array['work', f.queue]) from freed f where f.kind = 'step'),
+        (select array_agg(distinct array['starts', f.queue]) from freed f where f.kind = 'step'),
         (select array_agg((f.run_id, f.handler, f.key)::holdfast._flow_step
             order by f.run_id, f.key) from freed f where f.kind = 'child'),
         (select coalesce(array_agg((r.run_id, 'FlowStepRetryScheduled', r.step_slug, r.details)

@@ -106,7 +106,7 @@ begin
                 j.attempts, j.worker, j.started_at, j.next_slug, j.wants_run, j.next_queue,
                 j.priority, j.paused, j.is_handed)::holdfast._linear_end) as ends,
             array_agg(j.place) as places,
-            array_agg(distinct array['work', j.next_queue])
+            array_agg(distinct array['starts', j.next_queue])
                 filter (where j.next_slug <> '' and not j.is_handed) as notices,
             array_agg(j.run_id) filter (where j.next_slug = '') as done,
             array_agg('{"' || j.key || '":' || coalesce(j.output, 'null') || '}')

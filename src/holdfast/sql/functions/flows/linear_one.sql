@@ -75,7 +75,7 @@ begin
             case when v_is_handed then p_taker.worker end, case when v_is_handed then p_now end,
             v_end.paused
         from (select v_is_handed::int as begun) as b;
-        notices := case when not v_is_handed then array[array['work', v_end.next_queue]] end;
+        notices := case when not v_is_handed then array[array['starts', v_end.next_queue]] end;
     end if;
     insert into holdfast.step_states (run_id, step_slug, status, initial_tasks, remaining_tasks,
         output, attempts, worker, started_at, ended_at)

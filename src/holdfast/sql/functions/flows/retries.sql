@@ -279,6 +279,6 @@ begin
     into v_ready
     from counted c
     where c.done = c.deps_count and (c.step_slug = any (p_again) or c.step_slug = '');
-    return a.notices
+    return holdfast._as_work(a.notices)
     from holdfast._advance_flows(holdfast.now(), '{}', v_ready, '{}', '{}', null) as a;
 end $$;

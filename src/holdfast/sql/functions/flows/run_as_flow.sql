@@ -40,5 +40,5 @@ begin
         order by s.step_index);
     select a.notices into v_notices
     from holdfast._advance_flows(v_now, '{}', v_roots, '{}', '{}', null) as a;
-    return coalesce(v_notices, '{}');
+    return coalesce(holdfast._as_work(v_notices), '{}');
 end $$;

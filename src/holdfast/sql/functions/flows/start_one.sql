@@ -64,5 +64,5 @@ begin
         insert into holdfast.waiters (run_id, topic) values (p_run_id, p_waiter);
     end if;
     return array(
-        select distinct array['work', u.queue] from unnest(v_flow.queues) as u (queue));
+        select distinct array['starts', u.queue] from unnest(v_flow.queues) as u (queue));
 end $$;

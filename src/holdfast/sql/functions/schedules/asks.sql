@@ -35,7 +35,7 @@ begin
     v_notices := holdfast._fire_round(v_now, array[(v_name, v_at, 'trigger', p_overlap, null, null,
         null, null, null, null, null, null, null)::holdfast._tick]);
     return query
-    select b.*, v_notices
+    select b.*, holdfast._as_work(v_notices)
     from holdfast.list_buckets(v_name, holdfast._micros(v_at) + 1, 1) as b;
 end $$;
 
@@ -73,7 +73,7 @@ begin
         return;
     end if;
     perform holdfast._lock_flow_starts(v_ticks);
-    select s.ticks, s.notices into v_ticks, notices
+    select s.ticks, holdfast._as_work(s.notices) into v_ticks, notices
     from holdfast._start_ticks(v_now, v_ticks) as s;
     started := cardinality(v_ticks);
     perform holdfast._write_buckets(v_now, v_ticks);

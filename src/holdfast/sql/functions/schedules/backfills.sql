@@ -90,6 +90,7 @@ begin
         ended_at = case when p_error is not null
             or holdfast._moment(p_new_position) >= f.last_at then v_now end
     where f.backfill_id = p_backfill_id;
+    notices := holdfast._as_work(notices);
 end $$;
 
 -- End all backfills of a schedule: ticks that they have not fired yet do not fire, and those that

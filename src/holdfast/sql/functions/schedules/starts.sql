@@ -93,7 +93,7 @@ begin
                 v_workflows.priorities, v_workflows.start_ats, v_workflows.timeouts,
                 v_workflows.retentions, v_workflows.tags, v_workflows.headers);
         end if;
-        select array_agg(distinct array['work', coalesce(u.queue, 'default')]) into notices
+        select array_agg(distinct array['starts', coalesce(u.queue, 'default')]) into notices
         from unnest(v_workflows.run_ids, v_workflows.queues) as u (run_id, queue)
         where u.run_id = any (v_created);
     end if;

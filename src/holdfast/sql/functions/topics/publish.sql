@@ -188,7 +188,7 @@ begin
         v_new.keys, v_new.queues, v_new.priorities, p_timeouts => v_new.timeouts,
         p_retentions => v_new.retentions, p_tags => v_new.tags, p_headers => v_new.headers,
         p_outcomes => true) as s;
-    select array_agg(distinct array['work', coalesce(u.queue, 'default')]) into notices
+    select array_agg(distinct array['starts', coalesce(u.queue, 'default')]) into notices
     from unnest(v_new.queues) as u (queue)
     where started > 0;
 end $$;

@@ -7,10 +7,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager
 
-import psycopg
 import pytest
 from click.testing import CliRunner
 from redis.asyncio import Redis
@@ -21,136 +18,31 @@ from tests.valkey import Valkey, needs_valkey, valkey
 
 from holdfast import App, Client, Context
 from holdfast.cli.root import holdfast
-from holdfast.database.resolve import Connecting, resolve_database
+from holdfast.database.resolve import resolve_database
 from holdfast.store.opening import make_store
-from holdfast.store.port import Store
-from holdfast.store.redis import RedisHintedStore, reading, sending
+from holdfast.store.port import ACTIVITIES_TOPIC, STARTS_TOPIC
+from holdfast.store.redis import RedisHintedStore, reading
+from holdfast.types import Notice
 from holdfast.worker import Worker, WorkerOptions, claimer
+
+from .hinted import (
+    RUNS,
+    Job,
+    app,
+    assert_each_once,
+    client_of,
+    other,
+    run_all,
+    store_on,
+    streams_of,
+    until,
+    until_reading,
+    working,
+)
 
 pytestmark = needs_valkey
 
-RUNS = 40
-app = App("hinted")
-other = App("other")
-
-
-@app.step
-async def double(n: int) -> int:
-    return 2 * n
-
-
-@app.workflow
-async def calculate(ctx: Context, n: int) -> int:
-    return await double(n)
-
-
-@other.workflow
-async def rest(ctx: Context, n: int) -> int:
-    return n
-
-
-@pytest.fixture
-def redis() -> Iterator[Valkey]:
-    with valkey() as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again soon."""
-    monkeypatch.setattr(sending, "_FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(sending, "_LONGEST_PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(reading, "_FIRST_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(reading, "_LONGEST_WAIT_SECONDS", 0.1)
-
-
-@pytest.fixture
-def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is found by looking again: a worker has to be told."""
-    monkeypatch.setattr(claimer, "_FIRST_POLL_SECONDS", 3600.0)
-
-
-def store_on(database_url: str, redis_url: str) -> Store:
-    return make_store(
-        resolve_database(database_url, connecting=Connecting(redis_url=redis_url)), "holdfast"
-    )
-
-
-@asynccontextmanager
-async def working(
-    database_url: str,
-    redis_url: str,
-    count: int = 2,
-    *,
-    served: App = app,
-    poll_seconds: float = 0.3,
-    concurrency: int = 100,
-) -> AsyncGenerator[list[Worker]]:
-    """Run workers on stores of their own."""
-    stores = [store_on(database_url, redis_url) for _ in range(count)]
-    workers = [
-        Worker(
-            served,
-            store,
-            WorkerOptions(poll_seconds=poll_seconds, concurrency=concurrency),
-            heartbeat_store=lambda: store_on(database_url, redis_url),
-        )
-        for store in stores
-    ]
-    try:
-        for worker in workers:
-            await worker.start()
-        yield workers
-    finally:
-        for worker in workers:
-            await worker.stop(1)
-        for store in stores:
-            await store.close()
-
-
-@asynccontextmanager
-async def client_of(database_url: str, redis_url: str) -> AsyncGenerator[Client]:
-    async with asyncio.timeout(120), Client(database_url, redis=redis_url, app=app) as client:
-        yield client
-
-
-def assert_each_once(database_url: str, runs: int) -> None:
-    """Every run ended, and no step was executed twice."""
-    with psycopg.connect(database_url) as connection:
-        for event in ("StepCompleted", "WorkflowCompleted"):
-            found = connection.execute(
-                "select count(*) from holdfast.events where event_type = %s", (event,)
-            ).fetchone()
-            assert found == (runs,), event
-        lost = "select count(*) from holdfast.events where event_type = 'WorkerLost'"
-        assert connection.execute(lost).fetchone() == (0,)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-async def until_reading(redis: Valkey, count: int) -> None:
-    """Wait until so many workers wait for hints."""
-    async with asyncio.timeout(60), Redis.from_url(redis.url) as link:
-        while (await link.info("clients"))["blocked_clients"] < count:
-            await asyncio.sleep(0.01)
-
-
-async def streams_of(link: Redis) -> list[bytes]:
-    return [key async for key in link.scan_iter("holdfast:*")]
-
-
-async def run_all(client: Client, trouble: Callable[[int], object] = lambda _: None) -> None:
-    """Start runs one after another, with trouble between them, and await them all."""
-    handles = []
-    for n in range(RUNS):
-        trouble(n)
-        handles.append(await client.start(calculate, n))
-    results = [await handle.result() for handle in handles]
-    assert results == [2 * n for n in range(RUNS)]
+HINT = Notice(STARTS_TOPIC, "default")
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -219,7 +111,7 @@ async def test_workers_with_other_handlers_do_not_take_each_others_hints(
 
 @pytest.mark.usefixtures("no_polls")
 async def test_two_databases_in_one_redis_do_not_take_each_others_hints(
-    database_url: str, database_server: DatabaseServer, redis: Valkey
+    database_url: str, database_server: DatabaseServer, redis: Valkey, job: Job
 ) -> None:
     with database_server.database() as elsewhere:
         async with (
@@ -229,36 +121,36 @@ async def test_two_databases_in_one_redis_do_not_take_each_others_hints(
             client_of(elsewhere, redis.url) as two,
         ):
             await until_reading(redis, 2)
-            await asyncio.gather(run_all(one), run_all(two))
-        assert_each_once(elsewhere, RUNS)
-    assert_each_once(database_url, RUNS)
+            await asyncio.gather(run_all(one, job=job), run_all(two, job=job))
+        assert_each_once(elsewhere, RUNS, job)
+    assert_each_once(database_url, RUNS, job)
 
 
 @pytest.mark.usefixtures("no_polls")
 async def test_a_start_without_redis_wakes_workers_with_it(
-    database_url: str, redis: Valkey
+    database_url: str, redis: Valkey, job: Job
 ) -> None:
     """Programs are changed over one after another."""
     async with working(database_url, redis.url, poll_seconds=3600):
         await until_reading(redis, 2)
         async with asyncio.timeout(60), Client(database_url, app=app) as client:
-            await run_all(client)
+            await run_all(client, job=job)
 
 
 async def test_a_start_with_redis_is_found_by_workers_without_it(
-    database_url: str, redis: Valkey
+    database_url: str, redis: Valkey, job: Job
 ) -> None:
     store = make_store(resolve_database(database_url), "holdfast")
     worker = Worker(app, store, WorkerOptions(poll_seconds=0.3), heartbeat_store=None)
     await worker.start()
     async with client_of(database_url, redis.url) as client:
-        await run_all(client)
+        await run_all(client, job=job)
     await worker.stop(1)
     await store.close()
 
 
 async def test_redis_is_killed_during_work_and_comes_back(
-    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast.redis")
 
@@ -272,17 +164,17 @@ async def test_redis_is_killed_during_work_and_comes_back(
         working(database_url, redis.url),
         client_of(database_url, redis.url) as client,
     ):
-        await run_all(client, trouble)
+        await run_all(client, trouble, job=job)
         await until_reading(redis, 2)
-        await run_all(client)
-    assert_each_once(database_url, 2 * RUNS)
+        await run_all(client, job=job)
+    assert_each_once(database_url, 2 * RUNS, job)
     assert "PostgreSQL wakes workers alone: it cannot be used" in caplog.text
     assert "is used again" in caplog.text
 
 
 @pytest.mark.usefixtures("no_polls")
 async def test_while_redis_is_known_to_be_away_starts_are_notified(
-    database_url: str, redis: Valkey
+    database_url: str, redis: Valkey, job: Job
 ) -> None:
     async with (
         working(database_url, redis.url, poll_seconds=3600),
@@ -290,12 +182,12 @@ async def test_while_redis_is_known_to_be_away_starts_are_notified(
     ):
         await until_reading(redis, 2)
         redis.kill()
-        await run_all(client)
+        await run_all(client, job=job)
         redis.start()
-    assert_each_once(database_url, RUNS)
+    assert_each_once(database_url, RUNS, job)
 
 
-async def test_redis_is_flushed_at_any_moment(database_url: str, redis: Valkey) -> None:
+async def test_redis_is_flushed_at_any_moment(database_url: str, redis: Valkey, job: Job) -> None:
     async with (
         working(database_url, redis.url),
         client_of(database_url, redis.url) as client,
@@ -309,15 +201,17 @@ async def test_redis_is_flushed_at_any_moment(database_url: str, redis: Valkey) 
                 await asyncio.sleep(0.003)
 
         flushing = asyncio.create_task(flush())
-        await run_all(client)
+        await run_all(client, job=job)
         done.set()
         await flushing
         await until_reading(redis, 2)  # they have made their groups again
-        await run_all(client)
-    assert_each_once(database_url, 2 * RUNS)
+        await run_all(client, job=job)
+    assert_each_once(database_url, 2 * RUNS, job)
 
 
-async def test_redis_is_stopped_and_answers_later(database_url: str, redis: Valkey) -> None:
+async def test_redis_is_stopped_and_answers_later(
+    database_url: str, redis: Valkey, job: Job
+) -> None:
     def trouble(n: int) -> None:
         if n == 5:
             redis.pause()
@@ -329,12 +223,12 @@ async def test_redis_is_stopped_and_answers_later(database_url: str, redis: Valk
         client_of(database_url, redis.url) as client,
     ):
         await until_reading(redis, 2)
-        await run_all(client, trouble)
-    assert_each_once(database_url, RUNS)
+        await run_all(client, trouble, job=job)
+    assert_each_once(database_url, RUNS, job)
 
 
 async def test_redis_that_stays_stopped_holds_up_neither_work_nor_the_end(
-    database_url: str, redis: Valkey
+    database_url: str, redis: Valkey, job: Job
 ) -> None:
     async with (
         working(database_url, redis.url),
@@ -342,12 +236,12 @@ async def test_redis_that_stays_stopped_holds_up_neither_work_nor_the_end(
     ):
         await until_reading(redis, 2)
         redis.pause()
-        await run_all(client)
+        await run_all(client, job=job)
     redis.resume()
-    assert_each_once(database_url, RUNS)
+    assert_each_once(database_url, RUNS, job)
 
 
-async def test_redis_is_slow_and_is_cut_off(database_url: str, redis: Valkey) -> None:
+async def test_redis_is_slow_and_is_cut_off(database_url: str, redis: Valkey, job: Job) -> None:
     with Proxy(f"postgresql://any?host={redis.folder}") as proxy:
         url = f"redis://127.0.0.1:{proxy.port}/0"
 
@@ -360,11 +254,13 @@ async def test_redis_is_slow_and_is_cut_off(database_url: str, redis: Valkey) ->
 
         async with working(database_url, url), client_of(database_url, url) as client:
             await until_reading(redis, 2)
-            await run_all(client, trouble)
-    assert_each_once(database_url, RUNS)
+            await run_all(client, trouble, job=job)
+    assert_each_once(database_url, RUNS, job)
 
 
-async def test_entries_of_others_are_passed_over(database_url: str, redis: Valkey) -> None:
+async def test_entries_of_others_are_passed_over(
+    database_url: str, redis: Valkey, job: Job
+) -> None:
     """Garbage, hints of work that there is not, and hints of queues that nobody has."""
     async with (
         working(database_url, redis.url),
@@ -372,16 +268,16 @@ async def test_entries_of_others_are_passed_over(database_url: str, redis: Valke
         Redis.from_url(redis.url) as link,
     ):
         await until_reading(redis, 2)
-        [stream] = await streams_of(link)
+        [stream] = await streams_of(link, "wf")
         for n in range(200):
             await link.xadd(stream, {b"\xff\x00": b"\xff" * n})
             await link.xadd(stream, {"queue": "another"})
             await link.xadd(stream, {"queue": "default", "more": str(n)})
-        await run_all(client)
+        await run_all(client, job=job)
         await until_reading(redis, 2)
         [group] = await link.xinfo_groups(stream)
         assert group["pending"] == 0
-    assert_each_once(database_url, RUNS)
+    assert_each_once(database_url, RUNS, job)
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -394,7 +290,7 @@ async def test_the_hint_of_a_worker_that_died_is_taken_over(
     async with Redis.from_url(redis.url) as link, asyncio.timeout(60):
         async with working(database_url, redis.url, 1):  # makes the group
             await until_reading(redis, 1)
-            [stream] = await streams_of(link)
+            [stream] = await streams_of(link, "wf")
         [group] = await link.xinfo_groups(stream)
         await link.xadd(stream, {"queue": "default"})
         [(_, [_])] = await link.xreadgroup(group["name"], "dead", {stream: ">"})
@@ -409,28 +305,30 @@ async def test_the_hint_of_a_worker_that_died_is_taken_over(
         async with working(database_url, redis.url, 1, poll_seconds=3600):
             while (await link.xpending(stream, group["name"]))["pending"]:
                 await asyncio.sleep(0.01)
-        assert looks.count("default") == 2  # once when it joined, once for the hint
+        assert looks.count("default") == 3  # for either stream when it joined, and for the hint
 
 
 async def test_a_key_of_another_type_is_left_alone(
-    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job
 ) -> None:
     store = store_on(database_url, redis.url)
     assert isinstance(store, RedisHintedStore)
     await store.open()
-    [stream] = (await store._streams(["default"])).values()
+    streams = (await store._streams([HINT, Notice(ACTIVITIES_TOPIC, "default")])).values()
     await store.close()
     async with Redis.from_url(redis.url) as link:
-        await link.set(stream, "mine")
+        for stream in streams:
+            await link.set(stream, "mine")
         async with (
             working(database_url, redis.url),
             client_of(database_url, redis.url) as client,
         ):
-            await run_all(client)
-        assert await link.get(stream) == b"mine"
-        assert await link.ttl(stream) == -1
-        assert await link.dbsize() == 1
-    assert_each_once(database_url, RUNS)
+            await run_all(client, job=job)
+        for stream in streams:
+            assert await link.get(stream) == b"mine"
+            assert await link.ttl(stream) == -1
+        assert await link.dbsize() == 2
+    assert_each_once(database_url, RUNS, job)
     [said] = {record.getMessage() for record in caplog.records if record.levelname == "WARNING"}
     assert "WRONGTYPE" in said
     assert "delete this key" in said
@@ -454,16 +352,17 @@ async def test_a_redis_that_cannot_be_used_is_said_once(
     said: str,
     database_url: str,
     caplog: pytest.LogCaptureFixture,
+    job: Job,
 ) -> None:
     """Workers continue by PostgreSQL alone, and no password is shown."""
     with valkey(*options) as server, refusing_port() as refusing:
         address = url.format(port=server.port, refusing=refusing)
         async with working(database_url, address), client_of(database_url, address) as client:
-            await run_all(client)
+            await run_all(client, job=job)
         store = store_on(database_url, address)
         check = await store.check_hints()
         await store.close()
-    assert_each_once(database_url, RUNS)
+    assert_each_once(database_url, RUNS, job)
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert warned
     assert len(warned) <= 3  # each of two workers, and the client
@@ -474,7 +373,7 @@ async def test_a_redis_that_cannot_be_used_is_said_once(
 
 
 async def test_rights_that_are_not_enough_are_said_once(
-    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job
 ) -> None:
     """A worker may join and not read; it does not look again and again for that."""
     caplog.set_level(logging.INFO, "holdfast.redis")
@@ -483,19 +382,19 @@ async def test_rights_that_are_not_enough_are_said_once(
         await link.execute_command("ACL", "SETUSER", "shop", "on", ">word", *rights)
         address = redis.url.replace("//", "//shop:word@")
         async with working(database_url, address), client_of(database_url, address) as client:
-            await run_all(client)
+            await run_all(client, job=job)
             refused = 0
             while refused < 10:
                 refused = int((await link.info("errorstats"))["errorstat_NOPERM"]["count"])
                 await asyncio.sleep(0.01)
-    assert_each_once(database_url, RUNS)
+    assert_each_once(database_url, RUNS, job)
     [one, two] = [each.getMessage() for each in caplog.records if each.name == "holdfast.redis"]
     assert one == two
     assert "let the user have +@stream" in one
 
 
 async def test_the_rights_that_the_page_names_are_enough(
-    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job
 ) -> None:
     async with Redis.from_url(redis.url) as link:
         rights = ("+@stream", "+@connection", "+expire", "+info", "~holdfast:*")
@@ -503,8 +402,8 @@ async def test_the_rights_that_the_page_names_are_enough(
     address = redis.url.replace("//", "//shop:word@")
     async with working(database_url, address), client_of(database_url, address) as client:
         await until_reading(redis, 2)
-        await run_all(client)
-    assert_each_once(database_url, RUNS)
+        await run_all(client, job=job)
+    assert_each_once(database_url, RUNS, job)
     assert caplog.text == ""
 
 
@@ -530,9 +429,9 @@ async def test_streams_are_trimmed_and_expire(database_url: str, redis: Valkey) 
     assert isinstance(store, RedisHintedStore)
     await store.open()
     for _ in range(3000):
-        assert await store._hint(["default"]) == []
+        assert await store._hint([HINT]) == []
     async with Redis.from_url(redis.url) as link:
-        [stream] = await streams_of(link)
+        [stream] = await streams_of(link, "wf")
         assert await link.xlen(stream) < 1500
         assert await link.ttl(stream) > 0
         assert await link.dbsize() == 1

@@ -1,0 +1,204 @@
+"""Which work hints tell of: all that any worker may take, and nothing that one worker remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.valkey import Valkey, needs_valkey
+
+from holdfast import App, Client, Context, Retry, RunFailed, current_message
+from holdfast.types import Notice
+
+from .hinted import client_of, store_on, until, until_reading, working
+
+pytestmark = [needs_valkey, pytest.mark.usefixtures("no_polls")]
+
+AT_ONCE = Retry(attempts=2, base=0, jitter=0)
+
+kinds = App("kinds")
+begun: list[object] = []
+
+
+def fail_once(what: object) -> None:
+    begun.append(what)
+    if begun.count(what) == 1:
+        raise ConnectionError("the first try")
+
+
+@pytest.fixture(autouse=True)
+def nothing_begun() -> None:
+    begun.clear()
+
+
+@kinds.activity(queue="far")
+async def pack(n: int) -> int:
+    return n + 1
+
+
+@kinds.activity(queue="far", retry=AT_ONCE)
+async def pack_again(n: int) -> int:
+    fail_once(n)
+    return n + 1
+
+
+@kinds.workflow(queue="far")
+async def add(ctx: Context, n: int) -> int:
+    begun.append(n)
+    return n + 1
+
+
+@kinds.workflow(queue="far")
+async def count_down(ctx: Context, n: int) -> int:
+    if n > 0:
+        ctx.continue_as_new(n - 1)
+    return n
+
+
+@kinds.workflow(queue="far")
+async def fail_first(ctx: Context, n: int) -> int:
+    fail_once(n)
+    return n
+
+
+@kinds.workflow
+async def ask_activity(ctx: Context, n: int) -> int:
+    return await pack(n)
+
+
+@kinds.workflow
+async def ask_activity_again(ctx: Context, n: int) -> int:
+    return await pack_again(n)
+
+
+@kinds.workflow
+async def ask_child(ctx: Context, n: int) -> int:
+    return await ctx.child(add, n)
+
+
+review = kinds.flow("review", input=int, queue="far", base_delay="0s")
+
+
+@review.step
+async def look(run: int) -> list[int]:
+    fail_once(("look", run))
+    return [run, run + 1]
+
+
+@review.map(look)
+async def look_closer(element: int) -> int:
+    return element + 1
+
+
+@review.step
+async def report(look_closer: list[int]) -> int:
+    return sum(look_closer)
+
+
+@kinds.workflow
+async def ask_flow(ctx: Context, n: int) -> object:
+    return await ctx.child(review, n)
+
+
+@kinds.consumer("parcels")
+async def receive(n: int) -> None:
+    current_message().start(add, n)
+
+
+async def an_activity(client: Client) -> None:
+    assert await client.run(ask_activity, 1) == 2
+
+
+async def the_second_try_of_an_activity(client: Client) -> None:
+    assert await client.run(ask_activity_again, 1) == 2
+
+
+async def a_child(client: Client) -> None:
+    assert await client.run(ask_child, 1) == 2
+
+
+async def a_run_that_continues_as_new(client: Client) -> None:
+    assert await client.run(count_down, 3) == 0
+
+
+async def steps_of_a_flow(client: Client) -> None:
+    """One of them fails and is tried again."""
+    assert await client.run(review, 1) == {"report": 5}
+
+
+async def a_flow_as_a_child(client: Client) -> None:
+    assert await client.run(ask_flow, 1) == {"report": 5}
+
+
+async def the_retry_of_a_run(client: Client) -> None:
+    failed = await client.start(fail_first, 1)
+    with pytest.raises(RunFailed):
+        await failed.result()
+    assert await (await client.runs.retry(failed.run_id)).result() == 1
+
+
+async def a_fork(client: Client) -> None:
+    run = await client.start(add, 1)
+    assert await run.result() == 2
+    assert await (await client.runs.fork(run.run_id, input=5)).result() == 6
+
+
+async def the_fork_of_a_flow(client: Client) -> None:
+    run = await client.start(review, 1)
+    await run.result()
+    assert await (await client.runs.fork(run.run_id, step="report")).result() == {"report": 5}
+
+
+async def a_start_by_an_event(client: Client) -> None:
+    await client.topics.subscribe("a.b", workflow=add, queue="far")
+    await client.topics.publish("a.b", 7)
+    await until(lambda: 7 in begun)
+
+
+async def a_start_by_a_consumer(client: Client) -> None:
+    await client.queues.create("parcels")
+    await client.queues.send("parcels", 8)
+    await until(lambda: 8 in begun)
+
+
+async def a_start_by_a_schedule(client: Client) -> None:
+    await client.schedules.create("often", add, every="1s", input=9, queue="far")
+    await until(lambda: 9 in begun)
+    await client.schedules.delete("often")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        an_activity,
+        the_second_try_of_an_activity,
+        a_child,
+        a_run_that_continues_as_new,
+        steps_of_a_flow,
+        a_flow_as_a_child,
+        the_retry_of_a_run,
+        a_fork,
+        the_fork_of_a_flow,
+        a_start_by_an_event,
+        a_start_by_a_consumer,
+        a_start_by_a_schedule,
+    ],
+)
+async def test_a_hint_tells_of(
+    work: Callable[[Client], Awaitable[None]], database_url: str, redis: Valkey
+) -> None:
+    """No worker looks by itself, and no notification says that the queue `far` has work."""
+    async with (
+        working(database_url, redis.url, served=kinds, poll_seconds=3600),
+        client_of(database_url, redis.url) as client,
+    ):
+        await until_reading(redis, 2)
+        heard: list[str] = []
+        listener = store_on(database_url, redis.url)
+        await listener.open()
+        await listener.listen("work", heard.append)
+        await work(client)
+        await listener.notify([Notice("work", "marked")])
+        await until(lambda: "marked" in heard)
+        await listener.close()
+    assert "far" not in heard
