@@ -167,6 +167,11 @@ class Claimer:
         return asyncio.get_running_loop().time() >= self._claimed + _HAND_OVER_SECONDS
 
     @property
+    def _longest_pause(self) -> float:
+        """After how many seconds it polls at the latest."""
+        return self._poll_seconds
+
+    @property
     def idle(self) -> bool:
         """True if it waits for something to wake it."""
         return self._waits and not self._asked
@@ -244,7 +249,7 @@ class Claimer:
         if tasks:
             self._pause = min(_FIRST_POLL_SECONDS, self._poll_seconds)
         else:
-            self._pause = min(self._pause * 2, self._poll_seconds)
+            self._pause = min(self._pause * 2, self._longest_pause)
         if claims.next_due_at is not None:
             said_at = (sent + loop.time()) / 2
             self._look_at(said_at + (claims.next_due_at - claims.now) / 1e6)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.store.port.listening import HintReader
+from holdfast.types import Notice
 from holdfast.worker.claimer import Accept, Claimer
 
 logger = logging.getLogger("holdfast.worker")
 
 _CANCEL_SECONDS: Final = 1.0
+_SELDOM: Final = 2.5  # times as long between two polls as without hints: a statement less a second
 
 
 class HintedClaimer(Claimer):
@@ -26,6 +28,7 @@ class HintedClaimer(Claimer):
         super().__init__(*arguments, **options)
         self._reader = reader
         self._looked = asyncio.Event()  # a claim was made after all that woke the claimer
+        self._hints: Sequence[Notice] = ()  # for which no claim was made yet
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, takers: Mapping[str, Accept]) -> None:
@@ -35,14 +38,23 @@ class HintedClaimer(Claimer):
             self._reading = asyncio.create_task(self._read(), name="holdfast hints")
 
     async def stop(self) -> None:
-        """Stop reading hints, then claiming. Idempotent."""
+        """Stop reading hints, then claiming. Others are told of hints that were read in vain."""
         reading, self._reading = self._reading, None
         if reading is not None:
             while not reading.done():  # a client library may swallow the first request
                 reading.cancel()
                 await asyncio.wait([reading], timeout=_CANCEL_SECONDS)
+            if self._hints:
+                self._notify(list(self._hints))
+                self._hints = ()
+                await self._reader.done()
             await self._reader.close()
         await super().stop()
+
+    @property
+    def _longest_pause(self) -> float:
+        seldom = _SELDOM if self._reader.suffices else 1.0
+        return seldom * self._poll_seconds
 
     async def _wait(self) -> None:
         if not self._asked:
@@ -60,13 +72,14 @@ class HintedClaimer(Claimer):
     async def _read_once(self) -> None:
         while self._short:
             await self._claim_made()
-        hints = await self._reader.read()
+        self._hints = await self._reader.read()
         self._looked.clear()
-        for hint in hints:
+        for hint in self._hints:
             self.notified(hint.payload)
         await self._looked.wait()
         if self._short:
-            self._notify(list(hints))
+            self._notify(list(self._hints))
+        self._hints = ()
         await self._reader.done()
 
     async def _claim_made(self) -> None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 from redis.asyncio import Redis
@@ -21,6 +22,7 @@ from holdfast.cli.root import holdfast
 from holdfast.database.resolve import resolve_database
 from holdfast.store.opening import make_store
 from holdfast.store.port import ACTIVITIES_TOPIC, STARTS_TOPIC
+from holdfast.store.postgres.listening import Listeners
 from holdfast.store.redis import RedisHintedStore, reading
 from holdfast.types import Notice
 from holdfast.worker import Worker, WorkerOptions, claimer
@@ -185,6 +187,54 @@ async def test_while_redis_is_known_to_be_away_starts_are_notified(
         await run_all(client, job=job)
         redis.start()
     assert_each_once(database_url, RUNS, job)
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_workers_look_when_redis_goes_and_when_it_is_back(
+    database_url: str, redis: Valkey
+) -> None:
+    """It may have had hints that nobody has read. Nothing else tells of these runs."""
+    async with (
+        working(database_url, redis.url, poll_seconds=3600),
+        client_of(database_url, redis.url) as client,
+    ):
+        await until_reading(redis, 2)
+        for change in (redis.kill, redis.start):
+            with psycopg.connect(database_url, autocommit=True) as connection:
+                start = "select holdfast.start_run('hinted/calculate', '5')"
+                [run_id] = connection.execute(start).fetchone() or ()
+            change()
+            assert await client.handle(run_id).result() == 10
+
+
+async def test_workers_poll_seldom_while_redis_answers_and_they_listen(
+    database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs that continue are told by notifications alone."""
+    connect, is_back = Listeners._connect, asyncio.Event()
+
+    async def connect_later(self: Listeners) -> object:
+        await is_back.wait()
+        return await connect(self)
+
+    def pauses(workers: list[Worker]) -> list[float]:
+        return [worker._claimer._longest_pause for worker in workers]
+
+    async with working(database_url, redis.url) as workers:
+        await until(lambda: pauses(workers) == [0.75, 0.75])
+        redis.kill()
+        await until(lambda: pauses(workers) == [0.3, 0.3])
+        redis.start()
+        await until(lambda: pauses(workers) == [0.75, 0.75])
+        monkeypatch.setattr(Listeners, "_connect", connect_later)
+        for worker in workers:
+            store = worker._store
+            assert isinstance(store, RedisHintedStore)
+            assert store._listeners._connection is not None
+            store._listeners._connection.terminate()
+        await until(lambda: pauses(workers) == [0.3, 0.3])
+        is_back.set()
+        await until(lambda: pauses(workers) == [0.75, 0.75])
 
 
 async def test_redis_is_flushed_at_any_moment(database_url: str, redis: Valkey, job: Job) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.valkey import Valkey, needs_valkey
 
 from holdfast import App, Client, Context, Retry, RunFailed, current_message
+from holdfast.definitions.startable import AnyStartable
+from holdfast.store.port import Store
 from holdfast.types import Notice
 
 from .hinted import client_of, store_on, until, until_reading, working
@@ -100,6 +104,37 @@ async def ask_flow(ctx: Context, n: int) -> object:
     return await ctx.child(review, n)
 
 
+@kinds.activity(queue="far", retry=Retry(attempts=2, base="1m"))
+async def fail(n: int) -> int:
+    raise ConnectionError("the first try")
+
+
+@kinds.workflow
+async def ask_failing(ctx: Context, n: int) -> int:
+    return await fail(n)
+
+
+slow = kinds.flow("slow", input=int, queue="far", base_delay="1h")
+
+
+@slow.step
+async def break_down(run: int) -> int:
+    raise ConnectionError("the first try")
+
+
+late = kinds.flow("late", input=int, queue="far")
+
+
+@late.step
+async def prepare(run: int) -> int:
+    return run
+
+
+@late.step(start_delay="1h")
+async def deliver(prepare: int) -> int:
+    return prepare
+
+
 @kinds.consumer("parcels")
 async def receive(n: int) -> None:
     current_message().start(add, n)
@@ -188,17 +223,47 @@ async def test_a_hint_tells_of(
     work: Callable[[Client], Awaitable[None]], database_url: str, redis: Valkey
 ) -> None:
     """No worker looks by itself, and no notification says that the queue `far` has work."""
+    async with listening(database_url, redis) as (client, heard):
+        await work(client)
+        await heard.mark()
+    assert "far" not in heard.queues
+
+
+@pytest.mark.parametrize("what", [add, ask_failing, slow, late], ids=str)
+async def test_all_workers_are_told_of_what_is_due_later(
+    what: AnyStartable, database_url: str, redis: Valkey
+) -> None:
+    """A run with a delay, second tries, a step with a delay: a worker may be full by then."""
+    options: dict[str, Any] = {"delay": "1h"} if what is add else {}
+    async with listening(database_url, redis) as (client, heard):
+        await client.start(what, 1, **options)
+        await until(lambda: "far" in heard.queues)
+
+
+class Heard:
+    """The queues of which notifications say that they have work."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.queues: list[str] = []
+
+    async def mark(self) -> None:
+        """Wait until all that was notified by now is heard."""
+        await self._store.notify([Notice("work", "marked")])
+        await until(lambda: "marked" in self.queues)
+
+
+@asynccontextmanager
+async def listening(database_url: str, redis: Valkey) -> AsyncGenerator[tuple[Client, Heard]]:
+    """Run two workers that hear of work or never look, and a client; listen beside them."""
     async with (
         working(database_url, redis.url, served=kinds, poll_seconds=3600),
         client_of(database_url, redis.url) as client,
     ):
         await until_reading(redis, 2)
-        heard: list[str] = []
-        listener = store_on(database_url, redis.url)
-        await listener.open()
-        await listener.listen("work", heard.append)
-        await work(client)
-        await listener.notify([Notice("work", "marked")])
-        await until(lambda: "marked" in heard)
-        await listener.close()
-    assert "far" not in heard
+        store = store_on(database_url, redis.url)
+        await store.open()
+        heard = Heard(store)
+        await store.listen("work", heard.queues.append)
+        yield client, heard
+        await store.close()

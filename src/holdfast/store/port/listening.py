@@ -16,6 +16,11 @@ class HintReader(Protocol):
     A hint may be lost, repeated or wrong: workers must also poll.
     """
 
+    @property
+    def suffices(self) -> bool:
+        """True while hints and notifications arrive: then it is enough to poll seldom."""
+        ...
+
     async def read(self) -> Sequence[Notice]:
         """Wait for hints; return them. Returns one of each queue if hints may have been lost."""
         ...

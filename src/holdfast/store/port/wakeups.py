@@ -9,7 +9,7 @@ from holdfast.types import EndStatus
 
 _TOLD_BYTES: Final = 7000  # PostgreSQL takes payloads of up to 7,999 bytes
 WORK_TOPIC: Final = "work"  # payload: a queue that has new work
-STARTS_TOPIC: Final = "starts"  # as work, of runs and steps of flows that any worker may begin
+STARTS_TOPIC: Final = "starts"  # as work, of runs and steps that any worker may begin at once
 ACTIVITIES_TOPIC: Final = "activities"  # as work, of activities
 HINTED_TOPICS: Final = (STARTS_TOPIC, ACTIVITIES_TOPIC)  # told to one worker, by stores with hints
 DELIVERIES_TOPIC: Final = "deliveries"  # there is something to deliver to URLs

@@ -128,6 +128,11 @@ class Listeners:
         self._lost = asyncio.Event()
         self._stops: set[asyncio.Task[None]] = set()
 
+    @property
+    def listens(self) -> bool:
+        """True while there is a connection that listens."""
+        return self._connection is not None
+
     async def add(self, name: str, callback: Callback) -> None:
         """Call back with each payload of a channel.
 

@@ -32,20 +32,27 @@ class Reader:
         streams: Callable[[], Awaitable[Mapping[Notice, str]]],
         group: str,
         consumer: str,
+        listens: Callable[[], bool],
     ) -> None:
         self._server, self._group, self._consumer = server, group, consumer
+        self._listens = listens
         self._streams = streams
         self._hints: dict[bytes, Notice] = {}  # by stream
         self._redis: Redis | None = None
         self._unfinished: dict[bytes, list[bytes]] = {}  # ids of entries, by stream
         self._collect_at = 0.0
-        self._wait = 0.0
+        self._wait = self._pause = 0.0  # after the next trouble; before the next connection
+
+    @property
+    def suffices(self) -> bool:
+        """True while hints arrive, and notifications of all else."""
+        return self._redis is not None and self._listens()
 
     async def read(self) -> list[Notice]:
         """Wait for hints; return each once.
 
-        If Redis is away, it waits until Redis is back. Then it returns those of every queue,
-        because hints may have been lost.
+        When Redis has gone, and when it is back, it returns those of every queue, because hints may
+        have been lost.
         """
         await asyncio.sleep(_PAUSE_SECONDS)
         while True:
@@ -56,7 +63,9 @@ class Reader:
                 self._server.works("reading")
                 self._wait = 0.0
             except Exception as error:
-                await self._fail(error)
+                was_joined = self._redis is not None
+                if await self._fail(error) and was_joined:
+                    return list(self._hints.values())
                 continue
             if hints:
                 return hints
@@ -71,7 +80,7 @@ class Reader:
                 await self._redis.xack(stream, self._group, *ids)
                 self._server.taken += len(ids)
         except Exception as error:
-            await self._fail(error, wait=False)
+            await self._fail(error)
 
     async def close(self) -> None:
         """Leave the group, unless others have yet to take over hints of this worker."""
@@ -84,6 +93,7 @@ class Reader:
         await close(redis)
 
     async def _join(self) -> list[Notice]:
+        await asyncio.sleep(self._pause)
         self._hints = {name.encode(): hint for hint, name in (await self._streams()).items()}
         self._collect_at = 0.0
         redis = await self._server.connect(_ANSWER_SECONDS)
@@ -136,14 +146,16 @@ class Reader:
         )
         return stream, answer[1]
 
-    async def _fail(self, error: Exception, *, wait: bool = True) -> None:
-        """Close the connection; before another attempt, wait a growing time."""
+    async def _fail(self, error: Exception) -> bool:
+        """Close the connection. Return False if Redis was only flushed: then it is joined again.
+
+        Before each further attempt a growing time passes.
+        """
         redis, self._redis = self._redis, None
         await close(redis)
-        if not str(error).startswith(("NOGROUP", "UNBLOCKED")):  # flushed: join again at once
+        is_flushed = str(error).startswith(("NOGROUP", "UNBLOCKED"))
+        if not is_flushed:
             self._server.fails("reading", trouble(error))
-        elif self._wait == 0.0:
-            wait = False
-        if wait:
-            await asyncio.sleep(self._wait or _FIRST_WAIT_SECONDS)
+        self._pause = 0.0 if is_flushed and not self._wait else self._wait or _FIRST_WAIT_SECONDS
         self._wait = min(2 * max(self._wait, _FIRST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
+        return not is_flushed

@@ -59,19 +59,19 @@ class RedisHintedStore(PostgresStore):
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs; see `StartStore.start_runs`."""
         started, notices = await super().start_runs(runs)
-        return started, _as_hints(notices)
+        return started, _as_hints(notices, runs)
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; see `FlowStore.start_flows`."""
         started, notices = await super().start_flows(runs)
-        return started, _as_hints(notices)
+        return started, _as_hints(notices, runs)
 
     async def ack_and_start(
         self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
     ) -> tuple[bool, list[Notice]]:
         """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
         acked, notices = await super().ack_and_start(receipts, runs)
-        return acked, _as_hints(notices)
+        return acked, _as_hints(notices, runs)
 
     async def start_buffered(
         self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
@@ -123,7 +123,7 @@ class RedisHintedStore(PostgresStore):
             return await self._streams(hints)
 
         group = _digest("\n".join([*sorted(queues), "", *sorted(handlers)]))
-        return Reader(self._server, streams, group, worker_id)
+        return Reader(self._server, streams, group, worker_id, lambda: self._listeners.listens)
 
     def hint_use(self) -> HintUse | None:
         """Return how hints were used; see `ListenStore.hint_use`."""
@@ -155,10 +155,16 @@ class RedisHintedStore(PostgresStore):
         return {hint: f"{self._prefix}:{_STREAMS[hint.topic]}:{hint.payload}" for hint in hints}
 
 
-def _as_hints(notices: Sequence[Notice]) -> list[Notice]:
-    """Return notices of a call that starts runs as those of starts."""
+def _as_hints(notices: Sequence[Notice], runs: Sequence[NewRun] = ()) -> list[Notice]:
+    """Return notices of a call that starts runs as those of starts.
+
+    What is due later is told to all: the one worker with the hint may be full by then.
+    """
+    later = {run.queue for run in runs if run.start_at is not None or run.delay_seconds}
     return [
-        Notice(STARTS_TOPIC, notice.payload) if notice.topic == WORK_TOPIC else notice
+        Notice(STARTS_TOPIC, notice.payload)
+        if notice.topic == WORK_TOPIC and notice.payload not in later
+        else notice
         for notice in notices
     ]
 

@@ -161,7 +161,8 @@ begin
         array_agg(j.key order by j.place) filter (where e.type is not null),
         array_agg(e.details order by j.place) filter (where e.type is not null),
         bool_or(j.outcome = 'recorded' and not j.cancelled),
-        array_agg(distinct array['activities', j.queue]) filter (where j.outcome = 'retried')
+        array_agg(distinct array[case when j.due_at <= p_now then 'activities' else 'work' end,
+            j.queue]) filter (where j.outcome = 'retried')
     from judged j
     cross join lateral holdfast._attempt_event(j.outcome, j.handler, j.attempt,
         j.worker, j.started_at, j.result, j.error, coalesce(j.timed_out, false), j.due_at) as e

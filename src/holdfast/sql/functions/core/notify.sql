@@ -20,8 +20,8 @@ language sql immutable parallel safe
 return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema || ':' || p_topic
     else left(encode(sha256(convert_to(p_schema || ':' || p_topic, 'UTF8')), 'hex'), 63) end;
 
--- Return (topic, payload) notices for callers that send no hints: those of what any worker may
--- take, 'starts' and 'activities', become those of 'work'. Called by all that return notices of
+-- Return (topic, payload) notices for callers that send no hints: those of what any worker may take
+-- at once, 'starts' and 'activities', become those of 'work'. Called by all that return notices of
 -- starts or activities to workers or clients.
 create or replace function holdfast._as_work(p_notices text[]) returns text[]
 language sql immutable parallel safe

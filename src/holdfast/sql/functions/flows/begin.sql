@@ -61,7 +61,8 @@ begin
         from ready r
         cross join lateral (select (r.is_handed or r.is_child)::int as begun) as b
     )
-    select array_agg(distinct array['starts', r.queue])
+    select array_agg(distinct array[
+                case r.start_delay when 0 then 'starts' else 'work' end, r.queue])
             filter (where not r.is_handed and not r.is_child),
         array_agg((r.run_id, r.step_slug, r.handler, null)::holdfast._handed_task)
             filter (where r.is_handed),
@@ -161,9 +162,10 @@ begin
         from judged j
         cross join lateral (select (j.is_handed or j.is_child)::int as begun) as b
         order by j.place, j.index
-        returning run_id, key, kind, handler, queue, worker, payload
+        returning run_id, key, kind, handler, queue, worker, payload, visible_at
     )
-    select array_agg(distinct array['starts', q.queue])
+    select array_agg(distinct array[
+                case when q.visible_at <= p_now then 'starts' else 'work' end, q.queue])
             filter (where q.worker is null and q.kind = 'step'),
         array_agg((q.run_id, q.key, q.handler, q.payload)::holdfast._handed_task)
             filter (where q.worker is not null),

@@ -418,7 +418,7 @@ begin
             claimed_idx = (t.kind = 'child')::int, attempts = t.attempts + (t.kind = 'child')::int
         from held h
         where t.ctid = h.tid and h.mention = 1 and h.is_retried
-        returning t.run_id, t.handler, t.key, t.queue, t.kind
+        returning t.run_id, t.handler, t.key, t.queue, t.kind, t.visible_at
     ), over as materialized (
         select h.*, row_number() over (partition by h.run_id order by
             h.when_exhausted <> 'fail', h.place) as rank_in_run,
@@ -428,7 +428,9 @@ begin
     )
     select (select array_agg(h.place) from held h where h.mention = 1),
         (select array_agg(h.place) from held h where h.mention = 1 and h.is_retried),
-        (select array_agg(distinct array['starts', f.queue]) from freed f where f.kind = 'step'),
+        (select array_agg(distinct array[
+                case when f.visible_at <= p_now then 'starts' else 'work' end, f.queue])
+        from freed f where f.kind = 'step'),
         (select array_agg((f.run_id, f.handler, f.key)::holdfast._flow_step
             order by f.run_id, f.key) from freed f where f.kind = 'child'),
         (select coalesce(array_agg((r.run_id, 'FlowStepRetryScheduled', r.step_slug, r.details)

@@ -126,7 +126,8 @@ begin
         array[p_timeout], array[p_retention], array[p_tags], array[p_headers],
         array[p_parent], array[p_parent_key], array[p_parent_close], array[v_singleton],
         array[v_awaiting]);
-    notices := array[array['starts', coalesce(p_queue, 'default')]];
+    notices := array[array[case when v_visible_at <= p_now then 'starts' else 'work' end,
+        coalesce(p_queue, 'default')]];
 end $$;
 
 -- Return what is said of a start that a rule refused: the same as holdfast.errors says. Called by

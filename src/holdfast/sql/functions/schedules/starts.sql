@@ -93,8 +93,10 @@ begin
                 v_workflows.priorities, v_workflows.start_ats, v_workflows.timeouts,
                 v_workflows.retentions, v_workflows.tags, v_workflows.headers);
         end if;
-        select array_agg(distinct array['starts', coalesce(u.queue, 'default')]) into notices
-        from unnest(v_workflows.run_ids, v_workflows.queues) as u (run_id, queue)
+        select array_agg(distinct array[case when u.start_at <= p_now then 'starts' else 'work' end,
+            coalesce(u.queue, 'default')]) into notices
+        from unnest(v_workflows.run_ids, v_workflows.queues, v_workflows.start_ats)
+            as u (run_id, queue, start_at)
         where u.run_id = any (v_created);
     end if;
 

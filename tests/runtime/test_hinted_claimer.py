@@ -1,0 +1,110 @@
+"""A claimer with hints: what it reads in vain it passes on, and it polls seldom while they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from holdfast.store.memory import MemoryStore
+from holdfast.types import Claims, Notice
+from holdfast.worker.clock import EngineClock
+from holdfast.worker.hinted_claimer import HintedClaimer
+
+HINT = Notice("starts", "default")
+
+
+class Hints:
+    """A reader that is given its hints."""
+
+    def __init__(self) -> None:
+        self.suffices = True
+        self.coming: asyncio.Queue[list[Notice]] = asyncio.Queue()
+        self.done_with = 0
+        self.closed = False
+
+    async def read(self) -> Sequence[Notice]:
+        return await self.coming.get()
+
+    async def done(self) -> None:
+        self.done_with += 1
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class HeldClaims(MemoryStore):
+    """A store whose claims wait until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answer = asyncio.Semaphore(0), asyncio.Event()
+
+    async def claim_tasks(self, *arguments: object, **options: object) -> Claims:
+        self.asked.release()
+        await self.answer.wait()
+        return await super().claim_tasks(*arguments, **options)  # type: ignore[arg-type]
+
+
+def claiming(store: MemoryStore, hints: Hints, told: list[Notice]) -> HintedClaimer:
+    return HintedClaimer(
+        hints,
+        store,
+        "ann",
+        ["default"],
+        ["a/b@1"],
+        EngineClock(),
+        told.extend,
+        lambda deadline: None,
+        concurrency=10,
+        lease_seconds=30,
+        poll_seconds=3600,
+    )
+
+
+async def test_a_hint_that_was_read_in_vain_is_passed_on_at_the_stop() -> None:
+    """Another worker looks at once, and not when it polls."""
+    store, hints, told = HeldClaims(), Hints(), list[Notice]()
+    await store.open()
+    claimer = claiming(store, hints, told)
+    await claimer.start({})
+    async with asyncio.timeout(30):
+        await store.asked.acquire()
+        hints.coming.put_nowait([HINT])
+        while not hints.coming.empty():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        stopping = asyncio.create_task(claimer.stop())
+        while not hints.closed:
+            await asyncio.sleep(0)
+        assert (told, hints.done_with) == ([HINT], 1)
+        store.answer.set()
+        await stopping
+    assert told == [HINT]
+
+
+async def test_a_hint_that_was_looked_at_is_not_passed_on() -> None:
+    store, hints, told = HeldClaims(), Hints(), list[Notice]()
+    await store.open()
+    store.answer.set()
+    claimer = claiming(store, hints, told)
+    await claimer.start({})
+    async with asyncio.timeout(30):
+        for _ in range(3):
+            hints.coming.put_nowait([HINT])
+        while hints.done_with < 3:
+            await asyncio.sleep(0)
+    await claimer.stop()
+    assert told == []
+
+
+async def test_it_polls_seldom_only_while_hints_and_notifications_come() -> None:
+    store, hints, told = HeldClaims(), Hints(), list[Notice]()
+    await store.open()
+    store.answer.set()
+    claimer = claiming(store, hints, told)
+    for _ in range(20):  # the pauses grow
+        await claimer.run_once({})
+    assert claimer._pause == 2.5 * 3600
+    hints.suffices = False
+    await claimer.run_once({})
+    assert claimer._pause == 3600
