@@ -237,7 +237,7 @@ async def test_what_workers_serve(api: Api) -> None:
     [queue] = (await api.ask("GET", "/v1/queues"))["served"]
     assert (queue["name"], queue["workers"], queue["paused"]) == ("default", 1, False)
     [signed_on] = (await api.ask("GET", "/v1/workers"))["workers"]
-    assert signed_on["silent"] is False
+    assert (signed_on["silent"], signed_on["hints"]) == (False, None)
 
     for what in ("queues/default", "workflows/checkout"):
         path, reason = f"/v1/{what}", {"reason": "closed"}

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import httpx
 import pytest
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -165,6 +166,22 @@ async def test_queues_show_what_waits_and_workers_what_they_do(
     await worker.start()
     assert f"of {worker.info.concurrency}</td>" in await page(browser, "/workers")
     await worker.stop(grace=0)
+
+
+async def test_workers_show_if_redis_reaches_them(browser: httpx.AsyncClient, store: Store) -> None:
+    """Only if one of them uses it."""
+
+    async def cells() -> list[str]:
+        html = await page(browser, "/workers")
+        return re.findall(r'<td data-label="Redis">([^<]*)', html)
+
+    workers = [Worker(app, store) for _ in range(3)]
+    for worker in workers:
+        await store.heartbeat(worker.info, [], lease_seconds=30)
+    assert await cells() == []
+    for worker, hints in zip(workers[1:], (True, False), strict=True):
+        await store.heartbeat(replace(worker.info, hints=hints), [], lease_seconds=30)
+    assert sorted(await cells()) == ["away", "not used", "yes"]
 
 
 async def test_pages_follow_each_other_by_cursor(

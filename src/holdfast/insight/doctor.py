@@ -254,14 +254,30 @@ async def check_notifications(store: Store) -> Finding:
 
 
 async def check_hints(store: Store) -> list[Finding]:
-    """Check what carries hints to workers; without one, nothing is said."""
+    """Check what carries hints to workers; nothing is said if nobody has it.
+
+    A client may well be without it: its starts are notified.
+    """
     found = await store.check_hints()
-    if found is None:
+    live = live_workers(await store.list_workers(), await store.now())
+    users = [each for each in live if each.hints is not None]
+    if found is not None and found.trouble is not None:
+        what = f"{found.address} does not wake workers, PostgreSQL does: {found.trouble}"
+        return [Finding("redis", "warn", what, found.way_out or "")]
+    if found is None and not users:
         return []
-    if found.trouble is None:
-        return [Finding("redis", "ok", f"{found.address} can wake workers")]
-    what = f"{found.address} does not wake workers, PostgreSQL does: {found.trouble}"
-    return [Finding("redis", "warn", what, found.way_out or "")]
+    used = f"used by {len(users)} of {several(len(live), 'live worker')}"
+    what = "this program does not use it" if found is None else f"{found.address} can wake workers"
+    for each in users:
+        if not each.hints:
+            what = f"it does not reach worker {each.worker_id}, which PostgreSQL wakes; {used}"
+            return [Finding("redis", "warn", what, "the worker's log says why")]
+    if live and not users:
+        way_out = (
+            "give --redis or $HOLDFAST_REDIS_URL to the workers too: they find runs by polling"
+        )
+        return [Finding("redis", "warn", f"{what}; {used}", way_out)]
+    return [Finding("redis", "ok", f"{what}; {used}" if live else what)]
 
 
 async def check_reads(store: Store) -> list[Finding]:

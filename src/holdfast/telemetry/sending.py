@@ -1,4 +1,4 @@
-"""A store that counts the signals that were sent through it."""
+"""What is sent through a store: signals, which it counts, and hints."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.store.port import Store
-from holdfast.telemetry.tallies import MOST_EXTERNAL, Counter
-from holdfast.types import Delivered, NewSignal
+from holdfast.telemetry.tallies import MOST_EXTERNAL, Counter, Family, gauge
+from holdfast.types import Delivered, HintUse, NewSignal
 
 
 def signals_counter() -> Counter:
@@ -18,6 +18,25 @@ def signals_counter() -> Counter:
         ("event",),
         most=MOST_EXTERNAL,
     )
+
+
+def hint_families(use: HintUse | None) -> list[Family]:
+    """Return what is known of hints through Redis; nothing without Redis."""
+    if use is None:
+        return []
+    hints = Counter(
+        "holdfast_hints_total",
+        "Hints of new work through Redis: sent, refused (PostgreSQL told it), read, claimed for.",
+        ("what",),
+    )
+    for what in ("sent", "refused", "read", "claimed"):
+        hints.add((what,), getattr(use, what))
+    if use.works is None:
+        return [hints.family()]
+    return [
+        hints.family(),
+        gauge("holdfast_redis_up", "1 if hints arrive through Redis.", use.works),
+    ]
 
 
 class CountedSignals:

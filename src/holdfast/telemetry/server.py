@@ -12,7 +12,7 @@ from typing import Final
 from holdfast.errors import DatabaseError
 from holdfast.insight.serving import live_workers
 from holdfast.store.port import Store
-from holdfast.telemetry.sending import signals_counter
+from holdfast.telemetry.sending import hint_families, signals_counter
 from holdfast.telemetry.tallies import Family, Histogram, Labels, gauge
 
 logger = logging.getLogger("holdfast.server")
@@ -44,6 +44,7 @@ class ServerMetrics:
             self.http_seconds.family(),
             self.signals.family(),
             gauge("holdfast_streams", "Streams of events that are open.", streams),
+            *([] if store is None else hint_families(store.hint_use())),
             *([] if store is None else await self.gauges.read(lambda: read_gauges(store))),
         ]
 

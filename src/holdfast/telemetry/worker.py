@@ -11,7 +11,7 @@ import msgspec
 from holdfast.definitions.steps import StepContext
 from holdfast.events import SIGNAL_SENT
 from holdfast.names import split_name
-from holdfast.telemetry.sending import signals_counter
+from holdfast.telemetry.sending import hint_families, signals_counter
 from holdfast.telemetry.tallies import Counter, Family, Histogram, gauge
 from holdfast.types import Claims, Committed, MinuteCounts, TurnCommit
 from holdfast.types.stats import BOUNDS, BUCKETS, ENDED, MILLIS
@@ -213,4 +213,4 @@ def _saturation(worker: Worker) -> list[Family]:
                 load.threads.taken,
             )
         )
-    return families
+    return [*families, *hint_families(load.hints)]

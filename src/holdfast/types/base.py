@@ -102,14 +102,14 @@ class HintCheck(Value, frozen=True):
 
 
 class HintUse(Value, frozen=True):
-    """How a store uses hints: if they arrive now, and how many there were.
+    """How a store uses hints: if they arrive now (None: it has not tried), and how many there were.
 
-    `taken` are those after which the worker has looked for work, `refused` those that PostgreSQL
+    `claimed` are those after which the worker has looked for work, `refused` those that PostgreSQL
     told instead.
     """
 
-    works: bool
+    works: bool | None
     sent: int = 0
     refused: int = 0
     read: int = 0
-    taken: int = 0
+    claimed: int = 0

@@ -224,7 +224,8 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     """A worker as the others see it. `handlers` are `app/name@version`.
 
     `consumes` are the message queues of its consumers, None if it does not say so: workers of an
-    earlier release do not.
+    earlier release do not. `hints` is True if Redis tells it of new work now, False if that is
+    away, None if it uses no Redis or does not say so.
     """
 
     worker_id: str
@@ -238,6 +239,7 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     heard_at: int = 0
     threads: ThreadUse | None = None
     consumes: tuple[str, ...] | None = None
+    hints: bool | None = None
 
 
 # What maintenance does, as far as an answer to a heartbeat says if there is something to do.

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.store.port import Store
-from holdfast.types import Heartbeat, Lease, MinuteCounts, ThreadUse, WorkerInfo
+from holdfast.types import Heartbeat, HintUse, Lease, MinuteCounts, ThreadUse, WorkerInfo
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
@@ -67,6 +67,7 @@ class HeartbeatService:
         listener: Listener,
         clock: Clock,
         look_at_threads: Callable[[], ThreadUse | None] = lambda: None,
+        look_at_hints: Callable[[], HintUse | None] = lambda: None,
         keep_messages: Callable[[Store], Awaitable[None]] | None = None,
         statistics: Statistics | None = None,
         agenda: Agenda | None = None,
@@ -75,7 +76,8 @@ class HeartbeatService:
         lease_seconds: float,
     ) -> None:
         self._open_store, self._info, self._listener = open_store, info, listener
-        self._clock, self._look_at_threads = clock, look_at_threads
+        self._clock = clock
+        self._look_at_threads, self._look_at_hints = look_at_threads, look_at_hints
         self._keep_messages, self._statistics = keep_messages, statistics
         self._agenda = agenda
         self._interval, self._lease_seconds = interval_seconds, lease_seconds
@@ -167,9 +169,13 @@ class HeartbeatService:
     async def _send(
         self, store: Store, leases: list[Lease], stats: list[MinuteCounts]
     ) -> Heartbeat:
+        use = self._look_at_hints()
+        info = msgspec.structs.replace(
+            self._info, threads=self._look_at_threads(), hints=None if use is None else use.works
+        )
         async with self._in_time():
             return await store.heartbeat(
-                msgspec.structs.replace(self._info, threads=self._look_at_threads()),
+                info,
                 leases,
                 lease_seconds=self._lease_seconds,
                 interval_seconds=self._interval,

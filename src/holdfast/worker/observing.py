@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from holdfast.definitions.recorded import AttemptContext, Recorded
-from holdfast.types import Claims, Committed, MinuteCounts, ThreadUse, TurnCommit
+from holdfast.types import Claims, Committed, HintUse, MinuteCounts, ThreadUse, TurnCommit
 
 
 class WorkerLoad(NamedTuple):
     """How full a worker is: tasks that it holds, runs that it keeps in memory, its threads.
 
     And how late it is: for how long its heartbeat is overdue, and how long a call took through its
-    event loop; None without a heartbeat. `spans_dropped` is None if it does not trace.
+    event loop; None without a heartbeat. `spans_dropped` is None if it does not trace, `hints` if
+    it reads none.
     """
 
     held: int
@@ -27,6 +28,7 @@ class WorkerLoad(NamedTuple):
     heartbeat_late_seconds: float | None = None
     loop_lag_seconds: float | None = None
     spans_dropped: int | None = None
+    hints: HintUse | None = None
 
 
 class Attempt(Protocol):

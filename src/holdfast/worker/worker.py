@@ -250,6 +250,7 @@ class Worker:
             self._workload,
             self._clock,
             book.look,
+            self._store.hint_use,
             self._consumers.extend,
             self._statistics,
             self._agenda,
@@ -375,6 +376,7 @@ class Worker:
             None if beats is None else beats.late_seconds,
             None if beats is None else beats.loop_lag.seconds,
             None if tracer is None else tracer.dropped,
+            self._store.hint_use(),
         )
 
     @property

@@ -335,6 +335,13 @@ async def test_a_beat_tells_which_queues_the_worker_consumes(
         assert known.consumes == queues
 
 
+async def test_a_beat_tells_if_hints_reach_the_worker(store: Store, ann: ManualWorker) -> None:
+    for hints in (None, True, False):
+        await ann.beat(hints=hints)
+        [known] = await store.list_workers()
+        assert known.hints is hints
+
+
 async def test_lease_numbers_only_grow(store: Store, clock: Clock, ann: ManualWorker) -> None:
     """Trap 32. Neither a release nor a suspend nor a loss resets them."""
     await start(store)

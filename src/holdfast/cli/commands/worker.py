@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
     from holdfast.types import ThreadUse, WorkerInfo
     from holdfast.worker import SweepLimits, WorkerOptions
+
+_REDIS: Final = {None: "", True: "yes", False: "away"}
 
 
 @command(
@@ -251,7 +253,7 @@ def list_workers(context: click.Context) -> None:
     """List the workers that are signed on.
 
     Each line says what a worker serves, how many of its threads for plain functions are in use,
-    and when it last sent a heartbeat.
+    when it last sent a heartbeat, and, if one uses Redis, if that tells it of new work now.
     """
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import console, plain, write_json
@@ -280,6 +282,9 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
         table.add_column(column, overflow="fold")
     for column in ("runs", "threads", "up", "heard"):
         table.add_column(column, justify="right", no_wrap=True)
+    with_redis = any(each.hints is not None for each in workers)
+    if with_redis:
+        table.add_column("redis", no_wrap=True)
     for each in workers:
         table.add_row(
             each.worker_id,
@@ -289,6 +294,7 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
             _threads(each.threads),
             length(now - each.started_at),
             ago(each.heard_at, now),
+            *([_REDIS[each.hints]] if with_redis else []),
         )
     return table
 

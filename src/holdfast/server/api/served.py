@@ -53,7 +53,10 @@ class WorkflowList(msgspec.Struct, frozen=True):
 
 
 class WorkerShape(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker; a `silent` one was not heard of for so long that it counts as dead."""
+    """A worker; a `silent` one was not heard of for so long that it counts as dead.
+
+    `hints` is true if Redis tells it of new work now, false if that is away, null without Redis.
+    """
 
     worker_id: str
     hostname: str
@@ -65,6 +68,7 @@ class WorkerShape(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     heard_at: datetime
     silent: bool
+    hints: bool | None = None
 
 
 class WorkerList(msgspec.Struct, frozen=True):

@@ -47,6 +47,7 @@ class PostgresWorkers(Part):
             *stats_arguments(stats),
             info.consumes,
             silent_seconds,
+            info.hints,
         )
         lost = _at(leases, row["lost"])
         unread = _at(leases, row["news"])
@@ -84,6 +85,7 @@ class PostgresWorkers(Part):
                 heard_at=row["heard_at"],
                 threads=None if row["threads"] is None else ThreadUse(*row["threads"]),
                 consumes=None if row["consumes"] is None else tuple(row["consumes"]),
+                hints=row["hints"],
             )
             for row in await self._database.rows("list_workers")
         ]

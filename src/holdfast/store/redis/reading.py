@@ -78,7 +78,7 @@ class Reader:
         try:
             for stream, ids in unfinished.items():
                 await self._redis.xack(stream, self._group, *ids)
-                self._server.taken += len(ids)
+                self._server.claimed += len(ids)
         except Exception as error:
             await self._fail(error)
 

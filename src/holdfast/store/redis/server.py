@@ -56,13 +56,13 @@ class RedisServer:
         self._url = url
         self._said: tuple[Part, str] | None = None  # who found the trouble, and the way out
         self._works: dict[Part, bool] = {}
-        self.sent = self.refused = self.read = self.taken = 0
+        self.sent = self.refused = self.read = self.claimed = 0
 
     @property
     def use(self) -> HintUse:
         """How hints were used. Who reads knows best if they arrive: it always waits for some."""
-        works = self._works.get("reading", self._works.get("sending", False))
-        return HintUse(works, self.sent, self.refused, self.read, self.taken)
+        works = self._works.get("reading", self._works.get("sending"))
+        return HintUse(works, self.sent, self.refused, self.read, self.claimed)
 
     def __str__(self) -> str:
         """Return the address, without user and password."""

@@ -5,14 +5,14 @@ create or replace function holdfast.list_workers()
 returns table (
     worker_id text, hostname text, pid int, queues text[], handlers text[], concurrency int,
     holdfast_version text, started_at bigint, heard_at bigint, threads int[],
-    consumes text[]
+    consumes text[], hints boolean
 )
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
     select w.worker_id, w.hostname, w.pid, w.queues, w.handlers, w.concurrency,
         w.holdfast_version, holdfast._micros(w.started_at), holdfast._micros(w.heard_at),
-        w.threads, w.consumes
+        w.threads, w.consumes, w.hints
     from holdfast.workers w
     order by w.worker_id
 $$;

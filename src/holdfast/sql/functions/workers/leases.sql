@@ -110,7 +110,8 @@ end $$;
 -- missed two heartbeats of p_interval_seconds, or was heard in the future, it had a gap:
 -- heard_since becomes now. If another transaction has locked a task's row, the lease is renewed the
 -- next time. `duties` are those that may have something to do within ten seconds, null without
--- p_silent_seconds, after which a worker is called silent. The p_stat_… are parallel arrays of what
+-- p_silent_seconds, after which a worker is called silent. p_hints says if hints reach the worker,
+-- null if it reads none. The p_stat_… are parallel arrays of what
 -- the worker counted, see _record_stats.
 -- Locks: rows of clock_steps; the worker's row; its rows of stats; task rows by (run_id, key),
 -- skipping locked ones. Called by workers.
@@ -122,7 +123,7 @@ create or replace function holdfast.heartbeat(
     p_threads int[] default null,
     p_stat_minutes bigint[] default null, p_stat_names text[] default null,
     p_stat_counts text[] default null, p_consumes text[] default null,
-    p_silent_seconds float8 default null,
+    p_silent_seconds float8 default null, p_hints boolean default null,
     out now bigint, out lost int[], out news int[], out cancelled int[], out duties text[]
 )
 language plpgsql
@@ -137,14 +138,16 @@ begin
     now := holdfast._micros(v_now);
     perform holdfast._watch_clock(v_now);
     insert into holdfast.workers as w (worker_id, hostname, pid, queues, handlers, concurrency,
-        holdfast_version, started_at, heard_at, heard_since, threads, consumes)
+        holdfast_version, started_at, heard_at, heard_since, threads, consumes,
+        hints)
     values (p_worker, p_hostname, p_pid, p_queues, p_handlers, p_concurrency, p_version,
-        coalesce(holdfast._moment(p_started_at), v_now), v_now, v_now, p_threads, p_consumes)
+        coalesce(holdfast._moment(p_started_at), v_now), v_now, v_now, p_threads, p_consumes,
+        p_hints)
     on conflict (worker_id) do update
     set hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues,
         handlers = excluded.handlers, concurrency = excluded.concurrency,
         holdfast_version = excluded.holdfast_version, heard_at = excluded.heard_at,
-        threads = excluded.threads, consumes = excluded.consumes,
+        threads = excluded.threads, consumes = excluded.consumes, hints = excluded.hints,
         heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval_seconds)
             then w.heard_since else v_now end;
     if p_stat_minutes is not null then

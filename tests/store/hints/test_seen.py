@@ -1,0 +1,160 @@
+"""What shows if Redis is used and works: the list of workers, metrics, doctor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from tests.valkey import Valkey, needs_valkey
+
+from holdfast.cli.root import holdfast
+from holdfast.database.resolve import resolve_database
+from holdfast.insight.doctor import check_hints
+from holdfast.store.memory import MemoryStore
+from holdfast.store.opening import opened_store
+from holdfast.store.port import Store
+from holdfast.telemetry.sending import hint_families
+from holdfast.telemetry.worker import WorkerMetrics
+from holdfast.types import HintCheck, HintUse, WorkerInfo
+from holdfast.worker import Worker
+
+from .hinted import RUNS, client_of, run_all, until_reading, working
+
+
+def shown(worker: Worker) -> dict[str, float]:
+    """Return the metrics of hints, by name and label."""
+    metrics = WorkerMetrics()
+    metrics.watch(worker)
+    return {
+        " ".join([family.name, *sample.labels.values()]): sample.value
+        for family in metrics.families()
+        if "hints" in family.name or "redis" in family.name
+        for sample in family.samples
+    }
+
+
+async def until_listed(store: Store, wanted: Callable[[list[WorkerInfo]], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not wanted(await store.list_workers()):
+            await asyncio.sleep(0.05)
+
+
+@needs_valkey
+async def test_workers_say_if_redis_reaches_them(database_url: str, redis: Valkey) -> None:
+    async def cli(*arguments: str) -> str:
+        command = ["--database", database_url, *arguments]
+        done = await asyncio.to_thread(CliRunner().invoke, holdfast, command)
+        assert done.exit_code == 0
+        return " ".join(done.output.split())
+
+    async with (
+        working(database_url, redis.url, 1) as [worker],
+        client_of(database_url, redis.url) as client,
+        opened_store(resolve_database(database_url), "holdfast") as store,
+    ):
+        await until_reading(redis, 1)
+        await until_listed(store, lambda found: found[0].hints is True)
+        assert "redis" in await cli("workers")
+        assert "this program does not use it; used by 1 of 1" in await cli("doctor")
+        assert "can wake workers; used by 1 of 1 live" in await cli("--redis", redis.url, "doctor")
+        await run_all(client)
+        numbers = shown(worker)
+        assert numbers["holdfast_redis_up"] == 1
+        assert numbers["holdfast_hints_total read"] > 0
+        assert numbers["holdfast_hints_total refused"] == 0
+        redis.kill()
+        await until_listed(store, lambda found: found[0].hints is False)
+        assert shown(worker)["holdfast_redis_up"] == 0
+        assert "away" in await cli("workers")
+        assert f"it does not reach worker {worker.worker_id}" in await cli("doctor")
+        redis.start()
+        await until_listed(store, lambda found: found[0].hints is True)
+
+
+@needs_valkey
+async def test_a_client_knows_how_many_hints_it_has_sent(database_url: str, redis: Valkey) -> None:
+    """Before the first it does not know if Redis works."""
+    async with client_of(database_url, redis.url) as client:
+        store = client._session.store
+        assert store.hint_use() == HintUse(works=None)
+        assert [each.name for each in hint_families(store.hint_use())] == ["holdfast_hints_total"]
+        async with working(database_url, redis.url, 1):
+            await until_reading(redis, 1)
+            await run_all(client)
+        use = store.hint_use()
+        assert use is not None
+        assert (use.works, use.refused) == (True, 0)
+        assert 0 < use.sent <= RUNS
+
+
+async def test_without_redis_there_are_no_metrics_of_hints() -> None:
+    assert hint_families(MemoryStore().hint_use()) == []
+
+
+class CheckedStore(MemoryStore):
+    """A store with Redis, or without."""
+
+    check: HintCheck | None = None
+
+    async def check_hints(self) -> HintCheck | None:
+        return self.check
+
+
+ADDRESS = "redis://host:6379/0"
+WORKER = WorkerInfo(
+    worker_id="ann",
+    hostname="h",
+    pid=1,
+    queues=("default",),
+    handlers=("a/b@1",),
+    concurrency=1,
+    holdfast_version="0",
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "hints", "said"),
+    [
+        (None, [], []),
+        (None, [None], []),
+        (None, [True], ["ok", "this program does not use it; used by 1 of 1 live worker"]),
+        (HintCheck(ADDRESS), [], ["ok", f"{ADDRESS} can wake workers"]),
+        (
+            HintCheck(ADDRESS),
+            [True, None],
+            ["ok", f"{ADDRESS} can wake workers; used by 1 of 2 live workers"],
+        ),
+        (
+            HintCheck(ADDRESS),
+            [None],
+            ["warn", f"{ADDRESS} can wake workers; used by 0 of 1 live worker"],
+        ),
+        (
+            HintCheck(ADDRESS),
+            [True, False],
+            [
+                "warn",
+                "it does not reach worker w1, which PostgreSQL wakes; used by 2 of 2 live workers",
+            ],
+        ),
+        (
+            HintCheck(ADDRESS, "no answer", "start it"),
+            [True],
+            ["warn", f"{ADDRESS} does not wake workers, PostgreSQL does: no answer"],
+        ),
+    ],
+)
+async def test_doctor_says_who_uses_redis(
+    check: HintCheck | None, hints: list[bool | None], said: list[str]
+) -> None:
+    store = CheckedStore()
+    store.check = check
+    await store.open()
+    for number, each in enumerate(hints):
+        info = msgspec.structs.replace(WORKER, worker_id=f"w{number}", hints=each)
+        await store.heartbeat(info, [], lease_seconds=30)
+    found = await check_hints(store)
+    assert [word for each in found for word in (each.level, each.message)] == said
