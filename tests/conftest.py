@@ -3,6 +3,8 @@
 The servers are embedded ones, shared by all test processes of a session. Tests of the store
 also run on the system's PostgreSQL where there is one: the server of
 $HOLDFAST_TEST_DATABASE_URL, or the programs under /usr/lib/postgresql.
+
+With HOLDFAST_TEST_REDIS=1 all tests use Redis, too: one server a session.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from holdfast.database.embedded import EmbeddedServer, cluster
 from tests.clusters import Homes
 from tests.databases import DatabaseServer
 from tests.memory import FilesInMemory
+from tests.valkey import valkey
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Where the tests run in the background of a shell; the programs that they start, and
@@ -44,17 +47,21 @@ SERVERS = ["embedded", "system"] if SYSTEM_URL or SYSTEM_BINARIES else ["embedde
 
 
 files_in_memory = FilesInMemory()
+redis_for_all = ExitStack()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Say where the temporary folders are to be, before the first is made."""
     if not hasattr(config, "workerinput"):
         files_in_memory.begin()
+        if os.environ.get("HOLDFAST_TEST_REDIS"):
+            os.environ["HOLDFAST_REDIS_URL"] = redis_for_all.enter_context(valkey()).url
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what this session has made."""
     if not hasattr(config, "workerinput"):
+        redis_for_all.close()
         files_in_memory.end()
 
 

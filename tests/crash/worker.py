@@ -7,8 +7,9 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from holdfast import App
 from holdfast.archive.archive import ARCHIVE_VARIABLE
@@ -61,6 +62,8 @@ class KillSwitch:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._store, name)
+        if not iscoroutinefunction(method):
+            return cast("Callable[..., Any]", method)
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             if name in WORK:

@@ -488,6 +488,20 @@ async def test_streams_are_trimmed_and_expire(database_url: str, redis: Valkey) 
     await store.close()
 
 
+def test_the_client_of_redis_is_loaded_when_a_store_opens(database_url: str, redis: Valkey) -> None:
+    """The first hint has no time for that on a busy machine, and a fork during it would hang."""
+    program = (
+        "import sys\n"
+        "from holdfast import SyncClient\n"
+        f"with SyncClient({database_url!r}, redis={redis.url!r}):\n"
+        "    print('redis.asyncio.client' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+
+
 def test_without_redis_nothing_of_it_is_loaded(database_url: str) -> None:
     program = (
         "import sys\n"

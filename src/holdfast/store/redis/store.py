@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from typing import Any, Final
 from uuid import UUID
 
@@ -50,6 +52,13 @@ class RedisHintedStore(PostgresStore):
         self._server = RedisServer(redis_url)
         self._sender = Sender(self._server)
         self._prefix: str | None = None
+
+    async def open(self) -> None:
+        """Connect, as `PostgresStore.open` does, and import the client of Redis.
+
+        That takes up to a second: too long for a hint, and a process must not fork meanwhile.
+        """
+        await asyncio.gather(super().open(), asyncio.to_thread(_import_client))
 
     async def close(self) -> None:
         """Close every connection."""
@@ -167,6 +176,11 @@ def _as_hints(notices: Sequence[Notice], runs: Sequence[NewRun] = ()) -> list[No
         else notice
         for notice in notices
     ]
+
+
+def _import_client() -> None:
+    with suppress(ImportError):  # said when it is needed
+        import_module("redis.asyncio")
 
 
 def _digest(text: str) -> str:
