@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Generator
@@ -51,6 +52,12 @@ class Valkey:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+
+    def flush(self) -> None:
+        """Remove all that it holds."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as link:
+            link.sendall(b"FLUSHALL\r\n")
+            assert link.recv(5) == b"+OK\r\n"
 
     def pause(self) -> None:
         """Stop the process: connections stay open, and nothing is answered."""

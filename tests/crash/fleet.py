@@ -32,8 +32,12 @@ class Fleet:
     """Worker processes that a test starts and kills."""
 
     def __init__(self, url: str, ledger: Path, patience: float | None = None) -> None:
-        """`patience`: how many seconds the workers' calls wait for an answer, if not as usual."""
+        """`patience`: how many seconds the workers' calls wait for an answer, if not as usual.
+
+        Workers that start from now on use the Redis at `redis`, if it is not empty.
+        """
         self._url, self._ledger, self._patience = url, ledger, patience
+        self.redis = ""
         self._again: dict[ForkServerProcess, Callable[[], ForkServerProcess]] = {}
 
     @property
@@ -64,6 +68,7 @@ class Fleet:
                 pace,
                 release,
                 archive,
+                self.redis,
             ),
             daemon=True,
         )

@@ -9,7 +9,9 @@ import asyncio
 import os
 import random
 import signal
+from collections.abc import Callable
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,7 @@ from tests.crash.leases import stop_at_work
 from tests.crash.ledger import check_nothing_is_queued, check_runs
 from tests.crash.people import decide_all, update_all
 from tests.crash.worker import DEFAULT
+from tests.valkey import needs_valkey, valkey
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -44,11 +47,37 @@ async def test_work_across_workers_killed_at_random_is_neither_lost_nor_repeated
     fleet: Fleet, server: EmbeddedServer, ledger: Path
 ) -> None:
     """Traps 8, 18, 22, 23; S5, S7, S12, S15, T3, T4: workers of each queue, the postmaster once."""
+    await strike(fleet, server, ledger)
+
+
+@needs_valkey
+async def test_nor_is_it_with_a_redis_that_is_killed_flushed_and_stopped(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """S13. At each blow against a worker, there is one against Redis."""
+    with valkey() as redis:
+        fleet.redis = redis.url
+        blows = cycle([redis.flush, redis.kill, redis.start, redis.pause, redis.resume])
+        await strike(fleet, server, ledger, redis.url, lambda: next(blows)())
+        redis.resume()
+
+
+async def strike(
+    fleet: Fleet,
+    server: EmbeddedServer,
+    ledger: Path,
+    redis_url: str | None = None,
+    strike_redis: Callable[[], None] = lambda: None,
+) -> None:
+    """Kill workers at random, and check what became of their work."""
     choose = random.Random(11)
     for queues in CREWS:
         fleet.start(*queues)
     busy: list[RunHandle[object]] = []
-    async with Client(server.url) as client, asyncio.TaskGroup() as outside:
+    async with (
+        Client(server.url, redis=redis_url) as client,
+        asyncio.TaskGroup() as outside,
+    ):
         people = outside.create_task(decide_all(client))
         handles: list[RunHandle[object]] = []
         for blow in range(BLOWS):
@@ -58,6 +87,7 @@ async def test_work_across_workers_killed_at_random_is_neither_lost_nor_repeated
             outside.create_task(send_signals(wave, 2))
             outside.create_task(update_all(wave))
             await asyncio.sleep(choose.uniform(0.05, 0.4))
+            await asyncio.to_thread(strike_redis)
             if blow == BLOWS // 2:
                 os.kill(server.postmaster_pid, signal.SIGKILL)
                 await asyncio.to_thread(server.ensure_running)

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from holdfast import App
 from holdfast.archive.archive import ARCHIVE_VARIABLE
 from holdfast.retention import SWEEPER_INTERVAL_VARIABLE
 from holdfast.store.postgres import PostgresStore, database, listening
+from holdfast.store.redis import RedisHintedStore
 from holdfast.worker import Worker, WorkerOptions
 from tests.crash import releases
 from tests.crash.flows import app
@@ -103,6 +105,7 @@ def work(
     pace: Pace,
     release: int,
     archive: str,
+    redis: str,
 ) -> None:
     """Be a worker process until it is killed; what it says goes beside the ledger.
 
@@ -117,7 +120,7 @@ def work(
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     served = releases.release(release) if release else app
-    asyncio.run(serve(url, served, queues, kill_at, pace, patience))
+    asyncio.run(serve(url, served, queues, kill_at, pace, patience, redis))
 
 
 async def serve(
@@ -127,9 +130,11 @@ async def serve(
     kill_at: int = 0,
     pace: Pace = QUICK,
     patience: float | None = None,
+    redis: str = "",
 ) -> None:
     """Be a worker of an app until the process ends; impatient, if at all, once it has begun."""
-    store = PostgresStore(url, tells=True)
+    make_store = partial(RedisHintedStore, redis) if redis else PostgresStore
+    store = make_store(url, tells=True)
     worker = Worker(
         served,
         KillSwitch(store, kill_at) if kill_at else store,  # type: ignore[arg-type]
@@ -142,7 +147,7 @@ async def serve(
             poll_seconds=0.2,
             maintenance_seconds=0.3,
         ),
-        heartbeat_store=lambda: PostgresStore(url, connections=1),
+        heartbeat_store=lambda: make_store(url, connections=1),
     )
     await worker.start()
     if patience is not None:
