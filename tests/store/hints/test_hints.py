@@ -474,6 +474,27 @@ async def test_an_old_server_is_refused(
     )
 
 
+async def test_calls_at_once_share_a_connection_that_the_close_ends(
+    database_url: str, redis: Valkey
+) -> None:
+    """A client and workers may have one store. A second connection would never be closed."""
+    store = store_on(database_url, redis.url)
+    assert isinstance(store, RedisHintedStore)
+    await store.open()
+    async with Redis.from_url(redis.url) as link:
+
+        async def connections() -> int:
+            return int((await link.info("clients"))["connected_clients"])
+
+        before = await connections()
+        await asyncio.gather(*(store.notify([HINT]) for _ in range(10)))
+        assert await connections() == before + 1
+        await store.close()
+        async with asyncio.timeout(60):
+            while await connections() > before:
+                await asyncio.sleep(0.01)
+
+
 async def test_streams_are_trimmed_and_expire(database_url: str, redis: Valkey) -> None:
     store = store_on(database_url, redis.url)
     assert isinstance(store, RedisHintedStore)

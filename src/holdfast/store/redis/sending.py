@@ -24,16 +24,24 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 
 
 class Sender:
-    """Sends hints, and leaves Redis alone for a while after it failed."""
+    """Sends hints over one connection, and leaves Redis alone for a while after it failed.
+
+    Clients and workers may share a store, and so a sender: it makes one call after the other.
+    """
 
     def __init__(self, server: RedisServer) -> None:
         self._server = server
         self._redis: Redis | None = None
+        self._using = asyncio.Lock()
         self._not_before, self._pause = 0.0, _FIRST_PAUSE_SECONDS
         self._kept: dict[str, float] = {}  # by stream: when its expiry was set
 
     async def send(self, streams: Mapping[Notice, str]) -> Sequence[Notice]:
         """Send each hint to its stream. Return the hints that Redis did not take."""
+        async with self._using:
+            return await self._send(streams)
+
+    async def _send(self, streams: Mapping[Notice, str]) -> Sequence[Notice]:
         left = dict(streams)
         if time.monotonic() < self._not_before:
             self._server.refused += len(left)
@@ -50,7 +58,7 @@ class Sender:
                     del left[hint]
                     await self._keep(redis, stream)
         except Exception as error:
-            await self.close()
+            await self._drop()
             self._not_before = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
             self._server.fails("sending", trouble(error))
@@ -69,5 +77,9 @@ class Sender:
 
     async def close(self) -> None:
         """Close the connection; the next hint opens another."""
+        async with self._using:
+            await self._drop()
+
+    async def _drop(self) -> None:
         redis, self._redis = self._redis, None
         await close(redis)
