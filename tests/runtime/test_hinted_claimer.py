@@ -20,6 +20,7 @@ class Hints:
         self.suffices = True
         self.coming: asyncio.Queue[list[Notice]] = asyncio.Queue()
         self.done_with = 0
+        self.passed_on: list[Notice] = []
         self.closed = False
 
     async def read(self) -> Sequence[Notice]:
@@ -27,6 +28,10 @@ class Hints:
 
     async def done(self) -> None:
         self.done_with += 1
+
+    async def pass_on(self, hints: Sequence[Notice]) -> bool:
+        self.passed_on += hints
+        return self.suffices
 
     async def close(self) -> None:
         self.closed = True
@@ -94,7 +99,36 @@ async def test_a_hint_that_was_looked_at_is_not_passed_on() -> None:
         while hints.done_with < 3:
             await asyncio.sleep(0)
     await claimer.stop()
-    assert told == []
+    assert (told, hints.passed_on) == ([], [])
+
+
+async def test_a_hint_of_more_work_than_fits_is_passed_on() -> None:
+    """Through PostgreSQL if Redis takes no hint."""
+    store, hints, told = HeldClaims(), Hints(), list[Notice]()
+    await store.open()
+    claimer = claiming(store, hints, told)
+    held = [0] * 9
+    claimer.room.count(held)
+    await claimer.start({})
+    async with asyncio.timeout(30):
+        await store.asked.acquire()
+        held.append(0)  # while it claims, its last place is taken
+        store.answer.set()
+        hints.coming.put_nowait([HINT])
+        while not hints.passed_on:
+            await asyncio.sleep(0)
+        assert told == []
+        hints.passed_on.clear()
+        hints.suffices = False
+        held.pop()
+        claimer.room.freed()
+        await store.asked.acquire()
+        hints.coming.put_nowait([HINT])
+        held.append(0)
+        while not told:
+            await asyncio.sleep(0)
+    await claimer.stop()
+    assert (told, hints.passed_on) == ([HINT], [HINT])
 
 
 async def test_it_polls_seldom_only_while_hints_and_notifications_come() -> None:

@@ -112,9 +112,7 @@ def test_notices_of_hints_reach_only_callers_that_ask_for_hints() -> None:
     """Workers and clients of an earlier release know of no other topic than `work`."""
     bodies = {name: body for name, _, body in functions()}
     careful = {name for name in bodies if re.search(r"_(tell|as_work)\(", bodies[name])}
-    open_ways = {
-        name for name in bodies if re.search(r"array\['(starts|activities)'", bodies[name])
-    }
+    open_ways = {name for name in bodies if re.search(r"'(starts|activities)'", bodies[name])}
     while True:
         more = {
             name

@@ -1,7 +1,8 @@
 """A claimer that is also woken by hints, each of which one worker of several gets.
 
 A worker reads hints only while it could take more. A worker that reads one and cannot take all of
-the work passes the hint on: so one hint wakes as many workers as the work needs, and no more.
+the work passes the hint on to two others: so one hint soon wakes as many workers as the work needs,
+and few more.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class HintedClaimer(Claimer):
         for hint in self._hints:
             self.notified(hint.payload)
         await self._looked.wait()
-        if self._short:
+        if self._short and not await self._reader.pass_on(self._hints):
             self._notify(list(self._hints))
         self._hints = ()
         await self._reader.done()

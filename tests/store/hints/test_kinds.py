@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -112,6 +113,29 @@ async def fail(n: int) -> int:
 @kinds.workflow
 async def ask_failing(ctx: Context, n: int) -> int:
     return await fail(n)
+
+
+@kinds.workflow
+async def ask_many(ctx: Context, n: int) -> int:
+    return sum(await asyncio.gather(*(pack(i) for i in range(n))))
+
+
+@kinds.workflow
+async def ask_many_children(ctx: Context, n: int) -> int:
+    return sum(await asyncio.gather(*(ctx.child(add, i) for i in range(n))))
+
+
+wide = kinds.flow("wide", input=int, queue="far")
+
+
+@wide.step
+async def unfold(run: int) -> list[int]:
+    return list(range(run))
+
+
+@wide.map(unfold)
+async def widen(element: int) -> int:
+    return element
 
 
 slow = kinds.flow("slow", input=int, queue="far", base_delay="1h")
@@ -237,6 +261,32 @@ async def test_all_workers_are_told_of_what_is_due_later(
     options: dict[str, Any] = {"delay": "1h"} if what is add else {}
     async with listening(database_url, redis) as (client, heard):
         await client.start(what, 1, **options)
+        await until(lambda: "far" in heard.queues)
+
+
+async def many_runs(client: Client) -> None:
+    await client.start_many(add, range(50))
+
+
+async def many_activities(client: Client) -> None:
+    await client.start(ask_many, 50)
+
+
+async def many_children(client: Client) -> None:
+    await client.start(ask_many_children, 50)
+
+
+async def many_elements(client: Client) -> None:
+    await client.start(wide, 50)
+
+
+@pytest.mark.parametrize("work", [many_runs, many_activities, many_children, many_elements])
+async def test_all_workers_are_told_of_much_at_once(
+    work: Callable[[Client], Awaitable[None]], database_url: str, redis: Valkey
+) -> None:
+    """One worker after the other would begin."""
+    async with listening(database_url, redis) as (client, heard):
+        await work(client)
         await until(lambda: "far" in heard.queues)
 
 

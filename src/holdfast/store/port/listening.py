@@ -29,7 +29,10 @@ class HintReader(Protocol):
         """Say that a claim was made after the last hints, so that nobody need take them over."""
         ...
 
-    @readable
+    async def pass_on(self, hints: Sequence[Notice]) -> bool:
+        """Tell other workers of hints whose work was too much; return False if that failed."""
+        ...
+
     async def close(self) -> None:
         """Stop reading."""
         ...
@@ -72,7 +75,7 @@ class ListenStore(Protocol):
         """Return a reader of hints for a worker; None if all work is told by `listen` alone.
 
         A hint goes to one of the workers with the same queues and handlers. Who cannot take all
-        of the work passes the hint on, as a notice.
+        of the work passes the hint on.
         """
         ...
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.store.redis.sending import FIELD, KEPT_SECONDS
+from holdfast.store.redis.sending import FIELD, KEPT_SECONDS, add_hint
 from holdfast.store.redis.server import RedisServer, close, trouble
 from holdfast.types import Notice
 
@@ -19,6 +19,7 @@ _AT_ONCE: Final = 100  # entries
 _BLOCK_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 8.0  # longer than a read may block
 _ABANDONED_SECONDS: Final = 10.0  # after so long a hint of another worker is taken over
+_TOLD: Final = 2  # workers, by one that could not take all of the work
 _PAUSE_SECONDS: Final = 0.002  # between two reads: whatever the stream holds, it costs few looks
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 10.0
 
@@ -81,6 +82,24 @@ class Reader:
                 self._server.claimed += len(ids)
         except Exception as error:
             await self._fail(error)
+
+    async def pass_on(self, hints: Sequence[Notice]) -> bool:
+        """Tell other workers of hints; return False if Redis does not take them.
+
+        Two are told of each: so of a large backlog, many workers hear soon.
+        """
+        if self._redis is None:
+            return False
+        try:
+            for stream, hint in self._hints.items():
+                if hint in hints:
+                    for _ in range(_TOLD):
+                        await add_hint(self._redis, stream, hint)
+                        self._server.sent += 1
+        except Exception as error:
+            await self._fail(error)
+            return False
+        return True
 
     async def close(self) -> None:
         """Leave the group, unless others have yet to take over hints of this worker."""

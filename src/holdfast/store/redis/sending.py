@@ -23,6 +23,11 @@ _SEND_SECONDS: Final = 1.0  # all hints of one call; notifications tell of the r
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 
 
+async def add_hint(redis: Redis, stream: str | bytes, hint: Notice) -> None:
+    """Add a hint to its stream."""
+    await redis.xadd(stream, {FIELD: hint.payload}, maxlen=_LONGEST_STREAM, approximate=True)
+
+
 class Sender:
     """Sends hints over one connection, and leaves Redis alone for a while after it failed.
 
@@ -52,9 +57,7 @@ class Sender:
                 if redis is None:
                     redis = self._redis = await self._server.connect(_ANSWER_SECONDS)
                 for hint, stream in streams.items():
-                    await redis.xadd(
-                        stream, {FIELD: hint.payload}, maxlen=_LONGEST_STREAM, approximate=True
-                    )
+                    await add_hint(redis, stream, hint)
                     del left[hint]
                     await self._keep(redis, stream)
         except Exception as error:

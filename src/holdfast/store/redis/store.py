@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -33,6 +34,7 @@ from holdfast.types import (
 
 _ANSWER_SECONDS: Final = 2.0  # for a check that a person waits for
 _DIGITS: Final = 16
+_MANY: Final = 50  # runs of a call in a queue; as _hint_topic in core/notify.sql
 _STREAMS: Final = {STARTS_TOPIC: "wf", ACTIVITIES_TOPIC: "act"}
 
 
@@ -167,12 +169,15 @@ class RedisHintedStore(PostgresStore):
 def _as_hints(notices: Sequence[Notice], runs: Sequence[NewRun] = ()) -> list[Notice]:
     """Return notices of a call that starts runs as those of starts.
 
-    What is due later is told to all: the one worker with the hint may be full by then.
+    Of what is due later, and of many runs, all workers are told: the one with the hint may be full
+    by then, and is not enough.
     """
-    later = {run.queue for run in runs if run.start_at is not None or run.delay_seconds}
+    counts = Counter(run.queue for run in runs)
+    to_all = {queue for queue, count in counts.items() if count >= _MANY}
+    to_all |= {run.queue for run in runs if run.start_at is not None or run.delay_seconds}
     return [
         Notice(STARTS_TOPIC, notice.payload)
-        if notice.topic == WORK_TOPIC and notice.payload not in later
+        if notice.topic == WORK_TOPIC and notice.payload not in to_all
         else notice
         for notice in notices
     ]

@@ -43,7 +43,8 @@ begin
         order by u.place  -- of what is due at one moment, the index finds the first written first
         returning queue
     )
-    select array_agg(distinct array['activities', s.queue]) into v_notices from scheduled s;
+    select array_agg(array[holdfast._hint_topic('activities', q.tasks), q.queue]) into v_notices
+    from (select s.queue, count(*) as tasks from scheduled s group by s.queue) as q;
     return v_notices;
 end $$;
 

@@ -71,10 +71,15 @@ begin
                 v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
                 v_new.timeouts, v_new.retentions, v_new.tags, v_new.headers,
                 v_new.parents, v_new.parent_keys, v_new.closes);
-            select v_notices || array_agg(distinct array['starts', c.queue]) into v_notices
-            from unnest(v_new.run_ids, v_new.queues) as c (run_id, queue)
-            where cardinality(v_created) = cardinality(v_new.run_ids)
-                or c.run_id = any (v_created);
+            select v_notices || array_agg(array[holdfast._hint_topic('starts', q.tasks), q.queue])
+            into v_notices
+            from (
+                select c.queue, count(*) as tasks
+                from unnest(v_new.run_ids, v_new.queues) as c (run_id, queue)
+                where cardinality(v_created) = cardinality(v_new.run_ids)
+                    or c.run_id = any (v_created)
+                group by c.queue
+            ) as q;
         end if;
         v_count := v_count + cardinality(v_created);
     end loop;

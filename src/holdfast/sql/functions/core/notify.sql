@@ -20,6 +20,13 @@ language sql immutable parallel safe
 return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema || ':' || p_topic
     else left(encode(sha256(convert_to(p_schema || ':' || p_topic, 'UTF8')), 'hex'), 63) end;
 
+-- Return the topic of tasks of a queue that any worker may take at once: of many of them all
+-- workers are told, because one is not enough. Called by _schedule_activities, _start_children and
+-- _begin_maps.
+create or replace function holdfast._hint_topic(p_topic text, p_tasks bigint) returns text
+language sql immutable parallel safe
+return case when p_tasks < 50 then p_topic else 'work' end;
+
 -- Return (topic, payload) notices for callers that send no hints: those of what any worker may take
 -- at once, 'starts' and 'activities', become those of 'work'. Called by all that return notices of
 -- starts or activities to workers or clients.

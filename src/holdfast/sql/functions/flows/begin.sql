@@ -164,8 +164,9 @@ begin
         order by j.place, j.index
         returning run_id, key, kind, handler, queue, worker, payload, visible_at
     )
-    select array_agg(distinct array[
-                case when q.visible_at <= p_now then 'starts' else 'work' end, q.queue])
+    select array_agg(distinct array[case when q.visible_at <= p_now
+                then holdfast._hint_topic('starts', (select count(*) from queued))
+                else 'work' end, q.queue])
             filter (where q.worker is null and q.kind = 'step'),
         array_agg((q.run_id, q.key, q.handler, q.payload)::holdfast._handed_task)
             filter (where q.worker is not null),
