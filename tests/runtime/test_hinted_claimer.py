@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Claims, Notice
+from holdfast.worker import hinted_claimer
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.hinted_claimer import HintedClaimer
 
@@ -129,6 +132,34 @@ async def test_a_hint_of_more_work_than_fits_is_passed_on() -> None:
             await asyncio.sleep(0)
     await claimer.stop()
     assert (told, hints.passed_on) == ([HINT], [HINT])
+
+
+async def test_a_busy_worker_passes_hints_on_at_intervals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While all are busy, each hint that is passed on costs a claim and leads to the next."""
+    monkeypatch.setattr(hinted_claimer, "_BETWEEN_SECONDS", 3600.0)
+    store, hints, told = HeldClaims(), Hints(), list[Notice]()
+    await store.open()
+    store.answer.set()
+    claimer = claiming(store, hints, told)
+    held = [0] * 10
+    claimer.room.count(held)
+    await claimer.start({})
+    async with asyncio.timeout(30):
+        for _ in range(2):
+            held.pop()
+            claimer.room.freed()
+            await store.asked.acquire()
+            hints.coming.put_nowait([HINT])
+            while not hints.coming.empty():
+                await asyncio.sleep(0)
+            held.append(0)
+            for _ in range(20):
+                await asyncio.sleep(0)
+    assert (hints.passed_on, told) == ([HINT], [])
+    await claimer.stop()
+    assert (hints.passed_on, told) == ([HINT], [HINT])
 
 
 async def test_it_polls_seldom_only_while_hints_and_notifications_come() -> None:

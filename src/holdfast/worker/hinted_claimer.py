@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from holdfast.worker.claimer import Accept, Claimer
 logger = logging.getLogger("holdfast.worker")
 
 _CANCEL_SECONDS: Final = 1.0
+_BETWEEN_SECONDS: Final = 0.25  # at least, between two times that hints are passed on
 _SELDOM: Final = 2.5  # times as long between two polls as without hints: a statement less a second
 
 
@@ -30,6 +32,7 @@ class HintedClaimer(Claimer):
         self._reader = reader
         self._looked = asyncio.Event()  # a claim was made after all that woke the claimer
         self._hints: Sequence[Notice] = ()  # for which no claim was made yet
+        self._passed_on = -math.inf  # when hints were passed on last, on the event loop's clock
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, takers: Mapping[str, Accept]) -> None:
@@ -78,8 +81,13 @@ class HintedClaimer(Claimer):
         for hint in self._hints:
             self.notified(hint.payload)
         await self._looked.wait()
-        if self._short and not await self._reader.pass_on(self._hints):
-            self._notify(list(self._hints))
+        loop = asyncio.get_running_loop()
+        if self._short:  # while all workers are, each hint that is passed on costs a claim
+            await asyncio.sleep(self._passed_on + _BETWEEN_SECONDS - loop.time())
+        if self._short:
+            self._passed_on = loop.time()
+            if not await self._reader.pass_on(self._hints):
+                self._notify(list(self._hints))
         self._hints = ()
         await self._reader.done()
 
