@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ _BLOCK_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 8.0  # longer than a read may block
 _ABANDONED_SECONDS: Final = 10.0  # after so long a hint of another worker is taken over
 _TOLD: Final = 2  # workers, by one that could not take all of the work
-_PAUSE_SECONDS: Final = 0.002  # between two reads: whatever the stream holds, it costs few looks
+_PAUSE_SECONDS: Final = 0.002  # from the end of a read to the next: so a stream costs few looks
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 10.0
 
 
@@ -42,6 +43,7 @@ class Reader:
         self._redis: Redis | None = None
         self._unfinished: dict[bytes, list[bytes]] = {}  # ids of entries, by stream
         self._collect_at = 0.0
+        self._read_at = -math.inf  # when the last read ended
         self._wait = self._pause = 0.0  # after the next trouble; before the next connection
 
     @property
@@ -55,7 +57,12 @@ class Reader:
         When Redis has gone, and when it is back, it returns those of every queue, because hints may
         have been lost.
         """
-        await asyncio.sleep(_PAUSE_SECONDS)
+        await asyncio.sleep(self._read_at + _PAUSE_SECONDS - time.monotonic())
+        hints = await self._read()
+        self._read_at = time.monotonic()
+        return hints
+
+    async def _read(self) -> list[Notice]:
         while True:
             try:
                 if self._redis is None:
