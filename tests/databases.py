@@ -16,6 +16,8 @@ from psycopg.rows import TupleRow
 from holdfast.database.migrate import render
 from holdfast.database.scripts import DEFAULT_SCHEMA
 
+# Of all servers of this process: one may be asked for again while a database of it is in use.
+_numbers = itertools.count()
 MOST_BYTES = 1 << 20  # of the tables of a database that is used again: dead rows slow searches
 
 # What a test may have left: sessions, and transactions that are prepared.
@@ -102,7 +104,6 @@ class DatabaseServer:
     url: str
     worker: str
     schema: str = DEFAULT_SCHEMA
-    numbers: Iterator[int] = field(default_factory=itertools.count)
     spare: list[str] = field(default_factory=list[str])  # as new
     template: Template | None = None
 
@@ -165,7 +166,7 @@ class DatabaseServer:
             )
 
     def _create(self, template: str) -> str:
-        name = f"{self.schema}_test_{self.worker}_{os.getpid()}_{next(self.numbers)}"
+        name = f"{self.schema}_test_{self.worker}_{os.getpid()}_{next(_numbers)}"
         execute(self.url, f"create database {name} template {template}")
         return name
 

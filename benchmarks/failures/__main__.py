@@ -90,7 +90,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
     )
     about = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": machine.describe(CACHE),
+        "machine": machine.describe(options.output.parent),
         "alone": options.alone,
     }
     for scenario in _chosen(options):
