@@ -120,6 +120,7 @@ class Claimer:
         self._claiming = False
         self._stopping = False
         self._short = False  # the last claim was limited by the worker's room
+        self._choosy = False  # short of threads alone: all that needs none was claimed
         self._limited = False  # tasks wait for limits, which an end here may free
         self._next_due: float | None = None  # on the event loop's clock
         self._claimed = 0.0  # when the last claim was sent, on the same clock
@@ -207,7 +208,7 @@ class Claimer:
     async def run_once(self, takers: Mapping[str, Accept]) -> bool:
         """Claim once; return True if there may be more to claim immediately."""
         limit = self.room.free
-        self._short = limit <= 0
+        self._short, self._choosy = limit <= 0, False
         if self._short:
             return False
         handlers: Sequence[str] = self._handlers
@@ -244,7 +245,8 @@ class Claimer:
         if self._observing.claimed is not None:
             self._observing.claimed(claims)
         tasks, full = claims.tasks, len(claims.tasks) >= limit
-        self._short = full or len(handlers) < len(self._handlers)
+        fewer = len(handlers) < len(self._handlers)
+        self._short, self._choosy = full or fewer, fewer and not full
         self._limited = claims.limited
         if tasks:
             self._pause = min(_FIRST_POLL_SECONDS, self._poll_seconds)

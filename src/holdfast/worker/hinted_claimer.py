@@ -2,7 +2,8 @@
 
 A worker reads hints only while it could take more. A worker that reads one and cannot take all of
 the work passes the hint on to two others: so one hint soon wakes as many workers as the work needs,
-and few more.
+and few more. A worker that has no thread for some handlers could take the work of the others. It
+passes nothing on, as workers like it would do so for ever: it has all workers notified.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.store.port import WORK_TOPIC
 from holdfast.store.port.listening import HintReader
 from holdfast.types import Notice
 from holdfast.worker.claimer import Accept, Claimer
@@ -74,7 +76,7 @@ class HintedClaimer(Claimer):
                 await asyncio.sleep(1)
 
     async def _read_once(self) -> None:
-        while self._short:
+        while self._short and not self._choosy:
             await self._claim_made()
         self._hints = await self._reader.read()
         self._looked.clear()
@@ -86,7 +88,9 @@ class HintedClaimer(Claimer):
             await asyncio.sleep(self._passed_on + _BETWEEN_SECONDS - loop.time())
         if self._short:
             self._passed_on = loop.time()
-            if not await self._reader.pass_on(self._hints):
+            if self._choosy:
+                self._notify([Notice(WORK_TOPIC, hint.payload) for hint in self._hints])
+            elif not await self._reader.pass_on(self._hints):
                 self._notify(list(self._hints))
         self._hints = ()
         await self._reader.done()

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 
 import psycopg
 import pytest
@@ -95,6 +96,45 @@ async def test_a_hint_is_passed_on_until_all_the_work_is_taken(
         await until(lambda: len(step_started) == 3)  # one hint, three workers
         started.set()
         assert [await handle.result() for handle in handles] == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_a_worker_whose_threads_are_in_use_is_told_of_what_needs_none(
+    database_url: str, redis: Valkey
+) -> None:
+    busy = App("busy")
+    may_end, began = threading.Event(), threading.Event()
+
+    @busy.activity
+    def wait_in_thread() -> None:
+        began.set()
+        may_end.wait()
+
+    @busy.workflow
+    async def slow(ctx: Context) -> None:
+        await wait_in_thread()
+
+    @busy.workflow
+    async def fast(ctx: Context) -> str:
+        return "told"
+
+    store = store_on(database_url, redis.url)
+    worker = Worker(busy, store, WorkerOptions(poll_seconds=3600, threads=1))
+    await worker.start()
+    async with asyncio.timeout(60), Client(database_url, redis=redis.url, app=busy) as client:
+        await until_reading(redis, 1)
+        try:
+            handles = [await client.start(slow)]
+            await until(began.is_set)
+            handles.append(await client.start(slow))  # what there is no thread for
+            for _ in range(3):
+                assert await client.run(fast) == "told"
+        finally:
+            may_end.set()
+        for handle in handles:
+            await handle.result()
+    await worker.stop(1)
+    await store.close()
 
 
 @pytest.mark.usefixtures("no_polls")
