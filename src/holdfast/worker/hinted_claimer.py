@@ -53,7 +53,6 @@ class HintedClaimer(Claimer):
             if self._hints:
                 self._notify(list(self._hints))
                 self._hints = ()
-                await self._reader.done()
             await self._reader.close()
         await super().stop()
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 
 import psycopg
 import pytest
@@ -329,6 +330,42 @@ async def test_redis_that_stays_stopped_holds_up_neither_work_nor_the_end(
         await run_all(client, job=job)
     redis.resume()
     assert_each_once(database_url, RUNS, job)
+
+
+async def test_a_worker_that_passes_hints_on_stops_although_redis_does_not_answer(
+    database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_ANSWER_SECONDS", 3600.0)
+    held = App("held")
+    may_end, passes_on = asyncio.Event(), asyncio.Event()
+    pass_on = reading.Reader.pass_on
+
+    async def pass_on_in_vain(self: reading.Reader, hints: Sequence[Notice]) -> bool:
+        redis.pause()
+        passes_on.set()
+        return await pass_on(self, hints)
+
+    monkeypatch.setattr(reading.Reader, "pass_on", pass_on_in_vain)
+
+    @held.step
+    async def wait() -> None:
+        await may_end.wait()
+
+    @held.workflow
+    async def hold(ctx: Context, n: int) -> None:
+        await wait()
+
+    async with (
+        asyncio.timeout(60),
+        working(database_url, redis.url, 1, served=held, concurrency=1) as [worker],
+        Client(database_url, redis=redis.url, app=held) as client,
+    ):
+        await until_reading(redis, 1)
+        await client.start_many(hold, range(2))
+        await passes_on.wait()
+        may_end.set()
+        await worker.stop(1)
+        redis.resume()
 
 
 async def test_redis_is_slow_and_is_cut_off(database_url: str, redis: Valkey, job: Job) -> None:

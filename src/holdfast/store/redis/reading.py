@@ -109,8 +109,8 @@ class Reader:
         return True
 
     async def close(self) -> None:
-        """Leave the group, unless others have yet to take over hints of this worker."""
-        if self._redis is not None and not self._unfinished:
+        """Leave the group, and forget the hints that were read and are not done."""
+        if self._redis is not None:
             with suppress(Exception):
                 async with asyncio.timeout(1):
                     for stream in self._hints:
