@@ -8,10 +8,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 from click.testing import CliRunner
+from tests.proxy import Proxy
 from tests.valkey import Valkey, needs_valkey
 
 from holdfast.cli.root import holdfast
-from holdfast.database.resolve import resolve_database
+from holdfast.database.resolve import Connecting, resolve_database
 from holdfast.insight.doctor import check_hints
 from holdfast.store.memory import MemoryStore
 from holdfast.store.opening import opened_store
@@ -158,3 +159,20 @@ async def test_doctor_says_who_uses_redis(
         await store.heartbeat(info, [], lease_seconds=30)
     found = await check_hints(store)
     assert [word for each in found for word in (each.level, each.message)] == said
+
+
+@needs_valkey
+async def test_a_redis_that_answers_too_late_for_hints_is_said_not_to_be_used(
+    database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.redis.server._CONNECT_SECONDS", 60.0)
+    with Proxy(f"postgresql://any?host={redis.folder}") as proxy:
+        proxy.delay(0.35)  # for each direction
+        url = f"redis://127.0.0.1:{proxy.port}/0"
+        connecting = Connecting(redis_url=url)
+        database = resolve_database(database_url, connecting=connecting)
+        async with opened_store(database, "holdfast") as store:
+            found = await store.check_hints()
+    assert found is not None
+    assert found.trouble is not None
+    assert "Timeout" in found.trouble

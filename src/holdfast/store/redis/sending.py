@@ -18,7 +18,7 @@ FIELD: Final = "queue"  # of an entry; others' entries have no such field, and a
 _LONGEST_STREAM: Final = 1000  # entries, about; who falls behind further looks anyway
 KEPT_SECONDS: Final = 7 * 24 * 3600  # a stream that gets no more hints removes itself
 _KEEP_AGAIN_SECONDS: Final = 3600.0
-_ANSWER_SECONDS: Final = 0.5
+ANSWER_SECONDS: Final = 0.5
 _SEND_SECONDS: Final = 1.0  # all hints of one call; notifications tell of the rest
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 
@@ -55,7 +55,7 @@ class Sender:
             async with asyncio.timeout(_SEND_SECONDS):
                 redis = self._redis
                 if redis is None:
-                    redis = self._redis = await self._server.connect(_ANSWER_SECONDS)
+                    redis = self._redis = await self._server.connect(ANSWER_SECONDS)
                 for hint, stream in streams.items():
                     await add_hint(redis, stream, hint)
                     del left[hint]

@@ -16,7 +16,7 @@ from holdfast.store.port import ACTIVITIES_TOPIC, HINTED_TOPICS, STARTS_TOPIC, W
 from holdfast.store.port.listening import HintReader
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.redis.reading import Reader
-from holdfast.store.redis.sending import Sender
+from holdfast.store.redis.sending import ANSWER_SECONDS, Sender
 from holdfast.store.redis.server import RedisServer, RedisTrouble, close
 from holdfast.types import (
     FlowFork,
@@ -32,7 +32,6 @@ from holdfast.types import (
     StartedRun,
 )
 
-_ANSWER_SECONDS: Final = 2.0  # for a check that a person waits for
 _DIGITS: Final = 16
 _MANY: Final = 50  # runs of a call in a queue; as _hint_topic in core/notify.sql
 _STREAMS: Final = {STARTS_TOPIC: "wf", ACTIVITIES_TOPIC: "act"}
@@ -141,11 +140,11 @@ class RedisHintedStore(PostgresStore):
         return self._server.use
 
     async def check_hints(self) -> HintCheck | None:
-        """Connect to Redis, and look at what is stored under our names."""
+        """Connect to Redis, with as little patience as for a hint."""
         server = RedisServer(self._redis_url)
         address = str(server)
         try:
-            redis = await server.connect(_ANSWER_SECONDS)
+            redis = await server.connect(ANSWER_SECONDS)
             await close(redis)
         except RedisTrouble as error:
             return HintCheck(address, error.what, error.way_out)
