@@ -435,6 +435,26 @@ async def test_the_hint_of_a_worker_that_died_is_taken_over(
         assert looks.count("default") == 3  # for either stream when it joined, and for the hint
 
 
+async def test_workers_that_were_killed_do_not_stay_in_their_group(
+    database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But one that has a hint stays until the hint is taken over."""
+    monkeypatch.setattr(reading, "_DEAD_SECONDS", 0.0)
+    async with Redis.from_url(redis.url) as link:
+        async with working(database_url, redis.url, 1):  # makes the group
+            await until_reading(redis, 1)
+            [stream] = await streams_of(link, "wf")
+        [group] = await link.xinfo_groups(stream)
+        await link.xgroup_createconsumer(stream, group["name"], "dead")
+        await link.xadd(stream, {"queue": "default"})
+        await link.xreadgroup(group["name"], "dead with a hint", {stream: ">"})
+        async with working(database_url, redis.url, 1) as [worker]:
+            await until_reading(redis, 1)
+            found = await link.xinfo_consumers(stream, group["name"])
+    names = {each["name"].decode() for each in found}
+    assert names == {"dead with a hint", worker.worker_id}
+
+
 async def test_a_key_of_another_type_is_left_alone(
     database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job
 ) -> None:

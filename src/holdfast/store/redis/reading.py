@@ -20,6 +20,7 @@ _AT_ONCE: Final = 100  # entries
 _BLOCK_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 8.0  # longer than a read may block
 _ABANDONED_SECONDS: Final = 10.0  # after so long a hint of another worker is taken over
+_DEAD_SECONDS: Final = 3600.0  # a worker that was silent for so long is removed from its group
 _TOLD: Final = 2  # workers, by one that could not take all of the work
 _PAUSE_SECONDS: Final = 0.002  # from the end of a read to the next: so a stream costs few looks
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 10.0
@@ -132,7 +133,14 @@ class Reader:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
             await redis.expire(stream, KEPT_SECONDS)
+            await self._remove_dead(redis, stream)
         return list(self._hints.values())
+
+    async def _remove_dead(self, redis: Redis, stream: bytes) -> None:
+        """Remove workers that were killed. One that lives after all is back when it reads."""
+        for each in await redis.xinfo_consumers(stream, self._group):
+            if each["idle"] >= 1000 * _DEAD_SECONDS and not each["pending"]:
+                await redis.xgroup_delconsumer(stream, self._group, each["name"])
 
     async def _look(self, redis: Redis) -> list[Notice]:
         found: Any
