@@ -17,6 +17,7 @@ from holdfast.insight.doctor import check_hints
 from holdfast.store.memory import MemoryStore
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
+from holdfast.store.redis import server
 from holdfast.telemetry.sending import hint_families
 from holdfast.telemetry.worker import WorkerMetrics
 from holdfast.types import HintCheck, HintUse, WorkerInfo
@@ -176,3 +177,26 @@ async def test_a_redis_that_answers_too_late_for_hints_is_said_not_to_be_used(
     assert found is not None
     assert found.trouble is not None
     assert "Timeout" in found.trouble
+
+
+def test_a_trouble_that_comes_and_goes_is_not_said_each_time(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But it is said again later: also if it then stays."""
+    caplog.set_level("INFO", "holdfast.redis")
+    redis = server.RedisServer("redis://127.0.0.1:6379/0")
+    cut, full = (
+        server.RedisTrouble("cut off", "start it"),
+        server.RedisTrouble("full", "enlarge it"),
+    )
+    for _ in range(3):
+        redis.fails("reading", cut)
+        redis.works("reading")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    redis.fails("sending", full)
+    redis.works("sending")
+    redis.fails("reading", cut)
+    assert [record.levelname for record in caplog.records] == 2 * ["WARNING", "INFO"]
+    monkeypatch.setattr(server, "_SAY_AGAIN_SECONDS", 0.0)
+    redis.fails("reading", cut)
+    assert caplog.records[-1].levelname == "WARNING"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -16,6 +18,7 @@ logger = logging.getLogger("holdfast.redis")
 Part: TypeAlias = Literal["sending", "reading"]
 
 _CONNECT_SECONDS: Final = 1.0
+_SAY_AGAIN_SECONDS: Final = 60.0  # after so long a trouble that comes and goes is said again
 _OLDEST: Final = (6, 2)  # the first with XAUTOCLAIM
 _SOURCE: Final = "--redis or $HOLDFAST_REDIS_URL"
 
@@ -55,6 +58,7 @@ class RedisServer:
     def __init__(self, url: str) -> None:
         self._url = url
         self._said: tuple[Part, str] | None = None  # who found the trouble, and the way out
+        self._said_at: dict[str, float] = {}  # by way out
         self._works: dict[Part, bool] = {}
         self.sent = self.refused = self.read = self.claimed = 0
 
@@ -115,11 +119,17 @@ class RedisServer:
             logger.info("Redis at %s is used again", self)
 
     def fails(self, part: Part, found: RedisTrouble) -> None:
-        """Warn of a trouble when it begins, once: not if the other part has said the same."""
+        """Warn of a trouble when it begins, once: not if the other part has said the same.
+
+        If it comes and goes, it is said once a minute.
+        """
         self._works[part] = False
-        is_known = self._said is not None and self._said[1] == found.way_out
+        way_out, now = found.way_out, time.monotonic()
+        is_known = (self._said is not None and self._said[1] == way_out) or (
+            now < self._said_at.get(way_out, -math.inf) + _SAY_AGAIN_SECONDS
+        )
         if not is_known:
-            self._said = (part, found.way_out)
+            self._said, self._said_at[way_out] = (part, way_out), now
         level = logging.DEBUG if is_known else logging.WARNING
         logger.log(
             level, "Redis at %s is not used, PostgreSQL wakes workers alone: %s", self, found
