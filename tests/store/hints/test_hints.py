@@ -368,6 +368,27 @@ async def test_a_worker_that_passes_hints_on_stops_although_redis_does_not_answe
         redis.resume()
 
 
+async def test_a_reader_that_closes_leaves_no_hint_to_take_over(
+    database_url: str, redis: Valkey
+) -> None:
+    """The worker has told others of what it read in vain."""
+    store = store_on(database_url, redis.url)
+    await store.open()
+    reader = store.read_hints("w", ["default"], ["hinted/calculate@1"])
+    assert reader is not None
+    async with asyncio.timeout(60), Redis.from_url(redis.url) as link:
+        assert await reader.read() == [HINT]  # it has joined
+        await store.notify([HINT])
+        assert await reader.read() == [HINT]
+        [stream] = await streams_of(link)
+        [group] = await link.xinfo_groups(stream)
+        assert (group["consumers"], group["pending"]) == (1, 1)
+        await reader.close()
+        [group] = await link.xinfo_groups(stream)
+        assert (group["consumers"], group["pending"]) == (0, 0)
+    await store.close()
+
+
 async def test_redis_is_slow_and_is_cut_off(database_url: str, redis: Valkey, job: Job) -> None:
     with Proxy(f"postgresql://any?host={redis.folder}") as proxy:
         url = f"redis://127.0.0.1:{proxy.port}/0"

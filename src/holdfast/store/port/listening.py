@@ -34,7 +34,7 @@ class HintReader(Protocol):
         ...
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop reading. Nobody takes over the last hints: who read them tells of them."""
         ...
 
 
