@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,61 @@ async def test_a_replica_that_is_away_is_not_tried_at_each_call(
             assert proxy.joined == tried
 
 
+@dataclass
+class Mute:
+    """A server that resets connections until it is told to be mute; then it keeps them open."""
+
+    port: int = 0
+    is_mute: bool = False
+    joined: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://holdfast@127.0.0.1:{self.port}/holdfast"
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.is_mute:
+            self.joined.set()
+            await reader.read()  # until the client gives up
+        writer.close()
+
+
+@pytest.fixture
+async def mute() -> AsyncIterator[Mute]:
+    found = Mute()
+    server = await asyncio.start_server(found.answer, "127.0.0.1", 0)
+    found.port = server.sockets[0].getsockname()[1]
+    yield found
+    server.close()
+
+
+async def test_lists_do_not_wait_while_another_one_tries_the_replica_again(
+    pair: Pair, mute: Mute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing answers across a network that is divided: each attempt lasts until its limit."""
+    monkeypatch.setattr(following, "_ANSWER_SECONDS", 3600.0)
+    async with opened(pair.primary.url, f"{mute.url}?connect_timeout=3600") as store:
+        assert await source_of(store.reads.list_flows()) == "database"
+        monkeypatch.setattr(following, "_AWAY_SECONDS", 3600.0)
+        mute.is_mute = True
+        trying = asyncio.create_task(store.reads.list_flows())
+        await mute.joined.wait()
+        for _ in range(3):
+            assert await source_of(store.reads.list_flows()) == "database"
+        assert not trying.done()
+        trying.cancel()
+
+
+async def test_a_replica_that_is_mute_is_not_waited_for_as_long_as_a_database(
+    pair: Pair, mute: Mute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL may have a longer time-out: it is often that of the database, with another host."""
+    monkeypatch.setattr(following, "_ANSWER_SECONDS", 0.05)
+    mute.is_mute = True
+    async with opened(pair.primary.url, f"{mute.url}?connect_timeout=3600") as store:
+        assert await source_of(store.reads.list_flows()) == "database"
+
+
 async def test_lists_can_be_read_while_the_database_is_away(pair: Pair) -> None:
     """How far it is behind is then the time since the last change that it knows."""
     with Proxy(pair.primary.url) as proxy:
@@ -252,12 +308,21 @@ async def test_lists_that_are_under_way_when_the_replica_goes_all_have_answers(
     assert len(warnings_of(caplog)) == 1
 
 
-async def test_a_list_that_replay_interrupts_is_read_from_the_database(
-    store: PostgresStore, pair: Pair, caplog: pytest.LogCaptureFixture
-) -> None:
-    """S15: the standby waits for no query here; the list is not told to be away."""
+@pytest.fixture
+def impatient(pair: Pair) -> Iterator[Pair]:
+    """Replay waits for no query of the standby."""
     execute(pair.standby.url, "alter system set max_standby_streaming_delay = 0")
     execute(pair.standby.url, "select pg_reload_conf()")
+    yield pair
+    execute(pair.standby.url, "alter system reset max_standby_streaming_delay")
+    execute(pair.standby.url, "select pg_reload_conf()")
+
+
+async def test_a_list_that_replay_interrupts_is_read_from_the_database(
+    store: PostgresStore, impatient: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """S15: the list is not told to be away."""
+    pair = impatient
     await store.reads.list_flows()
     query = """
         select case when pg_is_in_recovery() then pg_sleep(600)::text else 'database' end

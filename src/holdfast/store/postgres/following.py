@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import asyncpg
@@ -29,7 +30,7 @@ _LAG_SECONDS: Final = 1.0  # that a measured lag is believed
 _LATE_SECONDS: Final = 60.0
 _CATCH_UP_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.05
-_ANSWER_SECONDS: Final = 2.0  # of the primary: lists do not wait longer for one that is away
+_ANSWER_SECONDS: Final = 2.0  # of either server: lists do not wait longer for one that is away
 
 # Streaming copies the whole server: its number and those of its databases. A server that is not in
 # recovery is a replica no more, unless it is the primary itself: that started at the same moment.
@@ -92,6 +93,16 @@ class FollowingDatabase(Database):
         self._lag_until = 0.0
         self._is_late = False
 
+    async def open(self) -> None:
+        """Make the pool of connections, none of which is waited for longer than a list may wait."""
+        if self._pool is not None:
+            return
+        await super().open()
+        parameters = self._target.parameters
+        seconds = min(parameters.connect_seconds, _ANSWER_SECONDS)
+        parameters = replace(parameters, connect_seconds=seconds)
+        self._target = replace(self._target, parameters=parameters)
+
     async def check(self, *, strict: bool) -> ReadCheck:
         """Look at the replica; see `ReadStore.check_reads`."""
         address = redact(read_url(self.url).url)
@@ -143,8 +154,11 @@ class FollowingDatabase(Database):
         """Make a call on the replica. Raises _Unusable, ConfigurationError, and errors of calls."""
         self._primary._open_pool()  # refuses calls after its end
         await self.open()
-        if asyncio.get_running_loop().time() < self._away_until:
+        now = asyncio.get_running_loop().time()
+        if now < self._away_until:
             raise _Unusable(self._reason)
+        if self._reason is not None:  # this call tries it again, and others do not wait for that
+            self._away_until = now + _AWAY_SECONDS
         try:
             answer = await super()._call(call)
         except _Unusable as error:
@@ -159,7 +173,7 @@ class FollowingDatabase(Database):
             raise _Unusable(str(error)) from error
         if self._reason is not None:
             logger.warning("lists are read from %s again", redact(self._target.url))
-            self._reason = None
+            self._reason, self._away_until = None, 0.0
         return answer
 
     def _judge(self, error: asyncpg.PostgresError) -> NoReturn:
