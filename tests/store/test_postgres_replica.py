@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -541,6 +541,53 @@ async def test_ended_runs_are_archived_from_a_replica_that_has_them(
         assert handle.run_id in await archive.find([handle.run_id])
         assert handle.run_id not in await store.get_runs([handle.run_id])
     pair.resume()
+
+
+async def test_what_a_promoted_replica_has_is_not_archived(homes: Homes, tmp_path: Path) -> None:
+    """A key was used again since, so there is another run with this id."""
+    archive = Archive(tmp_path.as_uri())
+
+    async def end_one(client: Client, text: str) -> UUID:
+        handle = await client.start(
+            "shop/checkout", text, key="order-7", version=1, retention=timedelta(0)
+        )
+        await client.runs.terminate(handle.run_id)
+        return handle.run_id
+
+    with streaming(homes) as pair:
+        async with (
+            opened(pair.primary.url, pair.standby.url) as store,
+            Client(store=store) as client,
+        ):
+            run_id = await end_one(client, "first")
+            pair.catch_up()
+            early = await store.fresh_reads()
+            assert await source_of(early.export_runs({run_id: None})) == "replica"
+            execute(pair.standby.url, "select pg_promote()")
+            await store.sweep_runs()
+            assert await end_one(client, "second") == run_id
+            exported = await early.export_runs({run_id: None})
+            assert '"input":"second"' in exported.lines[run_id]
+            async for _ in sweep_batches(store, archive):
+                pass
+            [archived] = (await archive.find([run_id])).values()
+            assert archived.record.input == '"second"'
+
+
+async def test_each_call_for_the_archive_looks_whether_its_server_has_all(
+    store: PostgresStore, pair: Pair
+) -> None:
+    """A name or a balancer may lead each connection to another replica."""
+    fresh = await store.fresh_reads()
+    following = fresh._database
+    assert await source_of(fresh.export_runs({uuid4(): None})) == "replica"
+    pair.pause()
+    following._written = "FFFFFFFF/0"  # more than this server has
+    with noting_reads() as notes:
+        await fresh.export_runs({uuid4(): None})
+    pair.resume()
+    assert notes.source == "database"
+    assert await source_of(store.reads.list_flows()) == "replica"  # it is not away for others
 
 
 # Where it is named

@@ -40,7 +40,7 @@ select s.system_identifier, d.oid::bigint, pg_is_in_recovery(),
 from pg_control_system() as s, pg_database as d where d.datname = current_database()
 """
 _HAS_REPLAYED: Final = (
-    "select not pg_is_in_recovery() or pg_last_wal_replay_lsn() >= $1::text::pg_lsn"
+    "select case when pg_is_in_recovery() then pg_last_wal_replay_lsn() >= $1::text::pg_lsn end"
 )
 _WRITTEN: Final = "select pg_current_wal_flush_lsn()::text, clock_timestamp()"
 # Without the primary's answer it is the time since the last commit that was replayed: at most that.
@@ -63,6 +63,10 @@ class _Identity(NamedTuple):
 
 class _Unusable(Exception):
     """The replica cannot be used now."""
+
+
+class _Behind(Exception):
+    """The server that was asked lacks changes that the call needs."""
 
 
 class FollowingDatabase(Database):
@@ -119,27 +123,42 @@ class FollowingDatabase(Database):
             self._is_checked = True
         return ReadCheck(address, is_standby=identity.is_standby, lag_seconds=lag)
 
-    async def catches_up(self) -> bool:
-        """Return True once the replica has all that is committed now; False if that takes long."""
+    async def caught_up(self) -> Database | None:
+        """Return a database with all that is committed now, once the replica has it.
+
+        Return None if that takes long, or if the replica is the primary itself. The connections
+        may lead to several replicas, or soon to a promoted one: each call looks where it is made.
+        """
         written, _ = await self._written()
         try:
             async with asyncio.timeout(_CATCH_UP_SECONDS):
-                while not await self._asked(lambda c: c.fetchval(_HAS_REPLAYED, written)):
+                ask = _HAS_REPLAYED, written
+                while not (has_all := await self._asked(lambda c: c.fetchval(*ask))):
+                    if has_all is None:
+                        return None
                     await asyncio.sleep(_LOOK_SECONDS)
         except (TimeoutError, _Unusable, ConfigurationError, asyncpg.PostgresError):
-            return False
-        return True
+            return None
+        return _CaughtUp(self, written)
 
     async def _call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """Make a call on the replica, or else on the primary."""
+        return await self.call_either(call, call)
+
+    async def call_either(
+        self,
+        on_replica: Callable[[Connection], Awaitable[T]],
+        on_primary: Callable[[Connection], Awaitable[T]],
+    ) -> T:
+        """Make a call on the replica, or else one on the primary."""
         notes = read_from.get()
         try:
-            answer = await self._asked(call)
+            answer = await self._asked(on_replica)
         except ConfigurationError as error:
             if not self._is_checked:
                 raise
             self._leave(str(error))
-        except _Unusable:
+        except (_Unusable, _Behind):
             pass
         else:
             lag = await self._measured()
@@ -148,7 +167,7 @@ class FollowingDatabase(Database):
             return answer
         if notes is not None:
             notes.source, notes.lag_seconds = "database", None
-        return await self._primary._call(call)
+        return await self._primary._call(on_primary)
 
     async def _asked(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """Make a call on the replica. Raises _Unusable, ConfigurationError, and errors of calls."""
@@ -291,6 +310,30 @@ class FollowingDatabase(Database):
             return None, None
         assert row is not None, "a query without FROM has one row"
         return row[0], row[1]
+
+
+class _CaughtUp(Database):
+    """Calls a replica where it has all that was committed at a moment, else the primary."""
+
+    def __init__(self, following: FollowingDatabase, written: str | None) -> None:
+        super().__init__(
+            following.url,
+            schema=following.schema,
+            connections=following.connections,
+            prepare=None,
+            check=False,
+            query_seconds=following.query_seconds,
+        )
+        self._following, self._written = following, written
+
+    async def _call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
+        async def checked(connection: Connection) -> T:
+            async with connection.transaction():  # a pooler keeps to one server within it
+                if not await connection.fetchval(_HAS_REPLAYED, self._written):
+                    raise _Behind
+                return await call(connection)
+
+        return await self._following.call_either(checked, call)
 
 
 async def _identity(connection: Connection) -> _Identity:

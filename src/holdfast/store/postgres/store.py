@@ -157,8 +157,8 @@ class PostgresStore(_Parts):
 
     async def fresh_reads(self) -> _Parts:
         """Return the store on the replica if it has caught up; see `ReadStore.fresh_reads`."""
-        has_all = self._following is not None and await self._following.catches_up()
-        return self._reads if has_all else self
+        found = None if self._following is None else await self._following.caught_up()
+        return self if found is None else _Parts(found)
 
     async def check_reads(self, *, strict: bool = False) -> ReadCheck | None:
         """Look at the replica; see `ReadStore.check_reads`."""
