@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from holdfast.database.grants import lacking
 from holdfast.database.schema import check_schema as refuse_schema
-from holdfast.errors import DatabaseError, SchemaMissing, SchemaOutdated
+from holdfast.errors import ConfigurationError, DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.findings import Finding
 from holdfast.insight.limits import check_limits
@@ -282,7 +282,10 @@ async def check_hints(store: Store) -> list[Finding]:
 
 async def check_reads(store: Store) -> list[Finding]:
     """Check the database that lists are read from; without one, nothing is said."""
-    found = await store.check_reads()
+    try:
+        found = await store.check_reads()
+    except ConfigurationError as error:
+        return [Finding("reads", "fail", str(error))]
     if found is None:
         return []
     if found.trouble is not None:

@@ -127,7 +127,7 @@ class MemoryStore(
         """Return this store."""
         return self
 
-    async def check_reads(self, *, strict: bool = False) -> ReadCheck | None:
+    async def check_reads(self) -> ReadCheck | None:
         """Return None: there is nothing to look at."""
         return None
 

@@ -35,10 +35,10 @@ class ReadStore(Protocol):
         ...
 
     @readable
-    async def check_reads(self, *, strict: bool = False) -> ReadCheck | None:
+    async def check_reads(self) -> ReadCheck | None:
         """Look at the read database; None if there is none.
 
-        If `strict`, raises ConfigurationError for one that is not a replica of this database.
+        Raises ConfigurationError for one that is not a replica of this database.
         """
         ...
 

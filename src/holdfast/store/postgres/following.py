@@ -107,17 +107,13 @@ class FollowingDatabase(Database):
         parameters = replace(parameters, connect_seconds=seconds)
         self._target = replace(self._target, parameters=parameters)
 
-    async def check(self, *, strict: bool) -> ReadCheck:
+    async def check(self) -> ReadCheck:
         """Look at the replica; see `ReadStore.check_reads`."""
         address = redact(read_url(self.url).url)
         try:
             identity = await self._asked(_identity)
             lag = await self._measure()
         except _Unusable as error:
-            return ReadCheck(address, trouble=str(error))
-        except ConfigurationError as error:
-            if strict:
-                raise
             return ReadCheck(address, trouble=str(error))
         finally:
             self._is_checked = True
@@ -217,7 +213,9 @@ class FollowingDatabase(Database):
         try:
             connection = await super()._connect()
         except (*LOST, ValueError) as error:
-            raise _Unusable(str(connect_error(error, self._target))) from error
+            reason = str(connect_error(error, self._target))
+            reason = reason.removeprefix(f"{redact(self._target.url)}: ")  # said beside it
+            raise _Unusable(reason) from error
         try:
             await self._refuse_other(connection)
         except BaseException as error:

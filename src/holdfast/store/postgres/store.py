@@ -96,7 +96,7 @@ class _Parts(
         """Return this store; see `ReadStore.fresh_reads`."""
         return self
 
-    async def check_reads(self, *, strict: bool = False) -> ReadCheck | None:
+    async def check_reads(self) -> ReadCheck | None:
         """Return None: there is no other database; see `ReadStore.check_reads`."""
         return None
 
@@ -160,6 +160,6 @@ class PostgresStore(_Parts):
         found = None if self._following is None else await self._following.caught_up()
         return self if found is None else _Parts(found)
 
-    async def check_reads(self, *, strict: bool = False) -> ReadCheck | None:
+    async def check_reads(self) -> ReadCheck | None:
         """Look at the replica; see `ReadStore.check_reads`."""
-        return None if self._following is None else await self._following.check(strict=strict)
+        return None if self._following is None else await self._following.check()
