@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -416,6 +417,27 @@ async def test_the_keys_of_a_fair_queue_take_turns(
         await buy(store, customer)
     inputs = [json.loads((await buys(ann, 1))[0].input or "")["customer"] for _ in range(3)]
     assert sorted(inputs) == ["much", "x", "y"]
+
+
+async def test_groups_that_were_free_while_others_were_in_turn_keep_their_place(
+    store: Store, ann: ManualWorker
+) -> None:
+    """A claim of 4 looks at 20 groups of a workflow: many of the 40 are looked at, not taken."""
+    handlers = ("shop/buy@1", "shop/sell@1")
+    for name in ("shop/buy", "shop/sell"):
+        await store.set_limit(queue_limit(1, scope="workflow", name=name, key="input.customer"))
+    for _ in range(3):
+        for number in range(40):
+            given = f'{{"customer": {10 + number}}}'
+            await start(store, name="shop/buy", input=given)
+            await start(store, name="shop/sell", input=given)
+    order: list[str] = []
+    while tasks := (await ann.claim(4, handlers=handlers)).tasks:
+        for task in tasks:
+            order.append(task.name)
+            await ann.finish(task)
+    turns = [(name, len(list(tasks))) for name, tasks in groupby(order)]
+    assert turns == [("shop/buy", 40), ("shop/sell", 40)] * 3
 
 
 async def test_priorities_come_first_and_what_waits_long_gains_one(

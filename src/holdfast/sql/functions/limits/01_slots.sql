@@ -57,19 +57,25 @@ begin
     ) as r on true;
 end $$;
 
--- Return true if the limits allow something of one of the groups. Called by _take_limited.
+-- Return true if the limits allow something of one of the groups. Called by _take_limited and
+-- _advance_turns.
 create or replace function holdfast._is_any_free(
     p_groups text[], p_limits int[], p_slots text[], p_free int[]
 ) returns boolean
 language sql immutable
 set search_path = pg_catalog, pg_temp
 as $$
+    with refused as (
+        select g.limit_keys
+        from unnest(p_groups) as g (limit_keys)
+        cross join lateral jsonb_each_text(g.limit_keys::jsonb) as k
+        join unnest(p_limits, p_slots, p_free) as s (limit_id, slot, free)
+            on s.limit_id = k.key::int and s.slot = k.value
+        where s.free <= 0
+    )
     select exists (
         select from unnest(p_groups) as g (limit_keys)
-        where not exists (
-            select from unnest(p_limits, p_slots, p_free) as s (limit_id, slot, free)
-            where s.free <= 0
-                and g.limit_keys::jsonb ->> s.limit_id::text = s.slot))
+        where g.limit_keys not in (select r.limit_keys from refused r))
 $$;
 
 -- Return how many tasks a rate lets begin now: in no stretch as long as its period more than

@@ -179,7 +179,8 @@ begin
 end $$;
 
 -- Record where the next claim begins to look: after the group that was last in turn, or, if none of
--- the groups was free, after those that were looked at. A group was in turn for all handlers in
+-- the groups was free, after those that were looked at: p_limits, p_slots and p_free say what the
+-- limits allowed. Groups that were free while others were in turn keep their place. A group was in turn for all handlers in
 -- which tasks of its priority wait: groups of one handler could always come before those of another
 -- otherwise. Returns true if none was free and others have not been looked at since something was
 -- taken.
@@ -187,7 +188,7 @@ end $$;
 create or replace function holdfast._advance_turns(
     p_queues text[], p_handlers text[], p_priorities int[], p_groups text[],
     p_taken_queues text[], p_taken_handlers text[], p_taken_groups text[],
-    p_taken_priorities int[], p_most int
+    p_taken_priorities int[], p_most int, p_limits int[], p_slots text[], p_free int[]
 ) returns boolean
 language plpgsql
 set search_path = pg_catalog, pg_temp
@@ -197,15 +198,26 @@ as $$
 declare
     v_is_more boolean;
 begin
-    with looked as materialized (
+    with taken as materialized (
+        select u.queue, u.handler, u.limit_keys, u.priority, u.place, w.place as walked
+        from unnest(p_taken_queues, p_taken_handlers, p_taken_groups, p_taken_priorities)
+            with ordinality as u (queue, handler, limit_keys, priority, place)
+        join unnest(p_queues, p_handlers, p_priorities, p_groups) with ordinality
+            as w (queue, handler, priority, limit_keys, place)
+            on (w.queue, w.handler, w.priority, w.limit_keys)
+                = (u.queue, u.handler, u.priority, u.limit_keys)
+    ), looked as materialized (
         select u.queue, u.handler, u.groups >= p_most as is_part, u.last_keys, u.priorities,
+            u.last_place, u.groups >= p_most and not (p_taken_groups is not null
+                and holdfast._is_any_free(u.all_keys, p_limits, p_slots, p_free)) as is_passed,
             coalesce(u.first_keys <= s.limit_keys, false) as has_wrapped,
             s.limit_keys as since, coalesce(s.wraps, 0) as wraps
         from (
             select u.queue, u.handler, count(distinct u.limit_keys collate "C") as groups,
                 (array_agg(u.limit_keys order by u.place desc))[1] as last_keys,
                 min(u.limit_keys collate "C") as first_keys,
-                array_agg(distinct u.priority) as priorities
+                array_agg(distinct u.priority) as priorities, array_agg(u.limit_keys) as all_keys,
+                max(u.place) as last_place
             from unnest(p_queues, p_handlers, p_priorities, p_groups) with ordinality
                 as u (queue, handler, priority, limit_keys, place)
             group by u.queue, u.handler
@@ -215,18 +227,18 @@ begin
             where s.queue = u.queue and s.handler = u.handler limit 1
         ) as s on true
     ), turned as materialized (
-        select l.queue, l.handler, l.since, l.is_part and t.last_keys is null as is_none,
-            coalesce(t.last_keys, case when l.is_part then l.last_keys else l.since end, '')
+        select l.queue, l.handler, l.since, l.is_passed and t.last_keys is null as is_none,
+            coalesce(t.last_keys, case when l.is_passed then l.last_keys else l.since end, '')
                 as limit_keys,
-            case when t.last_keys is null and l.is_part then l.wraps + l.has_wrapped::int else 0 end
-                as wraps
+            case when t.last_keys is null and l.is_passed then l.wraps + l.has_wrapped::int else 0
+                end as wraps
         from looked l
         cross join lateral (
             select (array_agg(u.limit_keys order by u.place desc))[1] as last_keys
-            from unnest(p_taken_queues, p_taken_handlers, p_taken_groups, p_taken_priorities)
-                with ordinality as u (queue, handler, limit_keys, priority, place)
+            from taken u
             where u.queue = l.queue and u.handler = l.handler
-                or not l.is_part and u.priority = any (l.priorities)
+                or u.priority = any (l.priorities)
+                    and (not l.is_part or not l.is_passed and u.walked < l.last_place)
         ) as t
     ), written as (
         insert into holdfast.limit_turns as s (queue, handler, limit_keys, wraps)

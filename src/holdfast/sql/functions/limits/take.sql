@@ -110,7 +110,7 @@ begin
         v_chosen.limited_groups);
     if holdfast._advance_turns(v_walk.queues, v_walk.handlers, v_walk.priorities, v_walk.groups,
         v_chosen.limited_queues, v_chosen.limited_handlers, v_chosen.limited_groups,
-        v_chosen.limited_priorities, v_most)
+        v_chosen.limited_priorities, v_most, v_slots.limits, v_slots.slots, v_slots.free)
         or v_chosen.is_more or v_slots.have_rates and v_chosen.limited_runs is not null
     then
         next_at := p_now;  -- the next claim knows also when a rate allows more
