@@ -180,10 +180,10 @@ end $$;
 
 -- Record where the next claim begins to look: after the group that was last in turn, or, if none of
 -- the groups was free, after those that were looked at: p_limits, p_slots and p_free say what the
--- limits allowed. Groups that were free while others were in turn keep their place. A group was in turn for all handlers in
--- which tasks of its priority wait: groups of one handler could always come before those of another
--- otherwise. Returns true if none was free and others have not been looked at since something was
--- taken.
+-- limits allowed. Groups that were free while others were in turn keep their place. A group was in
+-- turn for all handlers in which tasks of its priority wait: groups of one handler could always
+-- come before those of another otherwise. Returns true if none was free and others have not been
+-- looked at since something was taken.
 -- Locks: rows of limit_turns, in order. Called by _take_limited, which has the limits locked.
 create or replace function holdfast._advance_turns(
     p_queues text[], p_handlers text[], p_priorities int[], p_groups text[],
