@@ -84,9 +84,8 @@ begin
             select regexp_replace(u.shape, '@[0-9]+$', '')
             from unnest(v_shapes) with ordinality as u (shape, place) order by u.place));
     end if;
-    if cardinality(p_run_ids) = 1 then
-        notices := holdfast._tell(p_tell, notices);
-    end if;
+    notices := case when cardinality(p_run_ids) = 1 then holdfast._tell(p_tell, notices)
+        else holdfast._as_work(notices) end;
     return query
     select u.run_id, u.run_id = any (v_created)
             and row_number() over (partition by u.run_id order by u.place) = 1,
