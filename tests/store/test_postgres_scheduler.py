@@ -35,6 +35,12 @@ def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "_BUFFERED_SECONDS", HOUR)
 
 
+def far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a tick be computed an hour before it. A sweep would take that for a clock set back."""
+    monkeypatch.setattr(scheduler, "_AHEAD", HOUR + 1)
+    monkeypatch.setattr(scheduler, "_SWEEP_SECONDS", float("inf"))
+
+
 @asynccontextmanager
 async def scheduling(scene: Scene) -> AsyncIterator[list[Notice]]:
     """Run a scheduler for the length of the block; give the notices that it sends."""
@@ -207,7 +213,7 @@ async def test_a_scheduler_that_stops_gives_back_what_it_was_given(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has computed the tick ahead of time; others need not wait until its lease ends."""
-    monkeypatch.setattr(scheduler, "_AHEAD", HOUR + 1)
+    far_ahead(monkeypatch)
     when = When(every_seconds=HOUR, anchor=await scene.store.now())
     async with scheduling(scene):
         await scene.store.create_schedule(new_schedule(when=when))
@@ -219,7 +225,7 @@ async def test_a_scheduler_that_stops_while_it_is_given_schedules_gives_them_bac
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database has given them, and the answer comes after the stop has begun."""
-    monkeypatch.setattr(scheduler, "_AHEAD", HOUR + 1)
+    far_ahead(monkeypatch)
     when = When(every_seconds=HOUR, anchor=await scene.store.now())
     due_schedules = scene.store.due_schedules
     given, stopping = asyncio.Event(), asyncio.Event()
