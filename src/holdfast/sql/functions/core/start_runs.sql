@@ -297,18 +297,22 @@ as $$
 declare
     v_created uuid[];
 begin
-    with asked as materialized (
+    with declared as materialized (  -- once for each name: a call for each run would take longest
+        select n.name, holdfast._declared_retention(n.name) as seconds
+        from (select distinct u.name from unnest(p_names) as u (name)) as n
+    ), asked as materialized (
         select u.run_id, u.name, coalesce(u.version, 1) as version, u.key,
             coalesce(u.queue, 'default') as queue, coalesce(u.priority, 2)::smallint as priority,
-            coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout, u.retention,
-            u.visible_at, u.parent_run_id, u.parent_key, u.parent_close, u.singleton_key,
-            u.awaiting
+            coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout,
+            coalesce(u.retention, d.seconds) as retention, u.visible_at, u.parent_run_id,
+            u.parent_key, u.parent_close, u.singleton_key, u.awaiting
         from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues, p_priorities,
             p_visible_ats, p_timeouts, p_retentions, p_tags, p_headers,
             p_parents, p_parent_keys, p_parent_closes, p_singleton_keys, p_awaiting)
             with ordinality as u (run_id, name, input, version, key, queue, priority, visible_at,
                 timeout, retention, tags, headers, parent_run_id, parent_key, parent_close,
                 singleton_key, awaiting, place)
+        left join declared d on d.name = u.name
         order by u.run_id, u.place
     ), started as (
         insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
@@ -317,8 +321,7 @@ begin
         select a.run_id, a.name, a.version, a.key, a.queue, a.priority, a.input,
             case when a.tags is null then '{}'
                 else array(select json_array_elements_text(a.tags)) end,
-            a.headers,
-            coalesce(a.retention, holdfast._declared_retention(a.name)) * interval '1 second',
+            a.headers, a.retention * interval '1 second',
             nullif(greatest(p_now, a.visible_at) + a.timeout * interval '1 second', 'infinity'),
             p_now, a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key,
             case when a.visible_at > p_now and a.visible_at < 'infinity' then a.visible_at end
