@@ -40,9 +40,9 @@ from holdfast.events import (
     SIGNAL_RECEIVED,
     WORKFLOW_STARTED,
 )
-from holdfast.moments import to_datetime
 from holdfast.runtime.turn.turn import Call, Effects, RunInfo, State, Turn
 from holdfast.types import ErrorInfo, Event, Finish, Suspend, Value
+from holdfast.values.moments import to_datetime
 
 __all__ = [
     "Append",

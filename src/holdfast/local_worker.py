@@ -12,9 +12,9 @@ from holdfast.database.keeping import kept_running
 from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
-from holdfast.durations import Duration
 from holdfast.store.opening import make_store, opened_store
 from holdfast.tracing import worker_tracer
+from holdfast.values.durations import Duration
 from holdfast.worker import Worker, WorkerOptions
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
+from holdfast.values.durations import Duration, seconds
 
 Growth: TypeAlias = Literal["exp", "fixed", "linear"]
 

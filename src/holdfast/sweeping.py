@@ -12,9 +12,9 @@ from holdfast.database.connection import connected
 from holdfast.database.migrate import migrate
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
 from holdfast.store.opening import make_store
+from holdfast.values.durations import Duration
 from holdfast.worker import Sweep, SweepLimits, SweepResult, WorkerOptions
 from holdfast.worker.watchdog import Process
 

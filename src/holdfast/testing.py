@@ -33,12 +33,12 @@ from holdfast.client.handle import RunHandle
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.starts import StartOptions
-from holdfast.durations import Duration, seconds
 from holdfast.errors import DeterminismError
-from holdfast.moments import to_datetime
-from holdfast.patterns import pattern_of
 from holdfast.store.memory import MemoryStore
 from holdfast.types import ANY_END, Published, RunFilter, RunRecord
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.moments import to_datetime
+from holdfast.values.patterns import pattern_of
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.clock import Cancellable
 from holdfast.worker.watchdog import ThreadClock, find_hold, held_too_long

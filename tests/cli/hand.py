@@ -9,7 +9,6 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from holdfast.events import COMMANDS
-from holdfast.ids import uuid7
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import (
     ANY_END,
@@ -25,6 +24,7 @@ from holdfast.types import (
     TurnCommit,
     WorkerInfo,
 )
+from holdfast.values.ids import uuid7
 from tests.cli.sample import app
 
 T = TypeVar("T")

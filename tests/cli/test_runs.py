@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.cli import exits
-from holdfast.trace_ids import trace_text
+from holdfast.values.trace_ids import trace_text
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, call, running
 

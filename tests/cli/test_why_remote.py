@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from holdfast.cli import exits
 from holdfast.cli.root import holdfast
-from holdfast.ids import uuid7
 from holdfast.types import Suspend
+from holdfast.values.ids import uuid7
 from tests.cli.conftest import CommandLine
 from tests.cli.hand import Entry, Hand, activity, approval, child
 from tests.cli.test_why import why

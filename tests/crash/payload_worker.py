@@ -7,9 +7,9 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from holdfast import App, Context
-from holdfast.deletion import sweep_batches
 from holdfast.objects import Objects
 from holdfast.payloads import LargePayloads
+from holdfast.retention.deletion import sweep_batches
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker
 from tests.crash.sweeper import Switch

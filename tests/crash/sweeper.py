@@ -8,9 +8,9 @@ import signal
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, cast
 
-from holdfast.archive import Archive
-from holdfast.deletion import sweep_batches
 from holdfast.objects import Objects, open_objects
+from holdfast.retention import Archive
+from holdfast.retention.deletion import sweep_batches
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 

@@ -13,9 +13,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from holdfast.archive import Archive
 from holdfast.client import Client
 from holdfast.database.embedded import EmbeddedServer
+from holdfast.retention import Archive
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewSchedule, RunTarget, TickPolicy, When
 from tests.crash.fleet import Fleet, patiently

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from holdfast.archive import Archive
+from holdfast.retention import Archive
 from tests.crash import sweeper
 from tests.crash.processes import points_of, processes
 from tests.objects import environment

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast import App
-from holdfast.archive.archive import ARCHIVE_VARIABLE
-from holdfast.retention import SWEEPER_INTERVAL_VARIABLE
+from holdfast.retention.archive import ARCHIVE_VARIABLE
 from holdfast.store.postgres import PostgresStore, database, listening
 from holdfast.store.redis import RedisHintedStore
+from holdfast.values.retention import SWEEPER_INTERVAL_VARIABLE
 from holdfast.worker import Worker, WorkerOptions
 from tests.crash import releases
 from tests.crash.flows import app

@@ -19,7 +19,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast.durations import seconds
+from holdfast.values.durations import seconds
 from tests.docs.blocks import PAGES, ROOT, Block, read_blocks, read_commands
 from tests.docs.terminals import Terminals
 

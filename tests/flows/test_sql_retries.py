@@ -12,7 +12,7 @@ import pytest
 from hand import Hand
 from meeting import while_blocked
 
-from holdfast.ids import retry_run_id
+from holdfast.values.ids import retry_run_id
 
 NULL, WRONG = "22004", "22023"
 

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast import App, Client, Context
 from holdfast.errors import AmbiguousWorkflow, ConfigurationError, InvalidInput, UnknownWorkflow
-from holdfast.ids import keyed_run_id
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
+from holdfast.values.ids import keyed_run_id
 from holdfast.worker import Worker
 from tests.runtime.desk import working
 

@@ -21,8 +21,8 @@ from holdfast.events import (
     SIGNAL_SENT,
     TIMER_FIRED,
 )
-from holdfast.ids import child_run_id, keyed_run_id
 from holdfast.types import ANY_END, Suspend
+from holdfast.values.ids import child_run_id, keyed_run_id
 from tests.runtime.bench import RUN_ID, Bench
 
 OTHER_ID = UUID("0198c0de-0000-7000-8000-000000000001")

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context, current_flow_step, current_message, current_step
-from holdfast.moments import to_micros
 from holdfast.testing import Environment
 from holdfast.types import NewSchedule, Overlap, RunFilter, RunTarget, TickPolicy, When, tick_text
+from holdfast.values.moments import to_micros
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -15,10 +15,10 @@ import pytest
 from holdfast import App, Context, Retry, StepFailed
 from holdfast.client import Client
 from holdfast.errors import DatabaseError, DatabaseUnavailable, RunTimedOut
-from holdfast.moments import to_micros
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
 from holdfast.types import ClaimedTask, Claims, Event, Heartbeat, Notice, Taker
+from holdfast.values.moments import to_micros
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker import claimer as claimer_module
 from holdfast.worker import clock as clocks

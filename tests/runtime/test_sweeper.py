@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context
-from holdfast.archive import Archive
 from holdfast.errors import ConfigurationError, RunNotFound
-from holdfast.retention import sweeper_interval
+from holdfast.retention import Archive
 from holdfast.testing import Environment
+from holdfast.values.retention import sweeper_interval
 
 INTERVAL = "HOLDFAST_SWEEPER_INTERVAL"
 

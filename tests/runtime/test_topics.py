@@ -12,8 +12,8 @@ from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidInput, InvalidName, PayloadError
 from holdfast.events import EVENT_SUBSCRIBED
-from holdfast.patterns import event_signal
 from holdfast.types import Event
+from holdfast.values.patterns import event_signal
 from tests.runtime.bench import SECOND, START, Bench
 
 PAID = "orders.*.paid"

@@ -11,13 +11,13 @@ import pytest
 
 from holdfast.insight.load import Load, LoadPoint, QueueBacklog, read_load
 from holdfast.insight.stats import read_workflow_stats
-from holdfast.moments import to_micros
 from holdfast.server import Server
 from holdfast.server.access import KeyAccess
 from holdfast.server.pages.charts import SPANS, Charts, LoadCharts, draw, draw_load
 from holdfast.store.port import Store
 from holdfast.types import MinuteCounts, NewRun
 from holdfast.types.stats import BEGUN, BUCKETS, COUNTS, ENDED
+from holdfast.values.moments import to_micros
 from tests.server.desk import app
 from tests.server.shop import HOST, KEY
 from tests.server.test_metrics import INFO

@@ -25,8 +25,8 @@ from holdfast.server.access import KeyAccess
 from holdfast.server.pages.graph import layers_of
 from holdfast.server.pages.table import TABLE
 from holdfast.store.port import Store
-from holdfast.trace_ids import trace_text
 from holdfast.types import FlowShape, StepShape
+from holdfast.values.trace_ids import trace_text
 from holdfast.worker import Worker, WorkerOptions
 from tests.server.desk import Order, app, checkout, refund, render, rest
 from tests.server.shop import HOST, KEY

@@ -9,13 +9,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.ids import uuid7
 from holdfast.insight.spans import read_details, text_of
 from holdfast.store.port import Store
 from holdfast.tracing.client import ClientTracer
 from holdfast.tracing.provider import Tracer
 from holdfast.tracing.requests import within_request
 from holdfast.types import NewRun, NewSignal
+from holdfast.values.ids import uuid7
 from tests.server.shop import Api
 
 RUNS = "/v1/workflows/checkout/runs"

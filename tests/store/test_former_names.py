@@ -13,9 +13,9 @@ from holdfast import App, Client, Context
 from holdfast.codec import fingerprint
 from holdfast.database.migrate import migrate
 from holdfast.database.scripts import load_scripts
-from holdfast.ids import child_run_id, keyed_run_id, uuid7
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewRun
+from holdfast.values.ids import child_run_id, keyed_run_id, uuid7
 from holdfast.worker import Worker, WorkerOptions
 
 PATIENCE = "2m"

@@ -15,7 +15,6 @@ from contract.commands import child, command, started_child
 from msgspec import structs
 from scene import DEADLINE_SECONDS, Scene, finished, turn, yielded
 
-from holdfast.ids import keyed_run_id
 from holdfast.types import (
     ANY_END,
     ClaimedTask,
@@ -26,6 +25,7 @@ from holdfast.types import (
     Suspend,
     TurnCommit,
 )
+from holdfast.values.ids import keyed_run_id
 
 LOW, HIGH = UUID(int=1), UUID(int=(1 << 128) - 1)
 Change: TypeAlias = Callable[[Sequence[UUID]], Awaitable[Delivered]]

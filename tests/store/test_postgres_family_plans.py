@@ -12,8 +12,8 @@ from scene import Scene, yielded
 from scene import turn as turn_part
 from test_postgres_plans import Meter, Reading, seed
 
-from holdfast.ids import uuid7
 from holdfast.types import ANY_END, ClaimedTask, Event, Finish, Suspend, TurnCommit
+from holdfast.values.ids import uuid7
 
 pytestmark = pytest.mark.fresh_database
 

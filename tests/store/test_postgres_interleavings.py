@@ -12,10 +12,10 @@ from contract.actors import ManualWorker, lease_of, log, log_types, new_run, sig
 from scene import DEADLINE_SECONDS, Scene, finished, turn, yielded
 
 from holdfast.errors import TransientDatabaseError
-from holdfast.ids import keyed_run_id
 from holdfast.store.postgres import start_statement
 from holdfast.store.postgres.database import translated
 from holdfast.types import Claims, Delivered, NewSignal, Refusal
+from holdfast.values.ids import keyed_run_id
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from scene import Scene, Session
 from holdfast import App, Context, Limit, current_message
 from holdfast.client import Client, coalescing
 from holdfast.errors import LockTimeout
-from holdfast.ids import keyed_run_id
 from holdfast.store.port import locks
 from holdfast.store.port.locks import BriefLocks
 from holdfast.types import ActivityEnd, Notice, Release
+from holdfast.values.ids import keyed_run_id
 from holdfast.worker import Worker, WorkerOptions, giving_back, releases
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock

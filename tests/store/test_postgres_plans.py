@@ -13,9 +13,9 @@ from contract.actors import ManualWorker, new_run
 from contract.commands import RESIZE, activity
 from scene import Scene, Session, finished, turn, yielded
 
-from holdfast.ids import uuid7
 from holdfast.store.postgres.claims import claimed_task
 from holdfast.types import ClaimedTask, TurnCommit
+from holdfast.values.ids import uuid7
 
 pytestmark = pytest.mark.fresh_database
 

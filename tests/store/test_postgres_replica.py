@@ -21,15 +21,15 @@ from tests.proxy import Proxy
 from tests.standbys import Pair, streaming
 
 import holdfast
-from holdfast.archive import Archive
 from holdfast.client import Client
 from holdfast.database.embedded import EmbeddedServer
 from holdfast.database.migrate import render
 from holdfast.database.resolve import Connecting, resolve_database
-from holdfast.deletion import sweep_batches
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, RunNotFound
 from holdfast.insight import doctor
 from holdfast.payloads import Zlib, payloads_of, with_payloads
+from holdfast.retention import Archive
+from holdfast.retention.deletion import sweep_batches
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.postgres import PostgresStore, following

@@ -14,11 +14,11 @@ import pytest
 from contract.actors import ManualWorker, log, new_run, start, step
 from scene import Scene
 
-from holdfast.archive import Archive
 from holdfast.database.scripts import load_scripts
-from holdfast.deletion import sweep_batches
-from holdfast.ids import keyed_run_id, retry_run_id
+from holdfast.retention import Archive
+from holdfast.retention.deletion import sweep_batches
 from holdfast.types import ExportedRuns, Finish, FlowShape, Fork, NewRun, StepShape
+from holdfast.values.ids import keyed_run_id, retry_run_id
 
 # Tables that name runs, and keep what they tell of them after the runs are gone.
 NAMING = {

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scene import Scene
 
-from holdfast.ids import keyed_run_id, uuid7
 from holdfast.store.postgres import start_statement
 from holdfast.types import DeclaredRetention
+from holdfast.values.ids import keyed_run_id, uuid7
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
-from holdfast.trace_ids import own_trace_id, run_span_id
+from holdfast.values.trace_ids import own_trace_id, run_span_id
 from tests.cli.processes import environment, running
 from tests.tracing.conftest import Collector, Span
 from tests.tracing.test_workers import SHOP

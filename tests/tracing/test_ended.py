@@ -8,11 +8,11 @@ from uuid import UUID
 import msgspec
 
 from holdfast import App, Client, Context
-from holdfast.ids import uuid7
 from holdfast.store.memory import MemoryStore
-from holdfast.trace_ids import own_trace_id, run_span_id
 from holdfast.tracing.ended import read_ended
 from holdfast.types import RunRecord
+from holdfast.values.ids import uuid7
+from holdfast.values.trace_ids import own_trace_id, run_span_id
 from holdfast.worker import Worker
 
 CALLER = f"00-{'ab' * 16}-{'cd' * 8}-01"

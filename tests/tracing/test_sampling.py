@@ -10,11 +10,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
 
-from holdfast.ids import uuid7
-from holdfast.trace_ids import TRACEPARENT, attempt_span_id, run_span_id
 from holdfast.tracing.places import place_of
 from holdfast.tracing.provider import Tracer
 from holdfast.tracing.writer import EndedSpan, SpanWriter
+from holdfast.values.ids import uuid7
+from holdfast.values.trace_ids import TRACEPARENT, attempt_span_id, run_span_id
 
 
 def tracer(sampler: Sampler) -> tuple[Tracer, InMemorySpanExporter]:

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import Client
-from holdfast.trace_ids import attempt_span_id, own_trace_id, run_span_id
+from holdfast.values.trace_ids import attempt_span_id, own_trace_id, run_span_id
 from tests.cli.processes import running
 from tests.tracing.conftest import Collector
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.durations import seconds
 from holdfast.errors import ConfigurationError
+from holdfast.values.durations import seconds
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from holdfast.ids import keyed_run_id, uuid7
+from holdfast.values.ids import keyed_run_id, uuid7
 
 
 def test_a_new_id_is_a_version_7_uuid_of_this_moment() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Limit, Singleton
 from holdfast.errors import ConfigurationError
-from holdfast.key_paths import key_of
 from holdfast.store.memory.keys import key_value
+from holdfast.values.key_paths import key_of
 
 CASES = [
     ('{"customer": "ann"}', None, ""),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast import names
 from holdfast.errors import ConfigurationError, InvalidName
+from holdfast.values import names
 
 CHECKS = [
     names.check_app_name,

@@ -17,8 +17,8 @@ from holdfast.errors import (
     PayloadError,
     UnknownWorkflow,
 )
-from holdfast.ids import keyed_run_id
 from holdfast.runtime.code.context import Context
+from holdfast.values.ids import keyed_run_id
 
 app = App("shop")
 DAY = 86_400

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import click
 
-from holdfast.durations import seconds
 from holdfast.errors import ConfigurationError
+from holdfast.values.durations import seconds
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -8,8 +8,8 @@ from holdfast.client.session import Session
 from holdfast.codec import describe, encode, encode_error
 from holdfast.errors import TokenUnknown
 from holdfast.store.port.locks import persist
-from holdfast.texts import check_text
 from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
+from holdfast.values.texts import check_text
 
 _LEASES = 1_000_000_000  # more than a task ever has
 _SHAPE = "a token is RUN_ID:LEASE_NO:KEY, as `current_activity().token` gives it"

@@ -22,8 +22,8 @@ from holdfast.errors import (
 )
 from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.store.port.locks import persist
-from holdfast.texts import check_id, check_text
 from holdfast.types import Decided, Decision, FormField
+from holdfast.values.texts import check_id, check_text
 
 MAX_OPEN = 1_000  # open approvals of one run that are read
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from uuid import UUID
 
-from holdfast.archive import Archive, ArchivedRun, ArchiveEntry
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, RunExists, RunNotFound
-from holdfast.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
+from holdfast.retention import Archive, ArchivedRun, ArchiveEntry
 from holdfast.types import RunRecord
+from holdfast.values.durations import Duration
+from holdfast.values.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
 
 
 class Archives:

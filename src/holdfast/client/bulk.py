@@ -17,8 +17,8 @@ from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
-from holdfast.texts import check_by, check_reason
 from holdfast.types import OPEN_STATES, Delivered, RunRecord, State
+from holdfast.values.texts import check_by, check_reason
 
 PAGE = 200
 RETRIES_AT_ONCE = 8

@@ -36,14 +36,14 @@ from holdfast.definitions.starts import (
     StartOptions,
     TransactionOptions,
 )
-from holdfast.durations import Duration, seconds
 from holdfast.insight.spans import Timeline
 from holdfast.insight.timeline import read_timeline
 from holdfast.insight.why import Explanation, explain_run
 from holdfast.payloads import Codecs, LargePayloads, large_payloads_of, payloads_of
 from holdfast.store.port import Store, refusal
-from holdfast.suggestions import missing_attribute
 from holdfast.types import Delivery, NewRun, StartedRun
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.suggestions import missing_attribute
 
 In = TypeVar("In")
 Out = TypeVar("Out")

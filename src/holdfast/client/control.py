@@ -12,8 +12,8 @@ from holdfast.client.reading import get_record
 from holdfast.client.session import Session
 from holdfast.errors import RunEnded, RunNotFound
 from holdfast.store.port.locks import persist
-from holdfast.texts import check_by, check_reason
 from holdfast.types import Delivered, Delivery, Pause, Scope
+from holdfast.values.texts import check_by, check_reason
 
 
 async def cancel_run(

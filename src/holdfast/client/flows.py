@@ -10,10 +10,10 @@ from holdfast.client.session import Session
 from holdfast.compiling import CompiledFlow, check_flows, compile_flows
 from holdfast.definitions.app import App
 from holdfast.errors import UnknownFlow
-from holdfast.names import is_same_name, split_name
 from holdfast.store.port.locks import persist
-from holdfast.suggestions import similar_name
 from holdfast.types import FlowInfo, FlowShape
+from holdfast.values.names import is_same_name, split_name
+from holdfast.values.suggestions import similar_name
 
 
 class Flows:

@@ -16,12 +16,12 @@ from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
 from holdfast.events import NAMED_BY_CALLERS
-from holdfast.ids import retry_run_id, uuid7
 from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
 from holdfast.store.port.locks import persist
-from holdfast.texts import check_text
 from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
+from holdfast.values.ids import retry_run_id, uuid7
+from holdfast.values.texts import check_text
 
 _MOST_KEYS = 10  # that an error names
 

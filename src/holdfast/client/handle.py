@@ -24,12 +24,12 @@ from holdfast.client.reading import (
 from holdfast.client.run import Run
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
-from holdfast.durations import Duration
 from holdfast.errors import RunNotFound
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.flow_progress import StepProgress
-from holdfast.suggestions import missing_attribute
 from holdfast.types import JSON, LoggedEvent, Status
+from holdfast.values.durations import Duration
+from holdfast.values.suggestions import missing_attribute
 
 T = TypeVar("T")
 Out_co = TypeVar("Out_co", covariant=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from holdfast.client.message_ends import ack_messages, extend_messages, nack_messages
 from holdfast.client.messages import MessageData
 from holdfast.client.session import Session
-from holdfast.durations import Duration
 from holdfast.types import MessageDelivery, Receipt
+from holdfast.values.durations import Duration
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from holdfast.client.messages import Messages, receipts_of
 from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within
 from holdfast.codec import storable
-from holdfast.durations import Duration, seconds
 from holdfast.store.port.locks import persist
 from holdfast.types import MessageReturn
+from holdfast.values.durations import Duration, seconds
 
 
 async def ack_messages(session: Session, messages: Messages, connection: object) -> list[bool]:

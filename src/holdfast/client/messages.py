@@ -11,10 +11,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from holdfast.codec import check_open, decoder, encode
-from holdfast.durations import Duration, seconds
 from holdfast.errors import QueueExists
-from holdfast.moments import to_datetime
-from holdfast.texts import check_headers, check_id
 from holdfast.types import (
     NewMessage,
     QueueSettings,
@@ -22,6 +19,9 @@ from holdfast.types import (
     StoredMessage,
     Value,
 )
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.moments import to_datetime
+from holdfast.values.texts import check_headers, check_id
 
 
 class Outgoing(Value, frozen=True):

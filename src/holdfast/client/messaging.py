@@ -17,12 +17,12 @@ from holdfast.client.reading import get_record
 from holdfast.client.run import decode_plain
 from holdfast.client.session import Session
 from holdfast.codec import decoder, encode
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ResultTimeout, RunEnded, RunNotFound
 from holdfast.insight.retries import find_retry
-from holdfast.names import check_signal_name
-from holdfast.texts import check_id
 from holdfast.types import Delivery, NewSignal, Value
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_signal_name
+from holdfast.values.texts import check_id
 
 T = TypeVar("T")
 

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import AmbiguousWorkflow, InvalidInput, UnknownWorkflow
-from holdfast.ids import keyed_run_id
-from holdfast.names import check_reference, full_name, split_name
 from holdfast.store.port import Store
-from holdfast.texts import check_id
 from holdfast.types import NewRun, StartedRun
+from holdfast.values.ids import keyed_run_id
+from holdfast.values.names import check_reference, full_name, split_name
+from holdfast.values.texts import check_id
 
 logger = logging.getLogger("holdfast.client")
 

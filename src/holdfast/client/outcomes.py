@@ -15,7 +15,6 @@ from holdfast.client.session import Session
 from holdfast.codec import decode_error
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import Startable
-from holdfast.durations import Duration, seconds
 from holdfast.errors import (
     ResultTimeout,
     RunCancelled,
@@ -28,6 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.insight.retries import find_retry
 from holdfast.types import End, RunRecord, Status
+from holdfast.values.durations import Duration, seconds
 
 Out = TypeVar("Out")
 Out_co = TypeVar("Out_co", covariant=True)

@@ -11,7 +11,6 @@ import msgspec
 from holdfast.client.transactions import Mark, executor, notify_within
 from holdfast.codec import decoder
 from holdfast.database.scripts import check_schema_name
-from holdfast.moments import to_datetime
 from holdfast.store.postgres import Statement
 from holdfast.types import (
     JSON,
@@ -23,6 +22,7 @@ from holdfast.types import (
     SubscriptionKind,
     SubscriptionRecord,
 )
+from holdfast.values.moments import to_datetime
 
 _plain = decoder(object)
 _FIELDS = ("event_id", "is_new", "workflows", "runs", "queues", "urls", "refused")

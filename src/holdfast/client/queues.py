@@ -21,9 +21,7 @@ from holdfast.client.messages import (
 from holdfast.client.sending import send_messages
 from holdfast.client.session import Session
 from holdfast.codec import encode
-from holdfast.durations import Duration, seconds
 from holdfast.errors import QueueExists, UnknownQueue
-from holdfast.names import check_queue_name
 from holdfast.store.port import messages_topic
 from holdfast.store.port.locks import persist
 from holdfast.types import (
@@ -37,6 +35,8 @@ from holdfast.types import (
     QueueSettings,
     Receive,
 )
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_queue_name
 
 
 class Queues:

@@ -9,7 +9,6 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.archive.viewing import archived_store
 from holdfast.client.chains import find_successor
 from holdfast.client.naming import RunRef, given_workflow
 from holdfast.client.run import Run, decode_plain, read_run
@@ -17,6 +16,7 @@ from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.insight.flow_progress import StepProgress, progress_without_tasks
+from holdfast.retention.viewing import archived_store
 from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, RunRecord
 

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import AsyncGenerator
 
 from holdfast.client.session import Session
-from holdfast.deletion import sweep_batches
+from holdfast.retention.deletion import sweep_batches
 from holdfast.types import SweeperState, SweepShare, Swept
 
 

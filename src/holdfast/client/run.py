@@ -14,7 +14,6 @@ from holdfast.codec import decode_error, decoder
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError, UnknownWorkflow
-from holdfast.moments import to_datetime
 from holdfast.types import (
     JSON,
     ErrorInfo,
@@ -26,6 +25,7 @@ from holdfast.types import (
     Value,
     Wait,
 )
+from holdfast.values.moments import to_datetime
 
 decode_plain = cast("Callable[[str], JSON]", decoder(object))
 """Decodes JSON text to plain values."""

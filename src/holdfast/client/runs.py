@@ -28,10 +28,10 @@ from holdfast.client.reading import (
 from holdfast.client.run import Run, RunPage, read_page
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.types import JSON, LoggedEvent, RetryPlan, RunRecord, Status
+from holdfast.values.durations import Duration, seconds
 
 
 class Runs:

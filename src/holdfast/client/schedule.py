@@ -8,7 +8,6 @@ from typing import cast
 from uuid import UUID
 
 from holdfast.codec import decoder
-from holdfast.moments import to_datetime, to_micros
 from holdfast.schedules import next_ticks
 from holdfast.types import (
     JSON,
@@ -22,6 +21,7 @@ from holdfast.types import (
     TickPolicy,
     When,
 )
+from holdfast.values.moments import to_datetime, to_micros
 
 _plain = decoder(object)
 

@@ -38,7 +38,6 @@ from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError, ScheduleChanged, ScheduleExists, UnknownSchedule
 from holdfast.schedules import Moment
 from holdfast.store.port.locks import persist
-from holdfast.texts import check_text
 from holdfast.types import (
     CancelledBackfills,
     NewSchedule,
@@ -48,6 +47,7 @@ from holdfast.types import (
     SendTarget,
     Target,
 )
+from holdfast.values.texts import check_text
 
 In = TypeVar("In")
 

@@ -14,15 +14,15 @@ from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.schedules import ScheduleOptions, read_policy
 from holdfast.definitions.senders import check_sender, send_target
 from holdfast.definitions.starts import PreparedStart
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownSchedule
-from holdfast.moments import to_datetime
-from holdfast.names import check_reference, check_schedule_name, full_name, split_name
 from holdfast.schedules import Moment, parse_moment, parse_when
 from holdfast.store.port import iterate_schedules
-from holdfast.suggestions import similar_name
-from holdfast.texts import check_text
 from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, SendTarget, Target, When
+from holdfast.values.durations import Duration
+from holdfast.values.moments import to_datetime
+from holdfast.values.names import check_reference, check_schedule_name, full_name, split_name
+from holdfast.values.suggestions import similar_name
+from holdfast.values.texts import check_text
 
 
 class RunsOfSchedule(AnyRunOptions, total=False):

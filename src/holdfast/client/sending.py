@@ -8,8 +8,8 @@ from holdfast.client.coalescing import MAX_BATCH
 from holdfast.client.session import Session
 from holdfast.client.transactions import send_within
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_queue_name
 from holdfast.types import NewMessage
+from holdfast.values.names import check_queue_name
 
 
 async def send_messages(

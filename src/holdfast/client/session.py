@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
-from holdfast.archive import Archive, ArchivedRun, open_archive
 from holdfast.client.chains import newest_of_key
 from holdfast.client.coalescing import LOCKED_CALLS, Coalescer
 from holdfast.client.naming import Names, RunRef
@@ -21,6 +20,7 @@ from holdfast.definitions.app import App
 from holdfast.definitions.caller import refuse_in_workflow
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, PayloadStore, with_payloads
+from holdfast.retention import Archive, ArchivedRun, open_archive
 from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store

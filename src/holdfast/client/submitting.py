@@ -15,9 +15,9 @@ from holdfast.client.waiting import end_within
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.starts import PreparedStart, RunOptions, TransactionOptions, prepare
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_reference, split_name
 from holdfast.store.port import refusal
 from holdfast.types import End, NewRun, RunKind, StartedRun
+from holdfast.values.names import check_reference, split_name
 
 _CHUNKS_AT_ONCE = 2  # of a large start
 

@@ -15,10 +15,7 @@ from holdfast.codec import encode
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_queue_name
-from holdfast.patterns import check_pattern, check_topic
 from holdfast.store.port.locks import persist
-from holdfast.texts import check_id
 from holdfast.types import (
     JSON,
     DeliveryRecord,
@@ -31,6 +28,9 @@ from holdfast.types import (
     SubscriptionKind,
     UrlTarget,
 )
+from holdfast.values.names import check_queue_name
+from holdfast.values.patterns import check_pattern, check_topic
+from holdfast.values.texts import check_id
 from holdfast.webhooks import check_host, check_secret, check_url
 
 __all__ = ["Subscription", "Topics"]

@@ -22,11 +22,11 @@ from holdfast.definitions.caller import Caller
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.recorded import AttemptContext, Recorded, check_retry
 from holdfast.definitions.signatures import read_signature
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_queue_name, full_name, split_name
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_QUEUE, JSON, ClaimedTask, read_tick
+from holdfast.values.durations import Duration
+from holdfast.values.names import check_queue_name, full_name, split_name
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

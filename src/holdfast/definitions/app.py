@@ -29,11 +29,11 @@ from holdfast.definitions.workflows import (
     Registry,
     Workflow,
 )
-from holdfast.durations import Duration
 from holdfast.objects import check_objects_url
 from holdfast.payloads import Codecs, LargePayloads, Payloads, large_payloads_of, payloads_of
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
+from holdfast.values.durations import Duration
 
 __all__ = ["AnyWorkflow", "App"]
 

@@ -19,10 +19,10 @@ from holdfast.definitions.flow_types import type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import AttemptContext
 from holdfast.definitions.signatures import Declared, Signature, evaluate, read_signature
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_QUEUE
+from holdfast.values.durations import Duration, seconds
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

@@ -20,12 +20,12 @@ from holdfast.definitions.recorded import AttemptContext, Recorded
 from holdfast.definitions.signatures import Declared, evaluate, read_signature
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.starts import KeyedStartOptions, Startables, prepare
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.moments import to_datetime
-from holdfast.names import check_queue_name
 from holdfast.retry import Retry
 from holdfast.types import NewRun, StoredMessage, Value
+from holdfast.values.durations import Duration
+from holdfast.values.moments import to_datetime
+from holdfast.values.names import check_queue_name
 
 _MOST_MESSAGES: Final = 1000
 _MOST_CALLS: Final = 1000

@@ -7,9 +7,9 @@ from types import MappingProxyType
 
 from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.workflows import Registry
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
 from holdfast.retry import Retry
+from holdfast.values.durations import Duration
 
 
 class Consuming:

@@ -17,8 +17,8 @@ from holdfast.definitions.flow_parameters import Source
 from holdfast.definitions.flow_steps import FlowStep
 from holdfast.definitions.steps import StepContext, running_step
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.names import split_name
 from holdfast.types import ClaimedTask, ErrorInfo
+from holdfast.values.names import split_name
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 

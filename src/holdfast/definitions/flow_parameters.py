@@ -12,7 +12,7 @@ from holdfast.codec import encode_sorted
 from holdfast.definitions.flow_types import admits_none, fits, fits_elements, type_name
 from holdfast.definitions.signatures import Arguments, Declared, read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.suggestions import similar_name
+from holdfast.values.suggestions import similar_name
 
 T_co = TypeVar("T_co", covariant=True)
 

@@ -20,10 +20,10 @@ from holdfast.definitions.flow_steps import (
 from holdfast.definitions.flow_types import admits_none, fits, fits_elements, list_of, type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.startable import Startable
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_flow_step_name, check_queue_name, split_name
 from holdfast.types import FlowShape, Otherwise, StepShape
+from holdfast.values.durations import Duration
+from holdfast.values.names import check_flow_step_name, check_queue_name, split_name
 
 Out_co = TypeVar("Out_co", covariant=True)
 

@@ -20,13 +20,13 @@ from holdfast.definitions.flow_types import field_names, list_of, may_have_field
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import read_signature
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.flows import canonical_pattern
-from holdfast.names import check_flow_step_name, check_queue_name, split_name
 from holdfast.retry import Retry
-from holdfast.suggestions import similar_name
 from holdfast.types import FlowShape, Otherwise, StepShape
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_flow_step_name, check_queue_name, split_name
+from holdfast.values.suggestions import similar_name
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

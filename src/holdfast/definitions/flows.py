@@ -23,10 +23,8 @@ from holdfast.definitions.flow_steps import (
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.signatures import Declared
 from holdfast.definitions.startable import Startable
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.flows import leaves, to_mermaid
-from holdfast.names import check_app_name, check_flow_name, check_queue_name, full_name
 from holdfast.types import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
@@ -35,6 +33,8 @@ from holdfast.types import (
     RunKind,
     StartRules,
 )
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_app_name, check_flow_name, check_queue_name, full_name
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,9 +15,9 @@ from holdfast.definitions.limits import (
 )
 from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_queue_name
 from holdfast.payloads import Payloads
 from holdfast.types import LimitRule, LimitScope
+from holdfast.values.names import check_queue_name
 
 
 class Limiting:

@@ -10,10 +10,10 @@ from typing import Final, TypeAlias, cast
 import msgspec
 
 from holdfast.definitions.options import option
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
-from holdfast.key_paths import check_key_path
 from holdfast.types import Holds, LimitRule, LimitScope
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.key_paths import check_key_path
 
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 1e9

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TypedDict
 
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
+from holdfast.values.durations import Duration, seconds
 
 
 @contextmanager

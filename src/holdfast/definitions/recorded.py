@@ -14,10 +14,10 @@ import msgspec
 from holdfast.codec import texts_before_fields
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.signatures import Arguments, Declared, Signature
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.names import check_activity_name, check_step_name
 from holdfast.retry import Retry
+from holdfast.values.durations import Duration
+from holdfast.values.names import check_activity_name, check_step_name
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

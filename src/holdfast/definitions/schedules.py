@@ -11,13 +11,8 @@ from typing import Any, Protocol, TypedDict, TypeVar, get_args
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.senders import check_sender, default_policy, send_target
 from holdfast.definitions.startable import Startable
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
-from holdfast.moments import to_datetime, to_micros
-from holdfast.names import check_queue_name, check_schedule_name, full_name
 from holdfast.schedules import Moment, next_ticks, parse_when
-from holdfast.suggestions import similar_name
-from holdfast.texts import check_headers, check_tags, check_text
 from holdfast.types import (
     MOST_MISSED,
     PRIORITIES,
@@ -28,6 +23,11 @@ from holdfast.types import (
     TickPolicy,
     When,
 )
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.moments import to_datetime, to_micros
+from holdfast.values.names import check_queue_name, check_schedule_name, full_name
+from holdfast.values.suggestions import similar_name
+from holdfast.values.texts import check_headers, check_tags, check_text
 
 Defined = TypeVar("Defined", bound=Startable[Any, Any])
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from holdfast.codec import encode
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_queue_name
-from holdfast.patterns import check_topic
-from holdfast.texts import check_headers, check_id
 from holdfast.types import PRIORITIES, NewSchedule, SendTarget, Target, TickPolicy
+from holdfast.values.names import check_queue_name
+from holdfast.values.patterns import check_topic
+from holdfast.values.texts import check_headers, check_id
 
 _OF_MESSAGES: Final = ("group", "priority", "headers")
 _OF_RUNS: Final = ("version", "queue", "timeout", "retention", "tags")

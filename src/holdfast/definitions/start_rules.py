@@ -9,10 +9,10 @@ import msgspec
 
 from holdfast.definitions.flow_types import field_names, may_have_field, type_name
 from holdfast.definitions.options import option
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
-from holdfast.key_paths import check_key_path, fields_of
 from holdfast.types import RulesOfStart, SingletonConflict, StartRules, ThrottleExcess
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.key_paths import check_key_path, fields_of
 
 _MOST_STARTS: Final = 1_000_000
 

@@ -12,14 +12,14 @@ from holdfast.codec import encode
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, PayloadError
-from holdfast.ids import keyed_run_id, uuid7
-from holdfast.moments import to_micros
-from holdfast.names import check_queue_name, check_reference, split_name
-from holdfast.retention import declared_seconds
-from holdfast.texts import check_headers, check_id, check_tags
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun, RunKind
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.ids import keyed_run_id, uuid7
+from holdfast.values.moments import to_micros
+from holdfast.values.names import check_queue_name, check_reference, split_name
+from holdfast.values.retention import declared_seconds
+from holdfast.values.texts import check_headers, check_id, check_tags
 
 
 class Startables(Protocol):

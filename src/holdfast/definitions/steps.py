@@ -15,11 +15,11 @@ from holdfast.definitions.caller import Caller
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.recorded import AttemptContext, Recorded, check_retry
 from holdfast.definitions.signatures import Signature
-from holdfast.durations import Duration
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_step_name
 from holdfast.retry import Retry
 from holdfast.types import read_tick
+from holdfast.values.durations import Duration
+from holdfast.values.names import check_step_name
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

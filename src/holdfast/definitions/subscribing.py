@@ -10,8 +10,8 @@ from holdfast.definitions.schedules import StartedOptions, run_target
 from holdfast.definitions.startable import Startable
 from holdfast.definitions.workflows import Registry
 from holdfast.errors import ConfigurationError, PayloadError
-from holdfast.patterns import check_pattern
 from holdfast.types import JSON, NewSubscription, RunTarget
+from holdfast.values.patterns import check_pattern
 
 
 class Subscribing:

@@ -22,9 +22,7 @@ from holdfast.definitions.signatures import Declared, read_signature
 from holdfast.definitions.start_rules import RuleOptions, rules_of
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.steps import Step
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownWorkflow
-from holdfast.names import check_app_name, check_queue_name, check_workflow_name, full_name
 from holdfast.retry import Retry
 from holdfast.types import (
     DEFAULT_PRIORITY,
@@ -37,6 +35,8 @@ from holdfast.types import (
     RunKind,
     RunTarget,
 )
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_app_name, check_queue_name, check_workflow_name, full_name
 
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.insight.actions import Action
-from holdfast.moments import to_datetime
 from holdfast.types import Approval, FormField
+from holdfast.values.moments import to_datetime
 
 
 class OpenApproval(msgspec.Struct, frozen=True, kw_only=True):

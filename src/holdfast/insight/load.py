@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from holdfast.insight.stats import cut
-from holdfast.moments import to_datetime
 from holdfast.store.port import Store
 from holdfast.types import LoadSample
+from holdfast.values.moments import to_datetime
 
 COUNTED: Final = 10_000  # tasks of a queue and a handler: a longer queue is not counted to its end
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
-from holdfast.ids import former_retry_run_id, retry_run_id
 from holdfast.store.port import Store
 from holdfast.types import RetryPlan, RunRecord
+from holdfast.values.ids import former_retry_run_id, retry_run_id
 
 _MOST_KEYS: Final = 10  # of calls that a text names
 

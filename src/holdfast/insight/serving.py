@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 
-from holdfast.moments import to_datetime
 from holdfast.store.port import Store
 from holdfast.types import (
     OPEN_STATES,
@@ -18,6 +17,7 @@ from holdfast.types import (
     Value,
     WorkerInfo,
 )
+from holdfast.values.moments import to_datetime
 
 SILENT_SECONDS = 8  # a worker that was not heard of for longer counts as dead
 _NEWEST = 200  # runs whose names are suggested for a mistyped one

@@ -17,8 +17,8 @@ from holdfast.codec import decode_error
 from holdfast.insight.folding import Fold, fold
 from holdfast.insight.spans import Attempt, Kind, Outcome, Span, Timeline
 from holdfast.insight.traces import find_trace
-from holdfast.moments import to_datetime
 from holdfast.types import ClippedEvent, LoggedEvent, RunKind, RunRecord, State, Status, Wait
+from holdfast.values.moments import to_datetime
 
 LARGEST_SHOWN: Final = 64 * 1024
 """Bytes of a payload that is shown within a run; a larger one is asked for alone."""

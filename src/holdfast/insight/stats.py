@@ -18,9 +18,9 @@ import msgspec
 
 from holdfast.insight.findings import Finding
 from holdfast.insight.wording import length, several
-from holdfast.moments import to_datetime
 from holdfast.store.port import Store
 from holdfast.types.stats import BEGUN, BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS, RETRIES
+from holdfast.values.moments import to_datetime
 
 POINTS: Final = 60  # of a series
 DAYS_KEPT: Final = 90

@@ -6,8 +6,8 @@ import logging
 import os
 from typing import Final
 
-from holdfast.trace_ids import parent_of, trace_text
 from holdfast.types import RunRecord, Value
+from holdfast.values.trace_ids import parent_of, trace_text
 
 logger = logging.getLogger("holdfast.tracing")
 

@@ -32,7 +32,7 @@ from holdfast.schedules.zones import (
     moments_of,
     wall_time,
 )
-from holdfast.suggestions import similar_name
+from holdfast.values.suggestions import similar_name
 
 ALIASES: Final = {
     "@yearly": "0 0 1 1 *",

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
-from holdfast.moments import to_micros
 from holdfast.schedules.cron import check_cron
 from holdfast.schedules.ticks import next_after
 from holdfast.schedules.zones import load_zone, moment_of
 from holdfast.types import When
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.moments import to_micros
 
 Moment: TypeAlias = datetime | str
 """A datetime with a time zone, or ISO 8601; without a zone it is read in the schedule's."""

@@ -12,7 +12,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from holdfast.errors import ConfigurationError
-from holdfast.suggestions import similar_name
+from holdfast.values.suggestions import similar_name
 
 _EPOCH: Final = datetime(1970, 1, 1)
 _SECOND: Final = timedelta(seconds=1)

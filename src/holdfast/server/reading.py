@@ -14,10 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 
 from holdfast.codec import check_depth
 from holdfast.errors import ConfigurationError
-from holdfast.names import check_reference
 from holdfast.server.access import header_texts
 from holdfast.server.operations import Operation, Query
 from holdfast.server.problems import Problem
+from holdfast.values.names import check_reference
 
 MAX_QUERY: Final = 8 * 1024  # bytes
 MAX_KEY: Final = 255  # characters of an Idempotency-Key

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from uuid import UUID
 
-from holdfast.archive import ArchivedRun, ArchiveEntry
 from holdfast.client.archive import Archives
 from holdfast.client.naming import RunRef
-from holdfast.durations import Duration
+from holdfast.retention import ArchivedRun, ArchiveEntry
 from holdfast.sync.base import SyncGroup
+from holdfast.values.durations import Duration
 
 
 class SyncArchives(SyncGroup[Archives]):

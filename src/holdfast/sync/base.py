@@ -13,9 +13,9 @@ from holdfast.client.message import Message
 from holdfast.client.messages import MessageData
 from holdfast.client.transactions import is_asynchronous
 from holdfast.errors import ConfigurationError
-from holdfast.suggestions import missing_attribute
 from holdfast.sync.portal import Portal, finish, make_immortal
 from holdfast.types import Status
+from holdfast.values.suggestions import missing_attribute
 
 G = TypeVar("G")
 Out_co = TypeVar("Out_co", covariant=True)

@@ -16,7 +16,6 @@ from holdfast.definitions.starts import (
     StartManyOptions,
     StartOptions,
 )
-from holdfast.durations import Duration
 from holdfast.insight.spans import Timeline
 from holdfast.insight.why import Explanation
 from holdfast.payloads import Codecs, LargePayloads
@@ -36,6 +35,7 @@ from holdfast.sync.topics import SyncTopics
 from holdfast.sync.workers import SyncWorkers
 from holdfast.sync.workflows import SyncWorkflows
 from holdfast.types import Delivery
+from holdfast.values.durations import Duration
 
 In = TypeVar("In")
 Out = TypeVar("Out")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import TypeVar, overload
 
 from holdfast.client.run import Run
-from holdfast.durations import Duration
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncHandleBase
 from holdfast.types import JSON, LoggedEvent, Status
+from holdfast.values.durations import Duration
 
 T = TypeVar("T")
 Out_co = TypeVar("Out_co", covariant=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.durations import Duration
 from holdfast.sync.base import SyncMessageBase
+from holdfast.values.durations import Duration
 
 
 class SyncMessage(SyncMessageBase):

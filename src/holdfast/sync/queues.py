@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.client.messages import Messages, Outgoing
 from holdfast.client.queues import Queues
-from holdfast.durations import Duration
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.message import SyncMessage
 from holdfast.types import (
@@ -18,6 +17,7 @@ from holdfast.types import (
     QueueInfo,
     QueueMetrics,
 )
+from holdfast.values.durations import Duration
 
 
 class SyncQueues(SyncGroup[Queues]):

@@ -14,11 +14,11 @@ from holdfast.client.naming import RunRef
 from holdfast.client.run import Run, RunPage
 from holdfast.client.runs import Runs
 from holdfast.definitions.startable import AnyStartable
-from holdfast.durations import Duration
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.handle import SyncRunHandle
 from holdfast.types import JSON, LoggedEvent, RetryPlan
+from holdfast.values.durations import Duration
 
 
 class SyncRuns(SyncGroup[Runs]):

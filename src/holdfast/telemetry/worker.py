@@ -10,11 +10,11 @@ import msgspec
 
 from holdfast.definitions.steps import StepContext
 from holdfast.events import SIGNAL_SENT
-from holdfast.names import split_name
 from holdfast.telemetry.sending import hint_families, signals_counter
 from holdfast.telemetry.tallies import Counter, Family, Histogram, gauge
 from holdfast.types import Claims, Committed, MinuteCounts, TurnCommit
 from holdfast.types.stats import BOUNDS, BUCKETS, ENDED, MILLIS
+from holdfast.values.names import split_name
 
 if TYPE_CHECKING:  # the server counts, too, and does not need the worker
     from holdfast.worker import Worker

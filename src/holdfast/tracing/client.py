@@ -12,12 +12,12 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_span_id, format_trace_id
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from holdfast.names import split_name
-from holdfast.trace_ids import TRACE_LINK, TRACEPARENT, parent_of
 from holdfast.tracing.places import own_place
 from holdfast.tracing.provider import Tracer
 from holdfast.tracing.requests import request_trace
 from holdfast.types import NewRun, NewSignal
+from holdfast.values.names import split_name
+from holdfast.values.trace_ids import TRACE_LINK, TRACEPARENT, parent_of
 
 T = TypeVar("T", NewRun, NewSignal)
 

@@ -10,7 +10,9 @@ from holdfast.events import CHILD_STARTED, SIGNAL_RECEIVED
 from holdfast.insight.spans import Span, read_details, text_of
 from holdfast.insight.timeline import read_spans
 from holdfast.store.port import Store
-from holdfast.trace_ids import (
+from holdfast.tracing.writer import EndedSpan
+from holdfast.types import Event, RunRecord
+from holdfast.values.trace_ids import (
     TRACE_LINK,
     call_span_id,
     own_ids,
@@ -20,8 +22,6 @@ from holdfast.trace_ids import (
     run_span_id,
     trace_id_of,
 )
-from holdfast.tracing.writer import EndedSpan
-from holdfast.types import Event, RunRecord
 
 _WAITS: Final[Mapping[str, str]] = {"timer": "sleep", "approval": "approval", "child": "child"}
 _FAILED: Final = ("failed", "timed_out", "terminated")

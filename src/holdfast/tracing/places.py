@@ -10,8 +10,8 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from holdfast.trace_ids import Parent, own_ids, parent_of, run_span_id
 from holdfast.tracing.provider import Tracer
+from holdfast.values.trace_ids import Parent, own_ids, parent_of, run_span_id
 
 
 class Place:

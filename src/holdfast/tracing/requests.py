@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.trace_ids import TRACEPARENT, TRACESTATE, parent_of, read_parent
 from holdfast.types import NewRun, NewSignal
+from holdfast.values.trace_ids import TRACEPARENT, TRACESTATE, parent_of, read_parent
 
 _LONGEST_STATE: Final = 512  # what a trace's state must be passed on with, by its standard
 

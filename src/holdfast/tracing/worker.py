@@ -17,18 +17,18 @@ from holdfast.definitions.flow_context import FlowStepContext
 from holdfast.definitions.recorded import AttemptContext
 from holdfast.definitions.steps import StepContext
 from holdfast.store.port import Store
-from holdfast.trace_ids import (
+from holdfast.tracing.ended import read_ended
+from holdfast.tracing.places import Place, PlacedHeaders, place_of, place_within
+from holdfast.tracing.provider import Tracer
+from holdfast.tracing.writer import EndedSpan, Kind, SpanWriter, sampled_context
+from holdfast.types import ErrorInfo, RunRecord
+from holdfast.values.trace_ids import (
     TRACEPARENT,
     QuietHeaders,
     attempt_span_id,
     parent_of,
     run_span_id,
 )
-from holdfast.tracing.ended import read_ended
-from holdfast.tracing.places import Place, PlacedHeaders, place_of, place_within
-from holdfast.tracing.provider import Tracer
-from holdfast.tracing.writer import EndedSpan, Kind, SpanWriter, sampled_context
-from holdfast.types import ErrorInfo, RunRecord
 
 logger = logging.getLogger("holdfast.tracing")
 

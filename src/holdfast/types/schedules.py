@@ -15,8 +15,8 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.moments import to_datetime
 from holdfast.types.base import DEFAULT_PRIORITY, DEFAULT_QUEUE, Notice, RunKind, Value
+from holdfast.values.moments import to_datetime
 
 SCHEDULE_HEADER: Final = "holdfast-schedule"  # of a run that a schedule has started: its name
 TICK_HEADER: Final = "holdfast-scheduled-at"  # the run's tick, as `tick_text` writes it

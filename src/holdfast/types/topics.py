@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from holdfast.moments import to_datetime
 from holdfast.types.base import Value
 from holdfast.types.schedules import PausedBy, RunTarget
+from holdfast.values.moments import to_datetime
 
 SubscriptionKind: TypeAlias = Literal["workflow", "queue", "url", "run"]
 

@@ -25,8 +25,8 @@ from holdfast.errors import PayloadError
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Restored
 from holdfast.runtime.loop.asyncio_forms import foreign, is_foreign
-from holdfast.trace_ids import QuietHeaders
 from holdfast.types import ErrorInfo
+from holdfast.values.trace_ids import QuietHeaders
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.observing import Attempt, Observing
 from holdfast.worker.threads import ThreadBook

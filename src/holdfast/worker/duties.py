@@ -7,11 +7,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from holdfast.archive import open_archive
 from holdfast.compiling import compile_flows
 from holdfast.definitions.app import App
-from holdfast.retention import sweeper_interval
+from holdfast.retention import open_archive
 from holdfast.types import WorkerInfo
+from holdfast.values.retention import sweeper_interval
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.code_schedules import CodeSchedules

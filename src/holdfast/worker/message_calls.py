@@ -13,9 +13,9 @@ from uuid import UUID
 
 from holdfast.codec import describe, summarize
 from holdfast.definitions.consumers import Consumer, MessageContext
-from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import HoldfastError
 from holdfast.types import MessageDelivery, MessageReturn, Receipt, StoredMessage
+from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.worker.attempts import Execution
 
 logger = logging.getLogger("holdfast.consumers")

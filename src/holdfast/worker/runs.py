@@ -21,10 +21,10 @@ from holdfast.codec import check_open
 from holdfast.definitions.app import App
 from holdfast.errors import PayloadLocked
 from holdfast.events import WORKFLOW_STARTED
-from holdfast.names import split_name
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Notice, Release, RunRecord
+from holdfast.values.names import split_name
 from holdfast.worker.attempts import StepRunner
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock

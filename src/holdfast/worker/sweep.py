@@ -19,11 +19,11 @@ from datetime import datetime
 from typing import Final
 
 from holdfast.definitions.app import App
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
-from holdfast.moments import to_datetime
 from holdfast.store.port import Store
 from holdfast.types import Value
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.moments import to_datetime
 from holdfast.worker.claimer import Claimable
 from holdfast.worker.clock import Clock
 from holdfast.worker.options import WorkerOptions

@@ -30,14 +30,14 @@ from functools import partial
 
 from holdfast._version import __version__
 from holdfast.definitions.app import App
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
-from holdfast.ids import uuid7
 from holdfast.payloads import Payloads, with_payloads
-from holdfast.retention import max_retention_seconds
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import DELIVERIES_TOPIC, SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
 from holdfast.types import Lease, Release, WorkerInfo
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.ids import uuid7
+from holdfast.values.retention import max_retention_seconds
 from holdfast.worker.activities import Activities
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.attempts import Launcher, StepRunner

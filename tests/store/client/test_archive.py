@@ -8,7 +8,6 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast.archive import ArchivedRun
 from holdfast.client import Client
 from holdfast.errors import (
     ConfigurationError,
@@ -19,6 +18,7 @@ from holdfast.errors import (
     RunFailed,
     RunNotFound,
 )
+from holdfast.retention import ArchivedRun
 from holdfast.store.port import Store
 
 from .workflows import Finisher

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, ForkRefused, InvalidInput, RunNotFound
-from holdfast.ids import former_retry_run_id
 from holdfast.store.port import Store
 from holdfast.types import Event, Finish, Fork, Suspend
+from holdfast.values.ids import former_retry_run_id
 
 from .workflows import Finisher, Order, app, order, tick
 

@@ -14,9 +14,9 @@ from holdfast.definitions.app import App
 from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.workflows import declared_rules
 from holdfast.errors import ConfigurationError, RunActive, StartThrottled
-from holdfast.moments import to_datetime
 from holdfast.payloads import Zlib
 from holdfast.store.port import Store
+from holdfast.values.moments import to_datetime
 
 app = App("shop")
 

@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 
 from holdfast.codec import describe, encode, encode_error
 from holdfast.definitions.app import App
-from holdfast.ids import uuid7
 from holdfast.runtime.code.context import Context
 from holdfast.store.port import Store
 from holdfast.types import ANY_END, JSON, ClaimedTask, Event, Finish, Suspend, TurnCommit
+from holdfast.values.ids import uuid7
 
 app = App("shop")
 

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 from clocks import Clock
 
-from holdfast.archive import Archive
-from holdfast.archive.reading import read_archived
-from holdfast.archive.viewing import archived_store
-from holdfast.deletion import sweep_batches
 from holdfast.errors import InvalidInput
-from holdfast.ids import retry_run_id
+from holdfast.retention import Archive
+from holdfast.retention.deletion import sweep_batches
+from holdfast.retention.reading import read_archived
+from holdfast.retention.viewing import archived_store
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.types import Event, Finish, Fork, LeasedRun
+from holdfast.values.ids import retry_run_id
 
 from .actors import ManualWorker, get, log, start, step
 from .commands import FAILURE, child

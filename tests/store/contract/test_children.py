@@ -9,9 +9,9 @@ from uuid import uuid4
 import pytest
 from clocks import Clock
 
-from holdfast.ids import keyed_run_id
 from holdfast.store.port import Store
 from holdfast.types import ANY_END, Finish, Notice, RunFilter, Suspend, Undelivered
+from holdfast.values.ids import keyed_run_id
 
 from .actors import (
     SECOND,

@@ -11,7 +11,6 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import InvalidInput
-from holdfast.ids import keyed_run_id
 from holdfast.store.port import Store
 from holdfast.types import (
     ANY_END,
@@ -23,6 +22,7 @@ from holdfast.types import (
     Notice,
     StepShape,
 )
+from holdfast.values.ids import keyed_run_id
 
 from .actors import SECOND, ManualWorker, details, get, log, start
 from .flow_actors import NAME, Flows, StepWorker, mapped, single

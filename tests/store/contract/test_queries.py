@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import pytest
 from clocks import Clock
 
-from holdfast.ids import keyed_run_id
 from holdfast.store.port import Store
 from holdfast.types import RunFilter, State
+from holdfast.values.ids import keyed_run_id
 
 from .actors import SECOND, ManualWorker, log, new_run, start, step
 

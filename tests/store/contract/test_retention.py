@@ -10,9 +10,9 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import InvalidInput
-from holdfast.ids import keyed_run_id, retry_run_id
 from holdfast.store.port import Store
 from holdfast.types import Finish, Fork, NewRun, Swept
+from holdfast.values.ids import keyed_run_id, retry_run_id
 
 from .actors import SECOND, ManualWorker, get, log, signal, start, step
 from .commands import FAILURE, child

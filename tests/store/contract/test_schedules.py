@@ -10,7 +10,6 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import InvalidInput
-from holdfast.ids import keyed_run_id
 from holdfast.store.port import SCHEDULES_TOPIC, Store
 from holdfast.types import (
     BackfillFiring,
@@ -24,6 +23,7 @@ from holdfast.types import (
     tick_key,
     tick_text,
 )
+from holdfast.values.ids import keyed_run_id
 
 from .actors import SECOND, ManualWorker, get
 from .schedule_actors import (

@@ -10,9 +10,9 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import PayloadError
-from holdfast.ids import keyed_run_id
 from holdfast.store.port import Store
 from holdfast.types import Notice, StartedRun
+from holdfast.values.ids import keyed_run_id
 
 from .actors import SECOND, ManualWorker, details, get, log, new_run, start, told
 

@@ -11,7 +11,6 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import InvalidInput, PayloadError, UnknownQueue
-from holdfast.patterns import event_signal
 from holdfast.store.port import Store
 from holdfast.types import (
     DeclaredRules,
@@ -29,6 +28,7 @@ from holdfast.types import (
     StartRules,
     Suspend,
 )
+from holdfast.values.patterns import event_signal
 
 from .actors import ManualWorker, details, get, log, start
 

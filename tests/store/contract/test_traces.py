@@ -10,14 +10,14 @@ import pytest
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.trace_ids import (
+from holdfast.types import Finish, Fork, NewSignal, tick_headers
+from holdfast.values.trace_ids import (
     TRACE_LINK,
     parent_of,
     read_parent,
     run_span_id,
     successor_headers,
 )
-from holdfast.types import Finish, Fork, NewSignal, tick_headers
 
 from .actors import ManualWorker, details, get, log, start
 from .commands import command

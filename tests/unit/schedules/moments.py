@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from holdfast.moments import to_datetime, to_micros
 from holdfast.schedules import parse_when, ticks_between
 from holdfast.types import When
+from holdfast.values.moments import to_datetime, to_micros
 
 
 def at(text: str) -> int:

@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.moments import to_micros
 from holdfast.schedules import last_ticks, next_after, parse_when, ticks_between
+from holdfast.values.moments import to_micros
 
 ZONES = (
     "Europe/Berlin",

@@ -264,7 +264,7 @@ def _write_approval(console: Console, approval: OpenApproval, now: int) -> None:
     from holdfast.cli.render.hints import command_of
     from holdfast.insight.approvals import decide_action
     from holdfast.insight.wording import ago
-    from holdfast.moments import to_micros
+    from holdfast.values.moments import to_micros
 
     asked = f"asked {ago(to_micros(approval.requested_at), now)}"
     if approval.timeout_at is not None:

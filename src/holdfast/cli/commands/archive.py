@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from holdfast.archive import ArchivedRun, ArchiveEntry
     from holdfast.cli.connecting import Link
+    from holdfast.retention import ArchivedRun, ArchiveEntry
 
 _HERE = "holdfast.cli.commands.archive"
 
@@ -248,7 +248,7 @@ def _table(entries: list[ArchiveEntry]) -> Table:
 
     from holdfast.cli.render.runs import STYLES
     from holdfast.insight.wording import moment, shorten
-    from holdfast.moments import to_micros
+    from holdfast.values.moments import to_micros
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("run", "workflow", "key", "state", "created", "ended"):

@@ -237,7 +237,7 @@ def _notes(served: Served, now: int) -> Text:
     from rich.text import Text
 
     from holdfast.insight.wording import ago, several
-    from holdfast.moments import to_micros
+    from holdfast.values.moments import to_micros
 
     notes: list[Text] = []
     if served.paused_at is not None:

@@ -50,7 +50,7 @@ def list_runs(
     from holdfast.cli.render.console import console, write_json
     from holdfast.cli.render.runs import run_object, runs_table
     from holdfast.insight.wording import moment
-    from holdfast.moments import to_micros
+    from holdfast.values.moments import to_micros
 
     filters = read_filters(options)
     filters["limit"], filters["cursor"], filters["payloads"] = limit, cursor, payloads

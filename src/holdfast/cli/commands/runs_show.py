@@ -68,7 +68,6 @@ class _Picture:
 
 
 async def _look(link: Link, reference: str) -> _Picture:
-    from holdfast.archive.viewing import archived_store
     from holdfast.cli.finding import find_run
     from holdfast.insight.flow_progress import progress_of
     from holdfast.insight.timeline import (
@@ -78,6 +77,7 @@ async def _look(link: Link, reference: str) -> _Picture:
         with_starts,
     )
     from holdfast.insight.tree import read_children
+    from holdfast.retention.viewing import archived_store
 
     run = await find_run(link.client, reference)
     log = await link.client.runs.log(run.run_id)

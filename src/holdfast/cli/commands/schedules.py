@@ -176,8 +176,8 @@ def next_moments(
     from holdfast.cli.connecting import with_link
     from holdfast.cli.render.console import write_json
     from holdfast.cli.render.schedules import local_text
-    from holdfast.moments import to_datetime, to_micros
     from holdfast.schedules import next_ticks, parse_when
+    from holdfast.values.moments import to_datetime, to_micros
 
     settings = settings_of(context)
     expression = schedule if schedule and (" " in schedule or schedule.startswith("@")) else None

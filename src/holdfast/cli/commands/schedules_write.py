@@ -185,7 +185,7 @@ def _checked(app: App | None, workflow: str, version: int | None, text: str) -> 
 
 def _given(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, by the names that the client has for them."""
-    from holdfast.retention import shortened
+    from holdfast.values.retention import shortened
 
     found = {name: each for name, each in given.items() if each not in (None, ())}
     if (told := shortened(found.get("retention"))) is not None:

@@ -264,9 +264,9 @@ def token(name: str, level: str) -> None:
     Its line for the file $HOLDFAST_TOKENS_FILE is written to stdout, the token itself to stderr:
     it is shown once. Removing the line closes the token at once.
     """
-    from holdfast.names import check_app_name
     from holdfast.server.access import digest
     from holdfast.server.tokens import new_token
+    from holdfast.values.names import check_app_name
 
     check_app_name(name)
     made = new_token()

@@ -98,7 +98,7 @@ def start(
     ended.
     """
     from holdfast.cli.connecting import with_link
-    from holdfast.retention import shortened
+    from holdfast.values.retention import shortened
 
     settings = settings_of(context)
     payload = read_json(input, "input")

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.names import split_name
 from holdfast.server.catalogue import Entry, entries_of
+from holdfast.values.names import split_name
 
 logger = logging.getLogger("holdfast.dev")
 

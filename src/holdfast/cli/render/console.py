@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.moments import to_datetime
 from holdfast.types import JSON, Value
+from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.render.console import console, embed, plain, write_json
 from holdfast.insight.wording import count_text, length
-from holdfast.moments import to_datetime
+from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from holdfast.cli.render.console import embed, plain
 from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import ago, length, several
-from holdfast.moments import to_datetime
 from holdfast.types import Bucket, ScheduleRecord, SendTarget, SkipCause, Target, When
+from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -12,8 +12,8 @@ from holdfast.insight.spans import Span
 from holdfast.insight.why.explanation import Reason, pause_text
 from holdfast.insight.why.surroundings import Surroundings
 from holdfast.insight.wording import ago, several, shorten
-from holdfast.moments import to_micros
 from holdfast.types import OpenActivity, RunRecord
+from holdfast.values.moments import to_micros
 
 _SHOWN = 10
 _NOUNS = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.ids import keyed_run_id
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.flow_progress import StepProgress, raised
 from holdfast.insight.serving import is_silent, live_workers, serves_queue
@@ -15,6 +14,7 @@ from holdfast.insight.why.surroundings import FlowSurroundings, Surroundings
 from holdfast.insight.why.waiting import last_traceback
 from holdfast.insight.wording import ago, length, moment, several
 from holdfast.types import OpenStepTasks, RunRecord, StepShape
+from holdfast.values.ids import keyed_run_id
 
 _SHOWN = 10
 

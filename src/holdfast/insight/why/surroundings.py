@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from holdfast.ids import former_retry_run_id, retry_run_id
 from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
@@ -28,6 +27,7 @@ from holdfast.types import (
     StartWait,
     WorkerInfo,
 )
+from holdfast.values.ids import former_retry_run_id, retry_run_id
 
 MOST_SIGNALS = 100
 MOST_CALLS = 1_000  # activities, children and approvals that are read, of each

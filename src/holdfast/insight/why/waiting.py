@@ -11,8 +11,8 @@ from holdfast.insight.why.calls import count_open
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.surroundings import Surroundings
 from holdfast.insight.wording import ago, moment
-from holdfast.patterns import pattern_of
 from holdfast.types import ANY_END, RunRecord, Wait, update_topic
+from holdfast.values.patterns import pattern_of
 
 _MESSAGES = ("signal", "update", "pause")
 _UPDATE = "update:"  # the beginning of the name of an awaited update

@@ -10,19 +10,19 @@ import msgspec
 from holdfast.codec import Decode, decoder, fingerprint
 from holdfast.definitions.activities import Activity
 from holdfast.details import ActivityScheduled, RetryPolicy
-from holdfast.durations import Duration
 from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,
     read_activity_completed,
     read_activity_failed,
 )
-from holdfast.names import check_reference, check_step_name, full_name, split_name
 from holdfast.retry import Retry
 from holdfast.runtime.code.commands import ACTIVITY, Command, CommandCall, Commands
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.values import Values
 from holdfast.types import JSON, Event
+from holdfast.values.durations import Duration
+from holdfast.values.names import check_reference, check_step_name, full_name, split_name
 
 T = TypeVar("T")
 

@@ -7,17 +7,17 @@ from typing import Generic, TypeVar, cast, overload
 
 from holdfast.codec import decoder, encode
 from holdfast.details import ApprovalRequested
-from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
 from holdfast.events import read_approval_resolved
-from holdfast.names import check_step_name
 from holdfast.runtime.code.commands import APPROVAL, Command, Commands
 from holdfast.runtime.code.forms import fill_in, form_fields
 from holdfast.runtime.code.run import ContextPart
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
-from holdfast.texts import check_text
 from holdfast.types import Event, FormField, Value
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_step_name
+from holdfast.values.texts import check_text
 
 T = TypeVar("T")
 

@@ -20,7 +20,6 @@ from holdfast.codec import (
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.startable import Startable
 from holdfast.details import ChildStarted, ParentClose
-from holdfast.durations import seconds
 from holdfast.errors import (
     ChildFailed,
     ConfigurationError,
@@ -36,22 +35,23 @@ from holdfast.events import (
     read_child_completed,
     read_child_failed,
 )
-from holdfast.ids import child_run_id, keyed_run_id
-from holdfast.names import (
+from holdfast.runtime.code.commands import CHILD, Command, CommandCall, Commands
+from holdfast.runtime.code.run import ContextPart, Run
+from holdfast.runtime.code.sending import send_signal
+from holdfast.runtime.code.values import Values
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event, RunKind
+from holdfast.values.durations import seconds
+from holdfast.values.ids import child_run_id, keyed_run_id
+from holdfast.values.names import (
     check_queue_name,
     check_reference,
     check_step_name,
     full_name,
     split_name,
 )
-from holdfast.retention import declared_seconds
-from holdfast.runtime.code.commands import CHILD, Command, CommandCall, Commands
-from holdfast.runtime.code.run import ContextPart, Run
-from holdfast.runtime.code.sending import send_signal
-from holdfast.runtime.code.values import Values
-from holdfast.texts import check_headers, check_id, check_reason, check_tags
-from holdfast.trace_ids import successor_headers
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event, RunKind
+from holdfast.values.retention import declared_seconds
+from holdfast.values.texts import check_headers, check_id, check_reason, check_tags
+from holdfast.values.trace_ids import successor_headers
 
 T = TypeVar("T")
 Out = TypeVar("Out")

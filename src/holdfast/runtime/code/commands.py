@@ -40,11 +40,11 @@ from holdfast.events import (
     with_role,
     write_details,
 )
-from holdfast.names import is_same_name
 from holdfast.runtime.code.history import STEP, TIMER, Recorded
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.tasks import DeferredCoroutine
 from holdfast.types import ANY_END, Event
+from holdfast.values.names import is_same_name
 
 ACTIVITY: Final = "activity"
 CHILD: Final = "child"

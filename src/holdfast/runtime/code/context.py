@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Never, ParamSpec, TypeVar, cast, ove
 from uuid import UUID, uuid5
 
 from holdfast.definitions.steps import Step
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
-from holdfast.moments import to_datetime, to_micros
-from holdfast.names import check_step_name
 from holdfast.retry import Retry
 from holdfast.runtime.code.activity_calls import ActivityPart
 from holdfast.runtime.code.approvals import ApprovalPart
@@ -27,8 +24,11 @@ from holdfast.runtime.code.steps import Steps
 from holdfast.runtime.code.topics import TopicPart
 from holdfast.runtime.code.updates import UpdatePart
 from holdfast.runtime.code.values import ValuePart
-from holdfast.suggestions import missing_attribute
 from holdfast.types import read_tick
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.moments import to_datetime, to_micros
+from holdfast.values.names import check_step_name
+from holdfast.values.suggestions import missing_attribute
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,10 +10,10 @@ import msgspec
 from holdfast.codec import encode
 from holdfast.details import ContinuedAsNew
 from holdfast.errors import ConfigurationError
-from holdfast.ids import continued_run_id
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.updates import Updates
+from holdfast.values.ids import continued_run_id
 
 
 class ContinueAsNew(BaseException):

@@ -15,13 +15,13 @@ import msgspec
 
 from holdfast.codec import contains, decoder, without_nul
 from holdfast.details import CarriedSignal
-from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
 from holdfast.events import read_signal
-from holdfast.names import check_signal_name
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.values import Values
 from holdfast.types import JSON, Event, Value
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_signal_name
 
 Path: TypeAlias = tuple[str, ...]
 Shape: TypeAlias = tuple[Path, ...]

@@ -8,9 +8,9 @@ import msgspec
 
 from holdfast.codec import encode, texts_before_fields
 from holdfast.details import SignalSent
-from holdfast.names import check_signal_name
 from holdfast.runtime.code.commands import SIGNAL, Command, Commands
 from holdfast.runtime.code.run import ContextPart, Run
+from holdfast.values.names import check_signal_name
 
 
 class SendingPart(ContextPart):

@@ -8,11 +8,11 @@ from typing import ClassVar, Final
 
 from holdfast.details import Timer
 from holdfast.events import TIMER_FIRED, TIMER_SCHEDULED, read_timer
-from holdfast.moments import to_datetime
 from holdfast.runtime.code.history import TIMER, Recorded
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.types import Event
+from holdfast.values.moments import to_datetime
 
 # A timer that is this old is recorded, so that it does not begin again after a crash.
 RECORD_AFTER: Final = 1_000_000

@@ -14,14 +14,14 @@ import msgspec
 
 from holdfast.codec import decoder, encode
 from holdfast.details import EventSubscribed
-from holdfast.durations import Duration, seconds
 from holdfast.errors import InvalidInput
-from holdfast.patterns import check_pattern, event_signal
 from holdfast.runtime.code.commands import SUBSCRIPTION, Command, Commands
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.values import Values
 from holdfast.types import JSON, Value
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.patterns import check_pattern, event_signal
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ import msgspec
 from holdfast.codec import describe
 from holdfast.definitions.signatures import Declared, read_signature
 from holdfast.details import UpdateReply
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import (
     UPDATE_ACCEPTED,
@@ -24,11 +23,12 @@ from holdfast.events import (
     UPDATE_REPLIES,
     write_details,
 )
-from holdfast.names import check_signal_name
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import ErrorInfo, Event, Notice, update_topic
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_signal_name
 
 HandlerFunction: TypeAlias = Callable[..., object]
 

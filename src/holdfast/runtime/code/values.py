@@ -12,9 +12,9 @@ from typing import ClassVar, Final
 from holdfast.codec import encode
 from holdfast.errors import DeterminismError, InvalidInput
 from holdfast.events import VALUE_RECORDED, VALUE_SET, write_value
-from holdfast.names import check_step_name, check_value_name
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.types import Event
+from holdfast.values.names import check_step_name, check_value_name
 
 RAISED: Final = "raised"
 

@@ -22,7 +22,6 @@ from holdfast.events import (
     WORKER_LOST,
     read_step,
 )
-from holdfast.names import is_same_name
 from holdfast.runtime.code.commands import CALLS, end_family, read_command
 from holdfast.runtime.code.history import STEP, TIMER
 from holdfast.runtime.code.instance import Instance
@@ -34,6 +33,7 @@ from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
 from holdfast.runtime.loop.user_code import line_of_call
 from holdfast.runtime.turn.outcome import raised
 from holdfast.types import Event
+from holdfast.values.names import is_same_name
 
 CHANGED: Final = (
     "the code has changed under this run: keep the old name (name=…, aliases=[…]), take the new "

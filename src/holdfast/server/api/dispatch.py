@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import RunNotFound
-from holdfast.names import split_name
 from holdfast.server.access import Principal
 from holdfast.server.api.paths import Paths, route_path
 from holdfast.server.api.table import operations
@@ -22,6 +21,7 @@ from holdfast.server.reading import read_body, read_key, read_path, read_query
 from holdfast.server.site import Site
 from holdfast.store.port.reads import noting_reads
 from holdfast.tracing.requests import within_request
+from holdfast.values.names import split_name
 
 LAG_HEADER: Final = "Holdfast-Lag-Seconds"
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")

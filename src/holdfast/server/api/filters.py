@@ -9,14 +9,14 @@ from uuid import UUID
 from msgspec import Meta
 
 from holdfast.client.filters import RunFilters
-from holdfast.durations import seconds
 from holdfast.errors import ConfigurationError
-from holdfast.moments import to_datetime, to_micros
-from holdfast.names import full_name
 from holdfast.server.api.fields import Key, Limit, Name, Size
 from holdfast.server.operations import Call, Query
 from holdfast.server.reading import bad_parameter
 from holdfast.types import State
+from holdfast.values.durations import seconds
+from holdfast.values.moments import to_datetime, to_micros
+from holdfast.values.names import full_name
 
 Moment = Annotated[
     str,

@@ -22,12 +22,12 @@ from holdfast.insight.shapes import (
     shaped,
 )
 from holdfast.insight.spans import Span, Timeline, error_text
-from holdfast.moments import to_datetime
 from holdfast.server.api.fields import Limit
 from holdfast.server.log_pages import read_log_page
 from holdfast.server.operations import Call, Operation, Query
 from holdfast.server.run_logs import RunLog, logs_of
 from holdfast.types import RunRecord
+from holdfast.values.moments import to_datetime
 
 T = TypeVar("T")
 

@@ -29,7 +29,6 @@ from holdfast.insight.shapes import (
     run_head,
     run_shape,
 )
-from holdfast.names import split_name
 from holdfast.server.api.fields import Key, Length, Name, Seconds, Tags
 from holdfast.server.api.filters import (
     OfWorkflow,
@@ -42,6 +41,7 @@ from holdfast.server.operations import Body, Call, Operation, Query, Reply
 from holdfast.server.problems import Problem
 from holdfast.server.waiting import place, wait_for_end
 from holdfast.types import Status
+from holdfast.values.names import split_name
 
 
 class StartQuery(OfWorkflow, frozen=True):

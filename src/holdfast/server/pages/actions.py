@@ -7,7 +7,6 @@ from typing import Final, cast
 
 from holdfast.client.forking import ForkOptions
 from holdfast.errors import RunEnded
-from holdfast.ids import uuid7
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.spans import read_json
 from holdfast.server.access import Level
@@ -18,6 +17,7 @@ from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
 from holdfast.server.run_logs import logs_of
 from holdfast.types import RunRecord
+from holdfast.values.ids import uuid7
 
 Do = Callable[[View], Awaitable[Redirect]]
 _STEPS: Final = 500  # that a form offers

@@ -14,13 +14,13 @@ from holdfast.client import Client
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
 from holdfast.client.naming import RunRef
-from holdfast.ids import uuid7
 from holdfast.server.api.bulk import LEVELS, check_level
 from holdfast.server.pages.forms import decode
 from holdfast.server.pages.runs import read_filters, read_search
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
+from holdfast.values.ids import uuid7
 
 logger = logging.getLogger("holdfast.server")
 

@@ -12,10 +12,10 @@ import msgspec
 from holdfast.insight.load import COUNTED, Load, LoadPoint, QueueBacklog, read_load
 from holdfast.insight.stats import Stats, StatsPoint, WorkflowStats, read_workflow_stats
 from holdfast.insight.wording import length, several
-from holdfast.moments import to_micros
 from holdfast.server.pages.view import View
 from holdfast.server.problems import Problem
 from holdfast.server.site import Site
+from holdfast.values.moments import to_micros
 
 SPANS: Final = {"1h": 3600.0, "24h": 86_400.0, "7d": 604_800.0}
 WIDTH, HEIGHT = 600, 120  # of a drawing, in its own units

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import count_text, length, several, shorten
-from holdfast.moments import to_datetime, to_micros
+from holdfast.values.moments import to_datetime, to_micros
 
 if TYPE_CHECKING:
     import jinja2

@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.run import RunPage
-from holdfast.durations import seconds
 from holdfast.errors import (
     AmbiguousWorkflow,
     ConfigurationError,
@@ -22,13 +21,14 @@ from holdfast.errors import (
 )
 from holdfast.insight.spans import error_chain, read_json
 from holdfast.insight.wording import queued_and_worked, shorten
-from holdfast.moments import to_datetime
 from holdfast.server.pages.counts import count_states
 from holdfast.server.pages.rendering import url_query
 from holdfast.server.pages.rows import rows_of
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
 from holdfast.types import ANY_END, RunRecord
+from holdfast.values.durations import seconds
+from holdfast.values.moments import to_datetime
 
 _PAGE: Final = 50
 _CHIPS: Final = ("stuck", "failed", *(each for each in STATES if each not in ("stuck", "failed")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast.definitions.starts import StartOptions
 from holdfast.errors import HoldfastError
-from holdfast.ids import uuid7
 from holdfast.insight.serving import Served, read_served
 from holdfast.server.catalogue import Entry, find_entries
 from holdfast.server.pages.charts import SPANS, read_charts, read_stats
@@ -20,6 +19,7 @@ from holdfast.server.pages.runs import line
 from holdfast.server.pages.sparks import make_sparks
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem, problem_of
+from holdfast.values.ids import uuid7
 
 
 async def workflows_page(view: View) -> Page:

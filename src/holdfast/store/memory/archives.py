@@ -9,9 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import InvalidInput
-from holdfast.moments import to_datetime, to_micros
 from holdfast.store.memory.clock import to_micros as seconds_to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.rows import shape_had
@@ -26,6 +24,8 @@ from holdfast.store.port.run_lines import (
     read_line,
 )
 from holdfast.types import Event, ExportedRuns, LeasedRun, LeasedRuns, NewRun, Restoring
+from holdfast.values.durations import LONGEST_SECONDS
+from holdfast.values.moments import to_datetime, to_micros
 
 _STEP_FIELDS: Final = (
     "status",

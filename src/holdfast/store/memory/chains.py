@@ -7,10 +7,10 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.ids import retry_run_id
 from holdfast.store.memory import details
 from holdfast.store.memory.rows import RunRow
 from holdfast.store.memory.tables import Tables
+from holdfast.values.ids import retry_run_id
 
 
 class _Continued(msgspec.Struct, frozen=True):

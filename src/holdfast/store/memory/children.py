@@ -19,8 +19,8 @@ from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.topics import move_subscriptions
 from holdfast.store.port import WORK_TOPIC, refusal
-from holdfast.trace_ids import successor_headers
 from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, RunKind, Undelivered
+from holdfast.values.trace_ids import successor_headers
 
 _NULL: Final = msgspec.Raw(b"null")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.key_paths import fields_of, first_key, is_key_path, key_of
-from holdfast.names import check_queue_name, check_reference
 from holdfast.types import LimitRule
+from holdfast.values.key_paths import fields_of, first_key, is_key_path, key_of
+from holdfast.values.names import check_queue_name, check_reference
 
 
 def key_value(key: str, run_input: str, payload: str | None) -> str:

@@ -13,8 +13,8 @@ from holdfast.store.memory.clock import Clock, to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import PayloadOwnerRow
 from holdfast.store.memory.tables import Nesting, Tables
-from holdfast.texts import check_text
 from holdfast.types import FailingPut, UnneededPayloads
+from holdfast.values.texts import check_text
 
 _DAY: Final = to_micros(86_400)
 _FRESH: Final = to_micros(120.0)  # a failure from before is not one that is tried again

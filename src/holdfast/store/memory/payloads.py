@@ -8,11 +8,8 @@ from typing import Final
 import msgspec
 
 from holdfast.codec import MAX_DEPTH, MAX_PAYLOAD, check_depth, depth, has_nul
-from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.events import APPROVAL_RESOLVED, SIGNAL_RECEIVED
-from holdfast.names import check_queue_name, check_reference, check_signal_name
-from holdfast.texts import check_id, check_text
 from holdfast.types import (
     PRIORITIES,
     ActivityEnd,
@@ -24,6 +21,9 @@ from holdfast.types import (
     NewSignal,
     TurnCommit,
 )
+from holdfast.values.durations import LONGEST_SECONDS
+from holdfast.values.names import check_queue_name, check_reference, check_signal_name
+from holdfast.values.texts import check_id, check_text
 
 _FARTHEST: Final = 10**16  # microseconds
 

@@ -11,8 +11,6 @@ import msgspec
 
 from holdfast.codec import contains
 from holdfast.events import UPDATE_ENDS
-from holdfast.ids import keyed_run_id
-from holdfast.names import split_name
 from holdfast.store.memory.chains import newest, runs_of_key
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import NEVER, RunRow, TaskRow
@@ -28,6 +26,8 @@ from holdfast.types import (
     Status,
     Wait,
 )
+from holdfast.values.ids import keyed_run_id
+from holdfast.values.names import split_name
 
 
 class MemoryQueries(Part):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import InvalidInput
-from holdfast.names import check_queue_name
 from holdfast.store.memory.payloads import check_json, check_name
 from holdfast.store.memory.queue_rows import QueueRow
-from holdfast.texts import check_id, check_text
 from holdfast.types import PRIORITIES, NewMessage, QueueSettings, Receive
+from holdfast.values.durations import LONGEST_SECONDS
+from holdfast.values.names import check_queue_name
+from holdfast.values.texts import check_id, check_text
 
 _SHORTEST = 0.001
 _MOST = 10_000

@@ -10,8 +10,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import InvalidInput
-from holdfast.ids import former_retry_run_id, retry_run_id
-from holdfast.retention import DEFAULT_RETENTION_SECONDS
 from holdfast.store.memory.chains import next_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
@@ -24,6 +22,8 @@ from holdfast.types import (
     SweepShare,
     Swept,
 )
+from holdfast.values.ids import former_retry_run_id, retry_run_id
+from holdfast.values.retention import DEFAULT_RETENTION_SECONDS
 
 _AGAIN: Final = to_micros(3600)  # a run that is kept is looked at again after this time
 _RETRIED: Final = ("failed", "cancelled", "timed_out", "terminated")

@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import InvalidInput
-from holdfast.key_paths import key_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.large_payloads import use_payloads
@@ -30,6 +29,7 @@ from holdfast.types import (
     StartRules,
     StartWait,
 )
+from holdfast.values.key_paths import key_of
 
 _NONE: Final = StartRules()
 _CLOCK_MOVED: Final = to_micros(10.0)  # what lies so far ahead is from before it went back

@@ -11,8 +11,6 @@ import msgspec
 from holdfast.codec import contains
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import read_event_subscribed
-from holdfast.ids import keyed_run_id
-from holdfast.patterns import EVENT_HEADER, TOPIC_HEADER, check_pattern, check_topic, fits
 from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
@@ -40,6 +38,8 @@ from holdfast.types import (
     SubscriptionRecord,
     UrlTarget,
 )
+from holdfast.values.ids import keyed_run_id
+from holdfast.values.patterns import EVENT_HEADER, TOPIC_HEADER, check_pattern, check_topic, fits
 from holdfast.webhooks import check_secret, check_url
 
 _SECOND: Final = 1_000_000

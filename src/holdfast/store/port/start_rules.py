@@ -7,9 +7,9 @@ from typing import Protocol
 from uuid import UUID
 
 from holdfast.errors import RunActive, RunError, StartThrottled
-from holdfast.moments import to_datetime
 from holdfast.store.port.readable import readable
 from holdfast.types import DeclaredRules, HeldKey, Notice, StartedRun, StartWait
+from holdfast.values.moments import to_datetime
 
 
 def refusal(workflow: str, started: StartedRun) -> RunError:

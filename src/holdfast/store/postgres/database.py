@@ -38,10 +38,10 @@ from holdfast.errors import (
     UnknownFlow,
     UnknownQueue,
 )
-from holdfast.moments import to_datetime
 from holdfast.store.port.locks import lock_millis
 from holdfast.store.postgres.packing import LEAST, Packing, pack, unpacked
 from holdfast.types import Event, Notice
+from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
     from holdfast.database.connection import Connection

@@ -9,7 +9,6 @@ import asyncpg
 import msgspec
 
 from holdfast.database.scripts import check_schema_name
-from holdfast.moments import to_micros
 from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.store.postgres.database import Part, read_headers, read_notices
 from holdfast.store.postgres.start_values import (
@@ -38,6 +37,7 @@ from holdfast.types import (
     read_place,
     write_place,
 )
+from holdfast.values.moments import to_micros
 
 _SETTINGS: Final = QueueSettings.__struct_fields__
 # The types of the arguments of `send_messages`.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
-from holdfast.names import split_name
 from holdfast.store.postgres.database import Database, Part, read_event, read_headers
 from holdfast.types import (
     ClippedEvent,
@@ -20,6 +19,7 @@ from holdfast.types import (
     Status,
     Wait,
 )
+from holdfast.values.names import split_name
 
 if TYPE_CHECKING:
     import asyncpg

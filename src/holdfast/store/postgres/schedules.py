@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.moments import to_datetime
 from holdfast.store.postgres.database import Part, read_notices
 from holdfast.types import (
     BackfillFiring,
@@ -30,6 +29,7 @@ from holdfast.types import (
     TickPolicy,
     When,
 )
+from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
     import asyncpg

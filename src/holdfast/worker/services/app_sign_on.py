@@ -11,9 +11,9 @@ from holdfast.definitions.app import App
 from holdfast.definitions.catalogue import catalogue_of
 from holdfast.definitions.workflows import declared_rules, newest_definitions
 from holdfast.errors import ConfigurationError
-from holdfast.names import split_name
-from holdfast.retention import kept_seconds
 from holdfast.types import AppInfo, DeclaredRetention
+from holdfast.values.names import split_name
+from holdfast.values.retention import kept_seconds
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.worker")

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import Final
 
-from holdfast.archive import Archive
-from holdfast.deletion import sweep_batches
 from holdfast.errors import HoldfastError, ObjectsUnavailable
+from holdfast.retention import Archive
+from holdfast.retention.deletion import sweep_batches
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.maintenance")

@@ -4,8 +4,8 @@
 -- several paths, with | in between, the first that leads to a value counts. A text is itself, any
 -- other value its JSON text. Without a path, or where the input has no value or null, the key is
 -- ''. Of a key with more than 200 bytes it is the SHA-256. Limits and rules for starts have this
--- one function. It does not check the path. The same in Python is holdfast/key_paths.py. Called by
--- _start_ruled, _lock_order, start_wait, and _slot_of.
+-- one function. It does not check the path. The same in Python is holdfast/values/key_paths.py.
+-- Called by _start_ruled, _lock_order, start_wait, and _slot_of.
 create or replace function holdfast._key_of(p_input json, p_path text) returns text
 language plpgsql immutable parallel safe
 set search_path = pg_catalog, pg_temp

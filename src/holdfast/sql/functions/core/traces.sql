@@ -3,8 +3,8 @@
 -- Return the headers of a run that is made of another: if that was started within a trace, the new
 -- run has a trace of its own, with a link to the origin's span. Without an origin the link is to
 -- the span in the headers: a schedule that was created within a trace starts runs long after it.
--- The ids of spans are those of holdfast/trace_ids.py. Called by _start_fork, _start_successor,
--- _continue_runs and _starts_of.
+-- The ids of spans are those of holdfast/values/trace_ids.py. Called by _start_fork,
+-- _start_successor, _continue_runs and _starts_of.
 create or replace function holdfast._successor_headers(p_headers json, p_origin uuid) returns json
 language plpgsql immutable parallel safe
 set search_path = pg_catalog, pg_temp

@@ -6,12 +6,12 @@ import json
 import re
 from typing import Final
 
-from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.names import check_queue_name
 from holdfast.store.memory.payloads import check_version
-from holdfast.texts import check_id
 from holdfast.types import FlowShape, StepShape
+from holdfast.values.durations import LONGEST_SECONDS
+from holdfast.values.names import check_queue_name
+from holdfast.values.texts import check_id
 
 _LONGEST: Final = 128
 _LARGEST: Final = 2**31 - 1  # that a column holds

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.durations import LONGEST_SECONDS
 from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.flows.cascade import advance
@@ -28,6 +27,7 @@ from holdfast.types import (
     StepTaskEnd,
     StepTaskOutcome,
 )
+from holdfast.values.durations import LONGEST_SECONDS
 
 _FAILED: Final = "holdfast.errors.StepFailed"
 _LARGEST_EXPONENT: Final = 60

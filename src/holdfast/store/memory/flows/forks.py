@@ -10,8 +10,8 @@ from holdfast.store.memory.flows.retries import continue_flow
 from holdfast.store.memory.payloads import check_json
 from holdfast.store.memory.rows import ShapeRow
 from holdfast.store.memory.tables import Tables
-from holdfast.texts import check_text
 from holdfast.types import FlowFork, FlowForking, Notice
+from holdfast.values.texts import check_text
 
 
 def fork_flow(tables: Tables, now: int, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:

@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidInput, UnknownFlow
-from holdfast.ids import keyed_run_id
 from holdfast.store.memory import details
 from holdfast.store.memory.flows.ends import end_tasks, error_line, retry_pause
 from holdfast.store.memory.flows.inputs import step_output
@@ -21,6 +20,7 @@ from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC, refusal
 from holdfast.types import NewRun, Notice, Status, StepShape, StepTaskEnd
+from holdfast.values.ids import keyed_run_id
 
 _RETRYABLE: Final[frozenset[Status]] = frozenset({"completed", "failed", "timed_out"})
 

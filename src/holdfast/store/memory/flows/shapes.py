@@ -7,7 +7,6 @@ import json
 import msgspec
 
 from holdfast.errors import InvalidInput
-from holdfast.names import split_name
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.checks import check_shape
@@ -15,6 +14,7 @@ from holdfast.store.memory.flows.rows import runs_of
 from holdfast.store.memory.rows import ShapeRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import JSON, EnsuredFlow, Event, FlowInfo, FlowShape
+from holdfast.values.names import split_name
 
 
 def ensure_shape(

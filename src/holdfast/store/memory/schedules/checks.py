@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import Final, get_args
 from uuid import UUID
 
-from holdfast.durations import LONGEST_SECONDS
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.moments import to_datetime
-from holdfast.names import check_queue_name, check_reference
-from holdfast.patterns import check_topic
 from holdfast.store.memory.payloads import check_json, check_name, check_run
-from holdfast.texts import check_id, check_text
 from holdfast.types import (
     MOST_MISSED,
     PRIORITIES,
@@ -22,6 +17,11 @@ from holdfast.types import (
     TickPolicy,
     When,
 )
+from holdfast.values.durations import LONGEST_SECONDS
+from holdfast.values.moments import to_datetime
+from holdfast.values.names import check_queue_name, check_reference
+from holdfast.values.patterns import check_topic
+from holdfast.values.texts import check_id, check_text
 
 _FARTHEST: Final = 10**16  # microseconds
 

@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import InvalidInput, UnknownFlow
-from holdfast.ids import keyed_run_id
 from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.ends import end_from_outside, request_cancels
@@ -18,7 +17,6 @@ from holdfast.store.memory.schedules.senders import send_tick
 from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import SCHEDULES_TOPIC, WORK_TOPIC, refusal
-from holdfast.trace_ids import successor_headers
 from holdfast.types import (
     MOST_BUFFERED,
     Bucket,
@@ -35,6 +33,8 @@ from holdfast.types import (
     tick_jitter,
     tick_key,
 )
+from holdfast.values.ids import keyed_run_id
+from holdfast.values.trace_ids import successor_headers
 
 _MOST_OPEN = 100  # runs that a schedule remembers
 _STOPPED = details.write(reason="the next tick of its schedule")

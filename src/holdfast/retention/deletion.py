@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 from uuid import UUID
 
-from holdfast.archive import Archive
-from holdfast.archive.archive import ArchiveObject
 from holdfast.payloads import delete_unneeded, refers, with_objects
+from holdfast.retention import Archive
+from holdfast.retention.archive import ArchiveObject
 from holdfast.store.port import Store
 from holdfast.types import LeasedRun, Swept
 

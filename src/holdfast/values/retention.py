@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from holdfast.durations import Duration, seconds
 from holdfast.errors import ConfigurationError
+from holdfast.values.durations import Duration, seconds
 
 DEFAULT_RETENTION_SECONDS: Final = 30 * 86_400.0
 MAX_RETENTION_VARIABLE: Final = "HOLDFAST_MAX_RETENTION_DAYS"

@@ -23,12 +23,12 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.archive.reading import ArchivedRun, RunHead, read_archived, read_head
 from holdfast.errors import ConfigurationError, ObjectsUnavailable
-from holdfast.ids import uuid7
-from holdfast.moments import to_datetime
 from holdfast.objects import Objects, check_objects_url, open_objects
+from holdfast.retention.reading import ArchivedRun, RunHead, read_archived, read_head
 from holdfast.types import Value
+from holdfast.values.ids import uuid7
+from holdfast.values.moments import to_datetime
 
 T = TypeVar("T")
 

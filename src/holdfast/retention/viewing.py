@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.archive.reading import ArchivedRun
+from holdfast.retention.reading import ArchivedRun
 from holdfast.store.port import Store
 from holdfast.types import FlowShape
 

@@ -1,6 +1,6 @@
 """The archive: ended runs, written to objects before the sweeper deletes them."""
 
-from holdfast.archive.archive import Archive, ArchiveEntry, open_archive
-from holdfast.archive.reading import ArchivedRun
+from holdfast.retention.archive import Archive, ArchiveEntry, open_archive
+from holdfast.retention.reading import ArchivedRun
 
 __all__ = ["Archive", "ArchiveEntry", "ArchivedRun", "open_archive"]

@@ -8,8 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.moments import to_micros
-from holdfast.names import split_name
 from holdfast.store.port.run_lines import (
     EventFields,
     RunFields,
@@ -20,6 +18,8 @@ from holdfast.store.port.run_lines import (
     read_line,
 )
 from holdfast.types import EndStatus, Event, FlowShape, RunKind, RunRecord, Value
+from holdfast.values.moments import to_micros
+from holdfast.values.names import split_name
 
 
 class RunHead(msgspec.Struct):

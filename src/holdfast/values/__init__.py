@@ -1,0 +1,1 @@
+"""Values and their texts: pure, and known to every layer above."""
