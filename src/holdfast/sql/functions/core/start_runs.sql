@@ -300,8 +300,8 @@ begin
     with declared as materialized (  -- once for each name: a call for each run would take longest
         select n.name, holdfast._declared_retention(n.name) as seconds
         from (select distinct u.name from unnest(p_names) as u (name)) as n
-    ), asked as materialized (
-        select u.run_id, u.name, coalesce(u.version, 1) as version, u.key,
+    ), asked as materialized (  -- an id that was given twice is that of its first
+        select distinct on (u.run_id) u.run_id, u.name, coalesce(u.version, 1) as version, u.key,
             coalesce(u.queue, 'default') as queue, coalesce(u.priority, 2)::smallint as priority,
             coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout,
             coalesce(u.retention, d.seconds) as retention, u.visible_at, u.parent_run_id,
@@ -344,7 +344,6 @@ begin
                 then holdfast._limit_keys(
                     a.queue, a.name || '@' || a.version, '', 0, a.input) end as keys
         ) as l
-        on conflict do nothing  -- an id that was given twice
     )
     select coalesce(array_agg(s.run_id), '{}') into v_created from started s;
     if cardinality(v_created) < cardinality(p_run_ids) and not holdfast._hold_runs(p_run_ids) then
