@@ -828,3 +828,47 @@ async def test_a_retry_of_a_cancelled_run_makes_its_cleanup_again(
         await retry.signal("packed")
         assert await retry.result(timeout="60s") == "goods"
     assert sorted(shop.paid) == ([] if forget else ["goods", "note 0", "note 1", "release"])
+
+
+@pytest.mark.parametrize("fails_by", ["call", "gather", "group", "own error"])
+async def test_a_cleanup_that_fails_is_made_again_as_a_whole(shop: Shop, fails_by: str) -> None:
+    """A2. The retry has no cancel: what was released because of it is released at its own end."""
+    begun = asyncio.Event()
+
+    async def code(ctx: Context, pay: Pay) -> str:
+        await pay("lock")
+        begun.set()
+        try:
+            await ctx.wait_for_signal("packed")
+            return await pay("goods")
+        finally:
+            await pay("release")
+            match fails_by:
+                case "call":
+                    await pay("note")
+                case "gather":
+                    await asyncio.gather(pay("note"), pay("tell"))
+                case "group":
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(pay("note"))
+                        group.create_task(pay("tell"))
+                case _:
+                    if shop.bug:
+                        raise ValueError("cleanup")
+
+    shop.broken.add("note")
+    shop.define(code)
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await eventually(begun.is_set)
+        await eventually(lambda: waits(handle))
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
+        shop.broken.clear()
+        shop.bug = False
+        shop.paid.clear()
+        retry = await client.runs.retry(handle.run_id)
+        await retry.signal("packed")
+        assert await retry.result(timeout="60s") == "goods"
+    cleanup = {"call": ["note"], "own error": []}.get(fails_by, ["note", "tell"])
+    assert sorted(shop.paid) == sorted(["goods", *cleanup, "release"])

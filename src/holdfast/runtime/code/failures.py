@@ -128,7 +128,8 @@ class Failures:
         those that were being handled when it was raised, if the code had seen no further entry.
         Other failures count if the code did not handle them: they are not earlier than the first of
         these, the code made no call since (`called_at` is where it made its last one), and they
-        ended a task or were never given to the code.
+        ended a task or were never given to the code. If the code raised `error` while it handled a
+        cancel, the calls that it made because of the cancel are made again too.
         """
         told = {key: each.position for key, each in self._told.items()}
         found = {
@@ -136,6 +137,8 @@ class Failures:
             for key, at_once in _raised_from(error)
             if key in told and (not at_once or told[key] == self.raised_at)
         }
+        if _CANCEL in told and _handled_cancel(error):
+            found.add(_CANCEL)
         handling = self._handling()
         if not found:
             return Fatal(handling=handling)
@@ -144,7 +147,8 @@ class Failures:
         beside = {key: told[key] for key in ended_tasks} | self._arrived
         since = max(seen, called_at + 1)
         found |= {key for key, position in beside.items() if position >= since}
-        return Fatal(tuple(sorted(found)), seen, tuple(self._made_after(found)), handling)
+        after = tuple(self._made_after(found))
+        return Fatal(tuple(sorted(found - {_CANCEL})), seen, after, handling)
 
     def cleanup(self) -> Fatal:
         """Return what the code of a cancelled run called because of the cancel."""
@@ -196,6 +200,18 @@ def _knows(scope: Scope, place: int, first: dict[str, _Told]) -> bool:
 
 def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
     """Yield the failed calls that led to an error, with True if one was only being handled."""
+    for one, handled in _chain(error):
+        if isinstance(one, CallFailed):
+            yield one.key, handled
+
+
+def _handled_cancel(error: BaseException) -> bool:
+    """Return True if an error was raised while a cancel was handled."""
+    return any(isinstance(one, asyncio.CancelledError) for one, _ in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
+    """Yield an error and all that led to it, with True for those that were only being handled."""
     left: list[tuple[BaseException, bool]] = [(error, False)]
     visited: set[int] = set()
     while left:
@@ -203,8 +219,7 @@ def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
         if id(one) in visited:
             continue
         visited.add(id(one))
-        if isinstance(one, CallFailed):
-            yield one.key, handled
+        yield one, handled
         if isinstance(one, BaseExceptionGroup):
             group = cast("BaseExceptionGroup[BaseException]", one)
             left += [(member, handled) for member in group.exceptions]
