@@ -47,11 +47,11 @@ async def drain(
     return took
 
 
-async def w1(bench: Bench, processes: int = 1) -> list[Measurement]:
-    runs = bench.count(2000)
-    took = await drain(bench, WorkerSetting(processes=processes), "many", [1] * runs)
-    metric, title = _of_processes("W1", "2,000 runs of 1 step", processes)
-    return [Measurement(metric, title, "runs/s", runs / took, higher=True)]
+async def w1(bench: Bench, processes: int = 1, runs: int = 2000) -> list[Measurement]:
+    count = bench.count(runs)
+    took = await drain(bench, WorkerSetting(processes=processes), "many", [1] * count)
+    metric, title = _of_processes("W1", f"{runs:,} runs of 1 step", processes)
+    return [Measurement(metric, title, "runs/s", count / took, higher=True)]
 
 
 async def w1_two(bench: Bench) -> list[Measurement]:
