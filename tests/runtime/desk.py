@@ -181,6 +181,9 @@ class Nobody:
     def leases(self) -> list[Lease]:
         return []
 
+    def knows(self, *_: object) -> bool:
+        return False
+
     def renewed(self, leases: Sequence[Lease]) -> None: ...
     def lose(self, *_: object) -> None: ...
     def unread(self, *_: object) -> None: ...

@@ -729,3 +729,32 @@ async def test_a_deadline_that_is_reported_during_a_search_is_kept() -> None:
     await deadlines.start()
     await eventually(lambda: store.looks > 1)
     await deadlines.stop()
+
+
+class LostClaim(CountedBeats):
+    """Loses the answer to the first claim that leases something."""
+
+    lost: Sequence[ClaimedTask] = ()
+
+    async def claim_tasks(self, *asked: Any, **options: Any) -> Claims:
+        claims = await super().claim_tasks(*asked, **options)
+        if claims.tasks and not self.lost:
+            self.lost = claims.tasks
+            raise DatabaseUnavailable("the connection was lost")
+        return claims
+
+
+async def test_a_claim_without_an_answer_does_not_wait_for_the_end_of_its_lease() -> None:
+    """S12. The worker asks which leases it does not know, and gives them back uncounted."""
+    store = LostClaim()
+    options = WorkerOptions(heartbeat_seconds=0.02, lease_seconds=LEASE)
+    async with Client(store=store, app=app) as client:
+        worker = Worker(app, store, options, heartbeat_store=lambda: store)
+        await worker.start()
+        handle = await client.start(waiting)
+        await eventually(lambda: bool(store.lost))
+        store.advance(LEASE / 10)
+        await handle.signal("go")
+        await handle.result(timeout=60)
+        assert "WorkerLost" not in [entry.event.type for entry in await handle.log()]
+        await worker.stop(0)

@@ -233,7 +233,7 @@ class Activities:
         self._batching, self._release = batching, release
         self._open = OpenAttempts[ActivityExecution]("activity", room)
         self.leases, self.lose = self._open.leases, self._open.lose
-        self.end_grace = self._open.end_grace
+        self.knows, self.end_grace = self._open.knows, self._open.end_grace
 
     @property
     def executing(self) -> bool:

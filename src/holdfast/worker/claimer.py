@@ -107,6 +107,7 @@ class Claimer:
         self._clock, self._notify = clock, notify
         self._deadline_at, self._claimable = deadline_at, claimable
         self._observing = observing or Observing()
+        self.answer_lost: Callable[[], None] = lambda: None  # set by the worker
         self.room = Room(concurrency)
         self.room.freed = self._room_freed
         self._enough = _enough(concurrency)
@@ -273,6 +274,7 @@ class Claimer:
             try:
                 more = await self.run_once(takers)
             except (TransientDatabaseError, DatabaseUnavailable) as error:
+                self.answer_lost()
                 logger.warning("claiming is repeated: %s", error)
                 backoff = backoff or Backoff()
                 await backoff.wait()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -24,6 +25,7 @@ from holdfast.types import Heartbeat, HintUse, Lease, MinuteCounts, ThreadUse, W
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
+from holdfast.worker.giving_back import release_free
 from holdfast.worker.lag import LoopLag
 from holdfast.worker.statistics import Statistics
 
@@ -31,6 +33,7 @@ logger = logging.getLogger("holdfast.heartbeat")
 
 _JOIN_SECONDS = 5.0  # the thread is a daemon: a beat over a dead connection ends by itself
 _ANSWER_BEATS, _LEAST_ANSWER_SECONDS = 2, 1.5  # an answer that takes longer will not come
+_STRAY_BEATS = 4  # a lease that was not renewed for so many heartbeats is not known here
 
 
 class Listener(Protocol):
@@ -38,6 +41,10 @@ class Listener(Protocol):
 
     def leases(self) -> list[Lease]:
         """Return the leases held now; called from the heartbeat's thread."""
+        ...
+
+    def knows(self, run_id: UUID, key: str) -> bool:
+        """Return True if something belongs to a task here; called from the heartbeat's thread."""
         ...
 
     def renewed(self, leases: Sequence[Lease]) -> None:
@@ -86,6 +93,7 @@ class HeartbeatService:
         self._stop = threading.Event()
         self.loop_lag = LoopLag()
         self._answered_at = time.monotonic()  # or when it was started
+        self._suspicious_until = -math.inf  # leases may be stray
 
     @property
     def late_seconds(self) -> float:
@@ -116,6 +124,13 @@ class HeartbeatService:
             self._stop.set()
             thread.join(_JOIN_SECONDS)
 
+    def suspect(self) -> None:
+        """Look for stray leases for a while: an answer of the database was lost.
+
+        Safe from any thread.
+        """
+        self._suspicious_until = time.monotonic() + self._lease_seconds
+
     def _main(self) -> None:
         with asyncio.Runner() as runner:
             runner.run(self._beat_until_stopped())
@@ -130,6 +145,7 @@ class HeartbeatService:
                     backoff.reset()
                     pause = self._interval
                 except DatabaseError as error:
+                    self.suspect()
                     logger.warning("heartbeat failed: %s", error)
                     pause = backoff.take()
                 except Exception:
@@ -155,6 +171,22 @@ class HeartbeatService:
         if self._keep_messages is not None:
             async with self._in_time():
                 await self._keep_messages(store)
+        if time.monotonic() < self._suspicious_until:
+            async with self._in_time():
+                await self._release_strays(store, leases)
+
+    async def _release_strays(self, store: Store, leases: Sequence[Lease]) -> None:
+        """Give back what the database has leased to this worker without its knowing."""
+        since = _STRAY_BEATS * self._interval
+        worker_id = self._info.worker_id
+        found = await store.stray_leases(
+            worker_id, leases, lease_seconds=self._lease_seconds, since_seconds=since
+        )
+        strays = [each for each in found if not self._listener.knows(each.run_id, each.key)]
+        if strays:
+            logger.warning("%d tasks are given back: their claims had no answer", len(strays))
+            _, notices = await release_free(store, worker_id, strays)
+            await store.notify(notices)
 
     async def _beat(self, store: Store, leases: list[Lease]) -> Heartbeat:
         """Send a heartbeat."""

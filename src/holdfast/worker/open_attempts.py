@@ -110,6 +110,10 @@ class OpenAttempts(Generic[A]):
         """Return the attempt at a task that runs here. Safe from any thread."""
         return self._running.get((run_id, key))
 
+    def knows(self, run_id: UUID, key: str) -> bool:
+        """Return True if an attempt at a task runs, or its end is reported. For any thread."""
+        return (run_id, key) in self._running or (run_id, key) in self._reporting
+
     def leases(self) -> list[Lease]:
         """Return the leases held now, without those of attempts that are silent for too long.
 

@@ -345,6 +345,15 @@ class Runs:
         replaying = self._replaying
         return leases if replaying is None else [*leases, replaying]
 
+    def knows(self, run_id: UUID) -> bool:
+        """Return True if a run is held, also if its lease is being given back. For any thread."""
+        replaying = self._replaying
+        return (
+            run_id in self._drivers
+            or (replaying is not None and replaying.run_id == run_id)
+            or any(run_id == opening for opening, _ in list(self._opening))
+        )
+
     def give_up(self, *, only_idle: bool) -> list[GivenUp]:
         """Stop acting for the runs held now; return their leases to release. Safe from any thread.
 

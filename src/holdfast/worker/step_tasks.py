@@ -100,7 +100,7 @@ class StepTasks:
         self._reporter, self._release = reporter(self.accept), release
         self._open = OpenAttempts[StepTaskExecution]("step", room)
         self.leases, self.lose = self._open.leases, self._open.lose
-        self.end_grace = self._open.end_grace
+        self.knows, self.end_grace = self._open.knows, self._open.end_grace
         self.flush, self.stop = self._reporter.flush, self._reporter.stop
 
     @property

@@ -178,6 +178,7 @@ class Worker:
         if heartbeat_store is not None:
             make_store = partial(_encoding_store, heartbeat_store, app.payloads)
             self._heartbeat = self._make_heartbeat(make_store, book)
+            self._claimer.answer_lost = self._heartbeat.suspect
             self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
 

@@ -57,6 +57,12 @@ class Workload:
         """Return the leases held now. Safe from any thread."""
         return self._runs.leases() + self._activities.leases() + self._steps.leases()
 
+    def knows(self, run_id: UUID, key: str) -> bool:
+        """Return True if a run or an attempt here belongs to a task. Safe from any thread."""
+        if not key:
+            return self._runs.knows(run_id)
+        return self._activities.knows(run_id, key) or self._steps.knows(run_id, key)
+
     def renewed(self, leases: Sequence[Lease]) -> None:
         """Remember that the database has the details of these leases. Safe from any thread."""
         self._activities.renewed(leases)

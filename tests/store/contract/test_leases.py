@@ -8,7 +8,7 @@ from uuid import UUID
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import Finish, Notice, Suspend, ThreadUse
+from holdfast.types import ClaimedTask, Finish, Notice, Suspend, ThreadUse
 
 from .actors import (
     SECOND,
@@ -402,3 +402,32 @@ async def due_after(store: Store, run_id: UUID) -> int:
     wait = (await get(store, run_id)).wait
     assert wait is not None
     return wait.visible_at - await store.now()
+
+
+async def test_a_lease_that_its_worker_does_not_name_is_stray_after_a_while(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """The answer to a claim was lost: a heartbeat renews the leases that its worker knows."""
+    tasks: list[ClaimedTask] = []
+    for worker in (ann, ann, bob):
+        await start(store)
+        tasks.append(await worker.take())
+    known, lost, _ = tasks
+    named = [lease_of(known)]
+
+    async def strays() -> list[UUID]:
+        found = await store.stray_leases("ann", named, lease_seconds=30.0, since_seconds=8.0)
+        assert {each.lease_no for each in found} <= {lost.lease_no}
+        return [each.run_id for each in found]
+
+    assert await strays() == []
+    await clock.advance(7)
+    assert await strays() == []
+    await clock.advance(2)
+    assert await strays() == [lost.run_id]
+    found = await store.stray_leases("ann", named, lease_seconds=30.0, since_seconds=8.0)
+    await store.release_tasks("ann", found)
+    assert await strays() == []
+    again = await bob.take()
+    assert (again.run_id, again.attempts, again.lease_no) == (lost.run_id, 1, lost.lease_no + 1)
+    assert await log_types(store, lost.run_id) == ["WorkflowStarted"]

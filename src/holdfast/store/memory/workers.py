@@ -22,7 +22,7 @@ from holdfast.store.memory.rows import TURN
 from holdfast.store.memory.stats import has_outside_ends, record_stats
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import Duty, Heartbeat, Lease, MinuteCounts, Notice, WorkerInfo
+from holdfast.types import Duty, Heartbeat, Lease, MinuteCounts, Notice, Release, WorkerInfo
 
 _RIVAL = 3_000_000  # µs; a worker heard within this time may want back the runs that it suspended
 _COUNT_LIMIT: Final = 1_000
@@ -64,6 +64,21 @@ class MemoryWorkers(Part):
                     unread.append(held.run_id)
             duties = () if silent_seconds is None else _duties(tables, now, silent_seconds)
             return Heartbeat(now, lost, unread, cancelled, duties)
+
+    async def stray_leases(
+        self, worker_id: str, leases: Sequence[Lease], *, lease_seconds: float, since_seconds: float
+    ) -> list[Release]:
+        """Find leases of which a worker does not know; see `WorkerStore.stray_leases`."""
+        async with self._transaction() as (tables, now):
+            named = {(lease.run_id, lease.key) for lease in leases}
+            until = now + to_micros(lease_seconds - since_seconds)
+            return [
+                Release(task.run_id, task.key, task.lease_no)
+                for task in tables.tasks.values()
+                if task.worker == worker_id
+                and task.visible_at < until
+                and (task.run_id, task.key) not in named
+            ]
 
     async def reap_workers(
         self,

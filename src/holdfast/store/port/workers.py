@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.store.port.readable import readable
-from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, WorkerInfo
+from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, Release, WorkerInfo
 
 
 class WorkerStore(Protocol):
@@ -27,6 +27,18 @@ class WorkerStore(Protocol):
         `interval_seconds` is the time between two heartbeats: a worker that misses two of them has
         a gap. `stats` are added to the statistics. With `silent_seconds`, after which a worker is
         called silent, the answer has the duties that may have something to do.
+        """
+        ...
+
+    @readable
+    async def stray_leases(
+        self, worker_id: str, leases: Sequence[Lease], *, lease_seconds: float, since_seconds: float
+    ) -> list[Release]:
+        """Return how to release what the database has leased to a worker without its knowing.
+
+        These are the leases that are not among `leases` and were given or renewed more than
+        `since_seconds` ago. The answer to a claim was lost, or a failover lost the record of a
+        commit.
         """
         ...
 

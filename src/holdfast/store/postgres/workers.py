@@ -9,7 +9,15 @@ import msgspec
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.stats import stats_arguments
-from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, ThreadUse, WorkerInfo
+from holdfast.types import (
+    Heartbeat,
+    Lease,
+    MinuteCounts,
+    Notice,
+    Release,
+    ThreadUse,
+    WorkerInfo,
+)
 
 
 class PostgresWorkers(Part):
@@ -58,6 +66,20 @@ class PostgresWorkers(Part):
             [(lease.run_id, lease.key) for lease in _at(leases, row["cancelled"])],
             row["duties"] or (),
         )
+
+    async def stray_leases(
+        self, worker_id: str, leases: Sequence[Lease], *, lease_seconds: float, since_seconds: float
+    ) -> list[Release]:
+        """Find leases of which a worker does not know; see `WorkerStore.stray_leases`."""
+        found = await self._database.rows(
+            "stray_leases",
+            worker_id,
+            [lease.run_id for lease in leases],
+            [lease.key for lease in leases],
+            lease_seconds,
+            since_seconds,
+        )
+        return [Release(*row) for row in found]
 
     async def reap_workers(
         self,

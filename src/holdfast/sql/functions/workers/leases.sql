@@ -203,6 +203,31 @@ begin
     ) as e on true;
 end $$;
 
+-- Return the leases that the database has for a worker and that the worker does not name (run,
+-- key): it does not know of them. The answer to a claim was lost, or a failover lost the record of
+-- a commit. Only those that were given or renewed more than p_seconds ago: the answer to a later
+-- claim may still be on its way. p_lease_seconds is how long the worker's leases last.
+-- Locks nothing. Called by workers after the database was away.
+create or replace function holdfast.stray_leases(
+    p_worker text, p_run_ids uuid[], p_keys text[], p_lease_seconds float8, p_seconds float8
+) returns table (run_id uuid, key text, lease_no int)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select t.run_id, t.key, t.lease_no
+    from holdfast.tasks t
+    where t.worker = p_worker
+        and t.visible_at < holdfast.now() + (p_lease_seconds - p_seconds) * interval '1 second'
+        and not exists (
+            select from unnest(p_run_ids, p_keys) as u (run_id, key)
+            where u.run_id = t.run_id and u.key = t.key);
+end $$;
+
 -- Return true if a worker was heard at about this time: at most so many seconds ago, or ahead,
 -- because the database's clock may have been set back. Called by heartbeat, _duties,
 -- claim_tasks, _is_heard_without_gap, _silent_workers, ensure_schedules, sample_load and unserved.
