@@ -197,6 +197,47 @@ async def test_a_failing_migration_leaves_the_schema_as_it_was(
     assert await connection.fetchval("select to_regclass('holdfast.letters')") is None
 
 
+async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(
+    connection: asyncpg.Connection, empty_database_url: str, release: Release
+) -> None:
+    """Fault: an upgrade under load was refused, and the person had to repeat it."""
+    await migrate(connection, scripts=release.scripts)
+    locks = (
+        "lock table holdfast.schema_functions; select pg_advisory_xact_lock(7);\n"
+        "lock table holdfast.numbers;\n"
+    )
+    release.write("migrations/0002_second.sql", SECOND.replace("create", locks + "create"))
+    await connection.execute("set deadlock_timeout = '10ms'")  # so that it is the one that ends
+    worker = await asyncpg.connect(empty_database_url)
+    gate = await asyncpg.connect(empty_database_url)
+    try:
+        await gate.execute("select pg_advisory_lock(7)")
+        await worker.execute("begin; set local deadlock_timeout = '1min'")
+        await worker.execute("select count(*) from holdfast.numbers")
+        migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
+        await _until_a_lock_is_waited_for(gate, "advisory")
+        reading = asyncio.create_task(
+            worker.execute("select count(*) from holdfast.schema_functions")
+        )
+        await _until_a_lock_is_waited_for(gate, "relation")
+        await gate.execute("select pg_advisory_unlock(7)")
+        await reading
+        await worker.execute("commit")
+        report = await migrating
+    finally:
+        await worker.close()
+        await gate.close()
+    assert report.migrations == ("0002_second",)
+    assert await connection.fetchval("select to_regclass('holdfast.letters')") is not None
+
+
+async def _until_a_lock_is_waited_for(connection: asyncpg.Connection, kind: str) -> None:
+    waiting = "select count(*) from pg_locks where not granted and locktype = $1"
+    async with asyncio.timeout(60):
+        while not await connection.fetchval(waiting, kind):
+            await asyncio.sleep(0.01)
+
+
 async def test_functions_that_are_gone_are_dropped_and_strangers_stay(
     connection: asyncpg.Connection, release: Release
 ) -> None:

@@ -7,6 +7,8 @@ the same work as a script for psql.
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +31,9 @@ from holdfast.errors import InsufficientRights, MigrationFailed
 
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
+
+_REPETITIONS = 9
+_PAUSE_SECONDS = 0.5
 
 _LOCK = "select pg_advisory_xact_lock(hashtext('holdfast.migrate'));"
 
@@ -114,6 +119,9 @@ async def migrate(
         scripts: the SQL files, those of the package by default.
         grant_to: further roles that are to work with the schema.
 
+    While workers are busy, a change of their tables can deadlock with one of them, and the server
+    may end the migration for that. It is then repeated.
+
     Raises:
         MigrationFailed: a file was refused; the schema is as it was.
         SchemaTooNew: a later release has migrated the schema.
@@ -125,6 +133,19 @@ async def migrate(
     check_schema_name(schema)
     if connection.is_in_transaction():
         raise MigrationFailed("a migration is a transaction of its own: commit yours first")
+    for _ in range(_REPETITIONS):
+        try:
+            return await _migrate(connection, schema, scripts, grant_to)
+        except (MigrationFailed, asyncpg.DeadlockDetectedError) as error:
+            if not isinstance(error.__cause__ or error, asyncpg.DeadlockDetectedError):
+                raise
+            await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))
+    return await _migrate(connection, schema, scripts, grant_to)
+
+
+async def _migrate(
+    connection: Connection, schema: str, scripts: Scripts, grant_to: Sequence[str]
+) -> MigrationReport:
     async with connection.transaction(isolation="read_committed"):
         await connection.execute(f"set local lock_timeout = 0; set local {_STANDARD} {_LOCK}")
         state = await read_state(connection, schema)
