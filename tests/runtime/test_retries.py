@@ -872,3 +872,100 @@ async def test_a_cleanup_that_fails_is_made_again_as_a_whole(shop: Shop, fails_b
         assert await retry.result(timeout="60s") == "goods"
     cleanup = {"call": ["note"], "own error": []}.get(fails_by, ["note", "tell"])
     assert sorted(shop.paid) == sorted(["goods", *cleanup, "release"])
+
+
+@pytest.mark.parametrize("fails_by", ["timeout", "group", "body", "task", "wait", "own error"])
+async def test_what_a_run_called_after_it_took_a_cancel_is_kept(shop: Shop, fails_by: str) -> None:
+    """A2. Later cancels, of timeouts and groups, are not the cancel of the run."""
+
+    async def fail() -> None:
+        match fails_by:
+            case "timeout":
+                async with asyncio.timeout(0.01):
+                    await asyncio.sleep(3600)
+            case "group" | "body":
+                async with asyncio.TaskGroup() as group:
+                    waits = group.create_task(asyncio.sleep(3600))
+                    if fails_by == "body":
+                        raise ValueError("bug")
+                    group.create_task(asyncio.wait_for(waits, 0.01))
+            case "task":
+                task = asyncio.create_task(asyncio.sleep(3600))
+                task.cancel()
+                try:
+                    await task
+                except asyncio.CancelledError:
+                    raise ValueError("bug") from None
+            case "wait":
+                await asyncio.wait_for(asyncio.sleep(3600), 0.01)
+            case _:
+                raise ValueError("bug")
+
+    async def code(ctx: Context, pay: Pay) -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await ctx.wait_for_signal("packed")
+        await pay("goods")
+        if shop.bug:
+            await fail()
+        return await pay("note")
+
+    shop.define(code)
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await eventually(lambda: waits(handle))
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
+        shop.bug = False
+        retry = await client.runs.retry(handle.run_id)
+        await retry.signal("packed")
+        assert await retry.result(timeout="60s") == "note"
+    assert shop.paid == ["goods", "note"]
+
+
+@pytest.mark.parametrize("cancelled_by", ["group", "body of group", "gather", "wait", "wait_for"])
+async def test_a_cleanup_of_a_task_that_fails_is_made_again(shop: Shop, cancelled_by: str) -> None:
+    """A2. What cancels tasks because the run is cancelled hands the run's cancel on."""
+
+    async def work(ctx: Context, pay: Pay) -> str:
+        try:
+            await ctx.wait_for_signal("packed")
+            return await pay("goods")
+        finally:
+            await pay("release")
+            if shop.bug:
+                raise ValueError("cleanup")
+
+    async def code(ctx: Context, pay: Pay) -> str:
+        match cancelled_by:
+            case "group":
+                async with asyncio.TaskGroup() as group:
+                    task = group.create_task(work(ctx, pay))
+            case "body of group":
+                async with asyncio.TaskGroup() as group:
+                    task = group.create_task(work(ctx, pay))
+                    await asyncio.sleep(3600 if shop.bug else 0)
+            case "gather":
+                return (await asyncio.gather(work(ctx, pay)))[0]
+            case "wait":
+                task = asyncio.create_task(work(ctx, pay))
+                try:
+                    await asyncio.wait([task])
+                finally:
+                    if not task.done():
+                        task.cancel()
+                    await task
+            case _:
+                return await asyncio.wait_for(work(ctx, pay), 7200)
+        return task.result()
+
+    shop.define(code)
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await eventually(lambda: waits(handle))
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
+        shop.bug = False
+        retry = await client.runs.retry(handle.run_id)
+        await retry.signal("packed")
+        assert await retry.result(timeout="60s") == "goods"
+    assert shop.paid == ["release", "goods", "release"]

@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, Final, NamedTuple, cast
 
 from holdfast.errors import CallFailed
+from holdfast.runtime.loop.causes import caused_by_cancel, causes
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import Scope
 from holdfast.types import Value
@@ -128,8 +129,8 @@ class Failures:
         those that were being handled when it was raised, if the code had seen no further entry.
         Other failures count if the code did not handle them: they are not earlier than the first of
         these, the code made no call since (`called_at` is where it made its last one), and they
-        ended a task or were never given to the code. If the code raised `error` while it handled a
-        cancel, the calls that it made because of the cancel are made again too.
+        ended a task or were never given to the code. If the code raised `error` while it handled
+        the cancel of the run, the calls that it made because of the cancel are made again too.
         """
         told = {key: each.position for key, each in self._told.items()}
         found = {
@@ -137,7 +138,7 @@ class Failures:
             for key, at_once in _raised_from(error)
             if key in told and (not at_once or told[key] == self.raised_at)
         }
-        if _CANCEL in told and _handled_cancel(error):
+        if _CANCEL in told and caused_by_cancel(error):
             found.add(_CANCEL)
         handling = self._handling()
         if not found:
@@ -200,33 +201,9 @@ def _knows(scope: Scope, place: int, first: dict[str, _Told]) -> bool:
 
 def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
     """Yield the failed calls that led to an error, with True if one was only being handled."""
-    for one, handled in _chain(error):
+    for one, handled in causes(error):
         if isinstance(one, CallFailed):
             yield one.key, handled
-
-
-def _handled_cancel(error: BaseException) -> bool:
-    """Return True if an error was raised while a cancel was handled."""
-    return any(isinstance(one, asyncio.CancelledError) for one, _ in _chain(error))
-
-
-def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """Yield an error and all that led to it, with True for those that were only being handled."""
-    left: list[tuple[BaseException, bool]] = [(error, False)]
-    visited: set[int] = set()
-    while left:
-        one, handled = left.pop()
-        if id(one) in visited:
-            continue
-        visited.add(id(one))
-        yield one, handled
-        if isinstance(one, BaseExceptionGroup):
-            group = cast("BaseExceptionGroup[BaseException]", one)
-            left += [(member, handled) for member in group.exceptions]
-        if one.__context__ is not None and one.__context__ is not one.__cause__:
-            left.insert(0, (one.__context__, True))
-        if one.__cause__ is not None:
-            left.append((one.__cause__, handled))
 
 
 def _keys_of(task: asyncio.Task[Any]) -> Iterator[str]:

@@ -42,6 +42,7 @@ from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.runtime.log.virtual_log import count_proven, count_replayed
 from holdfast.runtime.loop.asyncio_forms import foreign, install, is_foreign
+from holdfast.runtime.loop.causes import RUN_CANCEL
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.types import Event
@@ -274,7 +275,7 @@ class Instance:
         if not self.cancel_requested and root is not None:
             self.cancel_requested = True
             self.history.note_failures().tell_cancel(self.history.position)
-            self.cancel_unheard = not root.cancel()
+            self.cancel_unheard = not root.cancel(RUN_CANCEL)
 
     def _pause(self, event: Event) -> None:
         self.paused_events = []

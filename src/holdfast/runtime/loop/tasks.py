@@ -17,6 +17,8 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import msgspec
 
+from holdfast.runtime.loop.causes import RUN_CANCEL, caused_by_cancel
+
 _T = TypeVar("_T")
 
 
@@ -105,6 +107,12 @@ class WorkflowTask(asyncio.Task[_T]):
         self.scope = scope
         super().__init__(coro, loop=loop, **options)
         self._log_destroy_pending = False
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel the task: as a part of the run's cancel, if the code that asks handles this."""
+        if msg is None and (error := sys.exception()) is not None and caused_by_cancel(error):
+            msg = RUN_CANCEL
+        return super().cancel(msg)
 
     def __hash__(self) -> int:
         return self._hash
