@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from benchmarks.failures.audit import Failure
 from benchmarks.failures.places import Place, free_port
-from benchmarks.failures.postgres import SETTINGS, USER, Postgres, until
+from benchmarks.failures.postgres import DATABASE, SETTINGS, USER, Postgres, until
 from benchmarks.failures.scenarios import LAG_SECONDS, Scenario, url_of
 from benchmarks.worker import WorkerProcess
 from holdfast.database.embedded.account import account_for
@@ -87,6 +87,10 @@ class LeaderKilled(Scenario):
         self.await_members()
         self.prepare(self.leader().server)
 
+    def begin(self) -> None:
+        """Wait until all members have the database: a worker gives up at one that has not."""
+        until(self._replicated, "all members have the database")
+
     def leader(self) -> Member:
         """Return the member that is the leader now, once there is one."""
         return until(self._leaders, "a member is the leader")[0]
@@ -123,6 +127,10 @@ class LeaderKilled(Scenario):
         if len(running) < MEMBERS or len({each.get("timeline") for each in running}) != 1:
             return False
         return any(each["role"] == "sync_standby" for each in members) or not self.synchronous
+
+    def _replicated(self) -> bool:
+        find = f"select 1 from pg_database where datname = '{DATABASE}'"
+        return all(member.server.column(find) for member in self.members)
 
     def _start_etcd(self) -> None:
         self.etcd, peers = free_port(), f"http://127.0.0.1:{free_port()}"
