@@ -11,7 +11,9 @@ import pytest
 from contract.actors import SECOND, ManualWorker, details, log, new_run, start
 from contract.commands import FAILURE, RESIZE, activity, child, command, ordered
 
+from holdfast import events
 from holdfast.store.memory import MemoryStore, VirtualClock, wall_clock
+from holdfast.store.memory.commits import CARRIED_OUT
 from holdfast.types import (
     Event,
     Finish,
@@ -22,6 +24,10 @@ from holdfast.types import (
     StepTaskEnd,
     TurnCommit,
 )
+
+
+def test_every_command_is_carried_out() -> None:
+    assert sorted(CARRIED_OUT) == sorted(events.COMMANDS)
 
 
 async def test_virtual_time_stands_still_until_it_is_moved() -> None:

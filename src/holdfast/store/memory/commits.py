@@ -68,7 +68,7 @@ class MemoryCommits(Part):
             for turn in written:
                 notices += _apply(tables, now, worker_id, token, turn)
             commands = [(turn.run_id, event) for turn in written for event in turn.events]
-            for kind in _IN_ORDER:
+            for kind in CARRIED_OUT:
                 for run_id, event in commands:
                     if event.type == kind:
                         notices += _carry_out(tables, now, run_id, event, undelivered)
@@ -78,7 +78,7 @@ class MemoryCommits(Part):
             return Committed(now, refused, distinct(notices), ahead, undelivered)
 
 
-_IN_ORDER = (  # new things are made, then others are withdrawn, at last other runs are told
+CARRIED_OUT = (  # new things are made, then others are withdrawn, at last other runs are told
     events.EVENT_SUBSCRIBED,
     events.ACTIVITY_SCHEDULED,
     events.APPROVAL_REQUESTED,
