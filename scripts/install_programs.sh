@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install what the tests use of the system, where it is missing: Chromium, PgBouncer and a
+# Install what the tests use of the system, where it is missing: Chromium, PgBouncer, Redis and a
 # PostgreSQL beside the embedded one. Root does it with apt; anybody else is told what is skipped.
 # No service is started and no cluster made: the tests start programs of their own.
 set -u
@@ -14,6 +14,7 @@ found() {
     case $1 in
     chromium) command -v chromium || command -v chromium-browser ;;
     pgbouncer) PATH=$PATH:/usr/sbin:/usr/local/sbin command -v pgbouncer ;;
+    redis-tools) command -v redis-server || command -v redis-check-rdb ;;
     postgresql) [ -n "${HOLDFAST_TEST_DATABASE_URL:-}" ] || ls /usr/lib/postgresql/*/bin/initdb ;;
     esac >/dev/null 2>&1
 }
@@ -46,4 +47,5 @@ needs() {
 
 needs chromium "tests of pages in a browser are skipped"
 needs pgbouncer "tests of a pooler are skipped"
+needs redis-tools "tests of hints run with Valkey only"
 needs postgresql "tests of stores run on the embedded server only"

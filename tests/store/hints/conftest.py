@@ -1,21 +1,25 @@
-"""A Valkey server for each test, and workers that try again soon, or never look by themselves."""
+"""A Valkey or Redis server for each test, and workers that look again soon, or never."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from tests.valkey import Valkey, valkey
+from tests.valkey import REDIS, Valkey, valkey
 
-from holdfast.store.redis import reading, sending
+from holdfast.store.redis import reading, sending, server, store
 from holdfast.worker import claimer
 
 from .hinted import Job, calculate, delegate
 
 
-@pytest.fixture
-def redis() -> Iterator[Valkey]:
-    with valkey() as server:
+@pytest.fixture(params=["valkey", "redis"])
+def redis(request: pytest.FixtureRequest) -> Iterator[Valkey]:
+    """Provide a server: both programs, where Redis is installed."""
+    is_redis = request.param == "redis"
+    if is_redis and REDIS is None:
+        pytest.skip("Redis is not installed")
+    with valkey(is_redis=is_redis) as server:
         yield server
 
 
@@ -26,6 +30,16 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_LONGEST_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(reading, "_FIRST_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(reading, "_LONGEST_WAIT_SECONDS", 0.1)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for Redis as long as a slow machine needs: what is said is not that it is late."""
+    monkeypatch.setattr(server, "_CONNECT_SECONDS", 60.0)
+    monkeypatch.setattr(reading, "_ANSWER_SECONDS", 60.0)
+    for module in (sending, store):
+        monkeypatch.setattr(module, "ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(sending, "_SEND_SECONDS", 60.0)
 
 
 @pytest.fixture
