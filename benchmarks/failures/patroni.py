@@ -120,9 +120,10 @@ class LeaderKilled(Scenario):
 
     def _whole(self) -> bool:
         leaders = self._leaders()
-        if len(leaders) != 1:
+        cluster = leaders[0].ask("/cluster") if len(leaders) == 1 else None
+        if cluster is None:
             return False
-        members = leaders[0].ask("/cluster")["members"]
+        members = cluster["members"]
         running = [each for each in members if each["state"] in ("running", "streaming")]
         if len(running) < MEMBERS or len({each.get("timeline") for each in running}) != 1:
             return False
