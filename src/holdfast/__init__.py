@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from holdfast.local_worker import local
     from holdfast.retry import Retry
-    from holdfast.runtime.code.context import Context
+    from holdfast.runtime.code.context import Context, current_context
     from holdfast.sweeping import sweep, sweep_sync
     from holdfast.sync import SyncClient
 
@@ -72,6 +72,7 @@ __all__ = [
     "__version__",
     "current_activity",
     "current_batch",
+    "current_context",
     "current_flow_step",
     "current_message",
     "current_step",
@@ -100,6 +101,7 @@ _MODULES = {
     "Throttle": "holdfast.definitions.start_rules",
     "current_activity": "holdfast.definitions.activities",
     "current_batch": "holdfast.definitions.batches",
+    "current_context": "holdfast.runtime.code.context",
     "current_flow_step": "holdfast.definitions.flow_context",
     "current_message": "holdfast.definitions.consumers",
     "current_step": "holdfast.definitions.steps",

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import App, Context
+from holdfast import App, Context, current_context
 from holdfast.definitions.activities import current_activity
 from holdfast.definitions.steps import Step, StepContext, current_step
 from holdfast.errors import InvalidName, PayloadError
@@ -18,6 +18,7 @@ from holdfast.retry import Retry
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call
 from holdfast.runtime.turn.turn import Turn
+from holdfast.testing import Environment
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, SECOND, START, Bench
 
@@ -298,3 +299,54 @@ def test_asking_outside_of_a_step_says_where_to_ask(ask: Callable[[], object], o
     message = str(caught.value)
     assert f"call {ask.__name__}() in the code of" in message
     assert f"has {other}" in message
+
+
+async def test_code_without_a_parameter_finds_the_context_of_its_workflow() -> None:
+    """Also in tasks, in handlers of updates and while it is cleaned up; steps are outside."""
+    app, seen = App("library"), dict[str, UUID | None]()
+
+    def library(where: str) -> None:
+        context = current_context()
+        seen[where] = None if context is None else context.run_id
+
+    @app.step
+    async def ask() -> None:
+        library("step")
+
+    @app.step
+    def ask_in_a_thread() -> None:
+        library("thread")
+
+    @app.activity
+    async def order() -> None:
+        library("activity")
+
+    async def task() -> None:
+        library("task")
+
+    async def change() -> None:
+        library("handler")
+
+    @app.workflow
+    async def buy(ctx: Context) -> str:
+        ctx.handle_update("change", change)
+        library("code")
+        await asyncio.create_task(task())
+        await asyncio.gather(ask(), ask_in_a_thread(), order())
+        try:
+            return await ctx.wait_for_signal("go", type=str)
+        finally:
+            library("cleanup")
+
+    library("outside")
+    async with Environment(app) as env:
+        handle = await env.client.start(buy)
+        await env.advance(1)
+        await handle.update("change")
+        await handle.signal("go", "gone")
+        assert await handle.result() == "gone"
+    inside = {"code", "task", "handler", "cleanup"}
+    assert seen == {
+        **dict.fromkeys(inside, handle.run_id),
+        **dict.fromkeys(["step", "thread", "activity", "outside"]),
+    }

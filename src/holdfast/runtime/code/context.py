@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from random import Random
@@ -16,14 +17,17 @@ from holdfast.retry import Retry
 from holdfast.runtime.code.activity_calls import ActivityPart
 from holdfast.runtime.code.approvals import ApprovalPart
 from holdfast.runtime.code.children import ChildPart
+from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.continuing import ContinuingPart
 from holdfast.runtime.code.mailbox import SignalPart
+from holdfast.runtime.code.run import Run
 from holdfast.runtime.code.run_log import RunLog
 from holdfast.runtime.code.sending import SendingPart
 from holdfast.runtime.code.steps import Steps
 from holdfast.runtime.code.topics import TopicPart
 from holdfast.runtime.code.updates import UpdatePart
 from holdfast.runtime.code.values import ValuePart
+from holdfast.runtime.loop.tasks import Evicted
 from holdfast.types import read_tick
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime, to_micros
@@ -237,6 +241,25 @@ class Context(
     def random(self) -> Random:
         """The random numbers of the running task: the same on each replay."""
         return self._run.loop.scope().random(str(self._run.seed))
+
+
+def current_context() -> Context | None:
+    """Return the context of the workflow whose code calls, None outside of a workflow's code.
+
+    So a library can be durable in a workflow, and work as ever elsewhere. Steps and activities are
+    outside: they have `current_step` and `current_activity`.
+
+    ```python
+    async def pause(seconds: float) -> None:
+        if (ctx := current_context()) is not None:
+            ctx.log.info("pausing for %s s", seconds)
+        await asyncio.sleep(seconds)
+    ```
+    """
+    caller = getattr(_get_running_loop(), "caller", None)
+    if caller is CLOSED:
+        raise Evicted
+    return None if caller is None else Context(cast("Run", caller))
 
 
 def _wake(future: asyncio.Future[None]) -> None:
