@@ -39,9 +39,9 @@ create or replace function holdfast.commit(
 )
 language plpgsql
 set search_path = pg_catalog, pg_temp
-set lock_timeout = '50ms'
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set lock_timeout = '50ms'
 as $$
 declare
     v_now timestamptz := holdfast.now();
