@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast import sql
-from holdfast.database.scripts import FOLDERS, load_scripts
+from holdfast.database.scripts import FOLDERS, SETTINGS, complete, load_scripts
 from holdfast.errors import DatabaseError, HoldfastError
 from holdfast.store.postgres.database import translated
 
@@ -20,6 +20,9 @@ CONDITIONS = {"null_value_not_allowed": "22004", "invalid_parameter_value": "220
 CODES = set(re.findall(r"^\| (\w{5}) \|", PAGE, re.MULTILINE))
 CAUGHT = {"HF002", "HF004"}  # by the function that calls the one that raises it
 MAY_BE_QUOTED = r"hashtext\('|current_setting\('|['\"]holdfast\.(errors\.|PoisonedRun$)"
+PATH = "set search_path = pg_catalog, pg_temp"
+GENERIC = "set plan_cache_mode = force_generic_plan"
+NO_SCAN = "set enable_seqscan = off"
 FILES = {file.name: file.text for file in load_scripts().functions}
 
 
@@ -89,6 +92,44 @@ def functions() -> Iterator[tuple[str, str, str]]:
         ends = [each.start() for each in made[1:]] + [len(text)]
         for each, end in zip(made, ends, strict=True):
             yield each[2], " ".join(comments(each[1])), statements(text[each.end() : end])
+
+
+def test_each_body_that_is_a_text_has_a_path() -> None:
+    for name, text in FILES.items():
+        assert text.count("\nas $") == text.count("\nset search_path = pg_catalog, pg_temp\n"), name
+
+
+def test_heads_have_only_the_settings_that_differ() -> None:
+    """A `reset` of what is not a default is refused when the files are read."""
+    head = r"^language (\w+).*\n((?:(?:set|reset) .*\n)*)as \$"
+    for path in (Path(sql.__path__[0]) / "functions").rglob("*.sql"):
+        for language, clauses in re.findall(head, path.read_text(encoding="utf-8"), re.MULTILINE):
+            defaults = [f"set {name} = {value}" for name, value in SETTINGS[language].items()]
+            assert set(clauses.splitlines()).isdisjoint(defaults), f"{path.name}: {clauses}"
+
+
+@pytest.mark.parametrize(
+    ("written", "complete_settings"),
+    [
+        ("language sql stable\nas $$", f"language sql stable\n{PATH}\nas $$"),
+        ("language plpgsql\nas $$", f"language plpgsql\n{PATH}\n{GENERIC}\n{NO_SCAN}\nas $$"),
+        (
+            "language plpgsql\nset plan_cache_mode = force_custom_plan\nset jit = off\nas $$",
+            f"language plpgsql\n{PATH}\nset plan_cache_mode = force_custom_plan\n{NO_SCAN}\n"
+            "set jit = off\nas $$",
+        ),
+        (
+            "language plpgsql\nreset plan_cache_mode reset enable_seqscan\nas $_$",
+            f"language plpgsql\n{PATH}\nas $_$",
+        ),
+        ("language sql stable as $$", "language sql stable as $$"),
+        ("language sql stable\nreturn 1;", "language sql stable\nreturn 1;"),
+        ("language sql\nbegin atomic", "language sql\nbegin atomic"),
+    ],
+)
+def test_the_installer_adds_the_settings(written: str, complete_settings: str) -> None:
+    function = "create or replace function holdfast.f() returns int\n"
+    assert complete(function + written) == function + complete_settings
 
 
 def test_heads_name_the_functions_that_call() -> None:

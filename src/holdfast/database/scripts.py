@@ -1,14 +1,15 @@
-"""The SQL files of the engine, and the one rewriting they undergo: the schema's name.
+"""The SQL files of the engine, and their two rewritings: settings of functions, the schema's name.
 
-The rules that the files keep, so that psql alone can apply them and any schema can hold
-them:
+The rules that the files keep, so that any schema can hold them, and that psql alone can apply what
+`migrate.render` makes of them:
 
 - `migrations/NNNN_name.sql` is one transaction: a line `begin;`, the migrations' advisory
   lock, its own row for `schema_migrations`, its statements, a last line `commit;`. Applied
   a second time, that row is a duplicate key, and nothing happens.
 - `functions/CAPABILITY/*.sql` holds `create or replace function holdfast.…` and may be applied
   again at any time. The folders are applied in the order of `FOLDERS`, the files of one by name:
-  what SQL functions of a folder refer to stands in an earlier folder or file.
+  what SQL functions of a folder refer to stands in an earlier folder or file. The head of a
+  function whose body is a text says only what differs from `SETTINGS`: `complete` adds the rest.
 - The bare word `holdfast` is the schema and nothing else. In quotes it is never rewritten:
   settings ('holdfast.fake_now') and lock names are the same for every schema. Dynamic SQL
   that names the schema is therefore dollar-quoted.
@@ -50,11 +51,26 @@ FOLDERS: Final = (
     "queues",
 )
 
+# The settings of functions whose body is a text, by language. A `set` in a function's head replaces
+# one of them, a `reset` takes one away.
+SETTINGS: Final = {
+    "sql": {"search_path": "pg_catalog, pg_temp"},
+    "plpgsql": {
+        "search_path": "pg_catalog, pg_temp",
+        "plan_cache_mode": "force_generic_plan",
+        "enable_seqscan": "off",
+    },
+}
+
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _RESERVED_SCHEMAS = frozenset({"information_schema", "public"})
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _TRANSACTION = re.compile(r"^begin;\n(.*)^commit;\s*\Z", re.MULTILINE | re.DOTALL)
 _FUNCTION = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
+_HEAD = re.compile(
+    r"(?P<line>\nlanguage (?P<language>\w+)[^\n]*)"
+    r"(?P<clauses>(?:\n(?:set|reset) [^\n]*)*)(?=\nas \$)"
+)
 _TOKEN = re.compile(
     r"""
       --[^\n]*
@@ -92,7 +108,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class FunctionFile:
-    """One repeatable file; its name is `folder/file.sql`."""
+    """One repeatable file, complete; its name is `folder/file.sql`."""
 
     name: str
     text: str
@@ -161,6 +177,11 @@ def check_schema_name(schema: str) -> str:
     return schema
 
 
+def complete(text: str) -> str:
+    """Return functions with all of their settings: those of their heads, and of `SETTINGS`."""
+    return _HEAD.sub(_with_settings, text)
+
+
 def in_schema(text: str, schema: str) -> str:
     """Rewrite SQL that is written for the schema `holdfast` for another schema.
 
@@ -180,7 +201,21 @@ def _read_functions(root: Path) -> tuple[FunctionFile, ...]:
                 f"functions/{name}: the folders of functions are {', '.join(FOLDERS)}"
             )
     names.sort(key=lambda name: (FOLDERS.index(name.partition("/")[0]), name))
-    return tuple(FunctionFile(name, (root / name).read_text(encoding="utf-8")) for name in names)
+    return tuple(
+        FunctionFile(name, complete((root / name).read_text(encoding="utf-8"))) for name in names
+    )
+
+
+def _with_settings(head: re.Match[str]) -> str:
+    defaults = SETTINGS.get(head["language"], {})
+    clauses = {name: f"set {name} = {value}" for name, value in defaults.items()}
+    for clause in head["clauses"].splitlines()[1:]:
+        if clause.startswith("reset"):
+            for name in re.findall(r"reset (\w+)", clause):
+                del clauses[name]
+        else:
+            clauses[clause.split()[1]] = clause
+    return "\n".join((head["line"], *clauses.values()))
 
 
 def _read_migration(path: Path) -> Migration:

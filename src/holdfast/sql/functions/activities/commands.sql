@@ -20,9 +20,6 @@ create or replace function holdfast._schedule_activities(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_notices text[];
@@ -55,9 +52,6 @@ create or replace function holdfast._cancel_activities(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_notices text[];

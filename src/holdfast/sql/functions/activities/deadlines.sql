@@ -9,9 +9,6 @@ create or replace function holdfast.time_out_activities(
     p_limit int, out ended int, out next_due_at bigint, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();

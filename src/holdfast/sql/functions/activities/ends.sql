@@ -21,9 +21,6 @@ create or replace function holdfast.end_activities(
     out now bigint, out outcomes text[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -57,7 +54,7 @@ create or replace function holdfast._check_ends(
     p_results json[], p_errors json[], p_details json[]
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_value json;
@@ -78,7 +75,7 @@ create or replace function holdfast._tell_ends(
     p_is_awaited boolean
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_types is null
@@ -103,9 +100,6 @@ create or replace function holdfast._end_attempts(
     types text[], keys text[], details json[], is_awaited boolean, notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -203,7 +197,7 @@ create or replace function holdfast._retry_pause(
     p_retry json, p_attempt int, p_asked_seconds float8
 ) returns float8
 language plpgsql volatile
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_backoff text := p_retry ->> 'backoff';

@@ -6,7 +6,7 @@ create or replace function holdfast._end_by_token(
     out outcome text, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_parts text[] := regexp_match(
@@ -30,7 +30,6 @@ create or replace function holdfast.complete_activity(
     p_token text, p_result json default 'null', out outcome text, out notices text[]
 )
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     select outcome, notices
     from holdfast._end_by_token(p_token, coalesce(p_result, 'null'), null, false)
@@ -45,7 +44,7 @@ create or replace function holdfast.fail_activity(
     out outcome text, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('retryable', p_retryable is not null);

@@ -7,9 +7,6 @@ create or replace function holdfast._request_approvals(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.tasks (
@@ -28,9 +25,6 @@ end $$;
 create or replace function holdfast._withdraw_approvals(p_run_ids uuid[], p_keys text[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     delete from holdfast.tasks t
@@ -56,9 +50,6 @@ create or replace function holdfast.decide_approval(
     out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -98,7 +89,7 @@ create or replace function holdfast._check_decision(
     p_feedback text, p_values json
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the run id', p_run_id is not null);
@@ -121,9 +112,7 @@ create or replace function holdfast.list_approvals(
     run_id uuid, key text, workflow text, queue text, requested_at bigint, payload json
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin

@@ -12,9 +12,6 @@ create or replace function holdfast._start_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_new record;
@@ -95,9 +92,6 @@ create or replace function holdfast._refuse_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_notices text[];
@@ -130,7 +124,7 @@ create or replace function holdfast._refuse_child(
     p_now timestamptz, p_run_id uuid, p_key text, p_child_id uuid, p_kind text, p_message text
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if holdfast._append(p_now, p_run_id, 'ChildFailed', json_build_object(
@@ -149,9 +143,6 @@ create or replace function holdfast._cancel_children(
     p_now timestamptz, p_run_ids uuid[], p_details json[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run_ids uuid[];
@@ -185,9 +176,6 @@ create or replace function holdfast._continue_runs(
     p_now timestamptz, p_run_ids uuid[], p_details json[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_notices text[];

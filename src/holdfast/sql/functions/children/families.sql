@@ -8,9 +8,6 @@
 create or replace function holdfast._tell_parents(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_notices text[];
@@ -65,9 +62,6 @@ return ('{"child_run_id":"' || p_run_id || case p_status
 create or replace function holdfast._close_children(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_why json := holdfast._reason('its parent ended');
@@ -102,9 +96,6 @@ end $$;
 -- _lock_family and _lock_families.
 create or replace function holdfast._open_descendants(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return array(
@@ -128,9 +119,6 @@ end $$;
 -- to the first workflow. Locks nothing. Called by all that end runs from outside.
 create or replace function holdfast._parents(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return array(
@@ -160,9 +148,6 @@ end $$;
 -- caller tries again. Called by commit and by all that end runs from outside.
 create or replace function holdfast._lock_family(p_run_ids uuid[], p_ending uuid[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_ending uuid[] := p_ending || holdfast._flows_among(p_run_ids);
@@ -184,9 +169,6 @@ end $$;
 -- For rows of descendants the call waits. Called by time_out_runs and fail_poisoned.
 create or replace function holdfast._lock_families(p_run_ids uuid[]) returns uuid[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_told uuid[] := holdfast._parents(p_run_ids);

@@ -10,9 +10,6 @@ create or replace function holdfast.pause_runs(
     out outcomes text[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run_ids uuid[];
@@ -31,9 +28,6 @@ create or replace function holdfast.resume_runs(
     p_run_ids uuid[], p_by text default null, out outcomes text[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run_ids uuid[];
@@ -60,9 +54,6 @@ create or replace function holdfast._set_paused(
     p_run_ids uuid[], p_paused boolean, p_event_type text, p_details json
 ) returns uuid[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run_ids uuid[];
@@ -89,9 +80,6 @@ create or replace function holdfast.set_pause(
     out changed boolean, out queues text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform holdfast._check_given('a scope', p_scope is not null);
@@ -127,7 +115,6 @@ end $$;
 create or replace function holdfast.list_pauses()
 returns table (scope text, name text, reason text, paused_at bigint)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select p.scope, p.name, p.reason, holdfast._micros(p.paused_at)
     from holdfast.pauses p order by p.scope, p.name

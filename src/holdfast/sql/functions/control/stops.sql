@@ -21,7 +21,7 @@ create or replace function holdfast.cancel_runs(
     out outcomes text[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_asked uuid[];
@@ -42,9 +42,6 @@ create or replace function holdfast._cancel(
     p_now timestamptz, p_run_ids uuid[], p_details json[], out asked uuid[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_details json[];
@@ -83,7 +80,7 @@ create or replace function holdfast.terminate_runs(
     out outcomes text[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_run_ids uuid[] := array(select distinct unnest(p_run_ids));
@@ -106,9 +103,6 @@ create or replace function holdfast.time_out_runs(
     p_limit int, out ended int, out next_due_at bigint, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -138,7 +132,7 @@ end $$;
 create or replace function holdfast._check_change(p_run_ids uuid[], p_reason text, p_by text)
 returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the run ids', p_run_ids is not null);
@@ -151,7 +145,6 @@ end $$;
 -- Return the details of an event that ends, stops or pauses a run: why, and by whom if it is known.
 create or replace function holdfast._reason(p_reason text, p_by text default null) returns json
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
     select ('{"reason":' || coalesce(to_json(p_reason)::text, 'null')
         || coalesce(',"by":' || to_json(p_by)::text, '') || '}')::json

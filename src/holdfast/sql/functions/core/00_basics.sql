@@ -109,9 +109,6 @@ return p_event_type in ('WorkflowStarted', 'WorkflowCompleted', 'WorkflowFailed'
 -- _details.
 create or replace function holdfast._told_by_run(p_run_id uuid, p_event_type text) returns json
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return case p_event_type
@@ -127,9 +124,6 @@ end $$;
 -- it. Called by _details.
 create or replace function holdfast._told_by_step(p_run_id uuid, p_step text) returns json
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return case when s.output is null or s.initial_tasks = 0

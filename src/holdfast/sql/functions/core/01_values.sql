@@ -53,7 +53,7 @@ return p_at between -10000000000000000 and 10000000000000000;
 create or replace function holdfast._json_flaw(p_value json, p_deepest int default 256)
 returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_text text := p_value;
@@ -95,7 +95,7 @@ return p_value is not null
 -- Refuse what must not be null. Called by the other checks, and by functions that people call.
 create or replace function holdfast._check_given(p_what text, p_is_given boolean) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_is_given is not true then
@@ -106,7 +106,7 @@ end $$;
 -- Refuse names that no program can have, and nulls. p_of is what is named: 'a signal'.
 create or replace function holdfast._check_name(p_of text, p_name text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the name of ' || p_of, p_name is not null);
@@ -120,7 +120,7 @@ end $$;
 -- Refuse keys and ids that are empty, or that no index can hold. A null is allowed.
 create or replace function holdfast._check_id(p_what text, p_id text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if not holdfast._is_id(p_id) then
@@ -132,7 +132,7 @@ end $$;
 -- Refuse texts of more than 64 KiB. A null is allowed.
 create or replace function holdfast._check_text(p_what text, p_text text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if octet_length(p_text) > 65536 then
@@ -144,7 +144,7 @@ end $$;
 -- Refuse JSON that no reader can read, and an SQL null.
 create or replace function holdfast._check_json(p_what text, p_value json) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_flaw text;
@@ -159,7 +159,7 @@ end $$;
 -- Return true if a JSON text is an array of texts or an object of texts, as p_type says.
 create or replace function holdfast._is_of_texts(p_type text, p_value json) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     -- Without a cast to jsonb, which cannot hold each number.
@@ -177,7 +177,7 @@ end $$;
 create or replace function holdfast._check_texts(p_what text, p_type text, p_value json)
 returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_json(p_what, coalesce(p_value, 'null'));
@@ -190,7 +190,7 @@ end $$;
 -- Refuse lengths of time that are negative, or longer than timestamps reach. A null is allowed.
 create or replace function holdfast._check_seconds(p_what text, p_seconds float8) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if not holdfast._is_seconds(p_seconds) then
@@ -202,7 +202,7 @@ end $$;
 -- Return the number of rows that are asked for; null for all. Refuses a negative number (22023).
 create or replace function holdfast._limit(p_limit int) returns int
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_limit < 0 then
@@ -215,7 +215,7 @@ end $$;
 -- Refuse priorities outside 0 to 4. A null is allowed.
 create or replace function holdfast._check_priority(p_priority int) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_priority not between 0 and 4 then
@@ -227,7 +227,7 @@ end $$;
 -- Return a moment, in microseconds. Refuses one that is centuries away; a null is allowed.
 create or replace function holdfast._check_moment(p_what text, p_at bigint) returns bigint
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if not holdfast._is_moment(p_at) then
@@ -240,7 +240,7 @@ end $$;
 -- Refuse versions that no workflow can have: 0 is that of activities. A null is allowed.
 create or replace function holdfast._check_version(p_version int) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_version < 1 then
@@ -254,7 +254,7 @@ end $$;
 create or replace function holdfast._is_unreadable(p_event_type text, p_details json)
 returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_details is null then

@@ -55,7 +55,7 @@ create or replace function holdfast._check_starts(
     p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[], p_waiters text[]
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_run record;

@@ -8,9 +8,6 @@ create or replace function holdfast._append(
     p_details json default null, p_key text default null
 ) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_idx int;
@@ -49,9 +46,6 @@ create or replace function holdfast._append_block(
     p_now timestamptz, p_run_id uuid, p_types text[], p_keys text[], p_details json[]
 ) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_idx int := holdfast._append(p_now, p_run_id, p_types[1], p_details[1], p_keys[1]);
@@ -74,9 +68,6 @@ create or replace function holdfast._append_each(
     p_now timestamptz, p_run_ids uuid[], p_event_type text, p_details json[]
 ) returns uuid[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run_ids uuid[];
@@ -118,9 +109,6 @@ end $$;
 -- signal_runs and _tell_waiting.
 create or replace function holdfast._has_signal(p_run_id uuid, p_key text) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return exists (

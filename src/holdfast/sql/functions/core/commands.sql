@@ -13,9 +13,6 @@ create or replace function holdfast._carry_out(
     out notices text[], out undelivered json
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_told text[];

@@ -38,9 +38,6 @@ create or replace function holdfast.commit(
     out now bigint, out refused json, out notices text[], out ahead json, out undelivered json
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set lock_timeout = '50ms'
 as $$
 declare
@@ -139,9 +136,6 @@ create or replace function holdfast._move_after_others(
     p_rest_idx int[], out expected int[], out rest_idx int[], out ahead json
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_moved uuid[];
@@ -186,9 +180,6 @@ create or replace function holdfast._suspend_runs(
     p_worker text, p_run_ids uuid[], p_visible_ats bigint[], p_awaiting json[], p_skipped uuid[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     update holdfast.tasks t
@@ -211,9 +202,6 @@ create or replace function holdfast._refusals(
     p_texts boolean, out skipped uuid[], out refused json
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if (select count(distinct u.run_id) < count(*) from unnest(p_runs) as u (run_id)) then

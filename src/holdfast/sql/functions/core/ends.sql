@@ -13,9 +13,6 @@ create or replace function holdfast._end_runs(
     out notices text[], out children uuid[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_freed record;
@@ -84,9 +81,6 @@ create or replace function holdfast._end_run(
     out notices text[], out children uuid[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run record;
@@ -135,9 +129,6 @@ create or replace function holdfast._end_each(
     out ended uuid[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_holder_notices text[] := holdfast._holder_notices(p_run_ids, true)

@@ -8,7 +8,7 @@
 -- Called by _start_ruled, _lock_order, start_wait, and _slot_of.
 create or replace function holdfast._key_of(p_input json, p_path text) returns text
 language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_key text;

@@ -3,9 +3,6 @@
 -- Lock the turn rows of runs, by run_id. Called by commit and by all that change runs from outside.
 create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform from (
@@ -20,9 +17,6 @@ end $$;
 -- there is none. Called by _lock_families.
 create or replace function holdfast._lock_free_turn(p_run_id uuid) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform from holdfast.tasks t
@@ -36,9 +30,6 @@ end $$;
 -- Called by _end_attempts, _cancel_activities, time_out_activities, adopt_tasks and end_step_tasks.
 create or replace function holdfast._lock_tasks(p_run_ids uuid[], p_keys text[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform from (
@@ -56,9 +47,6 @@ end $$;
 -- _start_flows and _hold_origin.
 create or replace function holdfast._hold_runs(p_run_ids uuid[]) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_held int;
@@ -80,9 +68,6 @@ end $$;
 -- Locks: the run FOR KEY SHARE. Called by fork_run, fork_flow and retry_flow.
 create or replace function holdfast._hold_origin(p_run_id uuid) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return holdfast._hold_runs(array[p_run_id]);

@@ -5,7 +5,7 @@
 -- guessed. Called by start_run and users.
 create or replace function holdfast.full_name(p_name text) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_apps text[];
@@ -28,7 +28,6 @@ end $$;
 -- full_name.
 create or replace function holdfast.apps_with(p_workflow text) returns text[]
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select array(
         select a.app from holdfast.apps a where p_workflow = any (a.workflows) order by a.app)
@@ -41,9 +40,6 @@ $$;
 create or replace function holdfast._run_of_key(p_run_id uuid, p_name text, p_key text)
 returns uuid
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_former text := split_part(p_name, '/', 2);

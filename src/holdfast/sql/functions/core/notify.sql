@@ -7,7 +7,6 @@
 create or replace function holdfast.notify(p_channels text[], p_payloads text[])
 returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     select pg_notify(u.channel, u.payload)
     from unnest(p_channels, p_payloads) as u (channel, payload)
@@ -47,7 +46,7 @@ return case when p_notices && '{starts,activities}' then (
 -- that a caller waits for one by one.
 create or replace function holdfast._tell(p_tell text, p_notices text[]) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_schema text := split_part(p_tell, ':', 1);

@@ -6,9 +6,6 @@
 create or replace function holdfast._outcomes(p_run_ids uuid[], p_changed uuid[])
 returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return array(
@@ -31,7 +28,7 @@ end $$;
 -- Called by all that change runs from outside.
 create or replace function holdfast._absence(p_run_id uuid) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return case when holdfast._has_run(p_run_id) then 'ended' else 'missing' end;
@@ -42,9 +39,6 @@ end $$;
 -- fork_flow, fork_run, _start_child_flows and retry_flow.
 create or replace function holdfast._has_run(p_run_id uuid) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_row tid;

@@ -6,9 +6,6 @@
 create or replace function holdfast.read_events(p_run_ids uuid[], p_since int[])
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -31,9 +28,6 @@ create or replace function holdfast.read_log(
 )
 returns table (idx int, event_type text, key text, details text, size int, at bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -66,9 +60,6 @@ returns table (
     place int, idx int, event_type text, key text, details text, size int, at bigint
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_event record;
@@ -111,9 +102,6 @@ create or replace function holdfast._tail(
     p_run_id uuid, p_since int, p_texts boolean, p_until int default null
 ) returns json
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return coalesce(json_agg(

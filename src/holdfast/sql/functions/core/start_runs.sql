@@ -43,9 +43,6 @@ create or replace function holdfast.start_one(
     out refused text, out refused_until bigint
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -182,9 +179,6 @@ create or replace function holdfast.start_runs(
 ) returns table (run_id uuid, created boolean, status text, told boolean, refused text,
     refused_until bigint)
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_nestloop = off
 as $$
 #variable_conflict use_column
@@ -253,9 +247,6 @@ end $$;
 create or replace function holdfast._check_workflows(p_run_ids uuid[], p_names text[])
 returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_other record;
@@ -289,9 +280,6 @@ create or replace function holdfast._start_runs(
     p_awaiting text[] default null
 ) returns uuid[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_nestloop = off
 as $$
 declare
@@ -360,9 +348,6 @@ end $$;
 create or replace function holdfast._register_waiters(p_run_ids uuid[], p_topics text[])
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.waiters (run_id, topic)
@@ -394,7 +379,6 @@ create or replace function holdfast.start_run(
     p_retention_seconds float8 default null
 ) returns uuid
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     select s.run_id
     from (select holdfast.full_name(p_name) as name) as n

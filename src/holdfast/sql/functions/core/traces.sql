@@ -7,7 +7,7 @@
 -- _start_successor, _continue_runs and _starts_of.
 create or replace function holdfast._successor_headers(p_headers json, p_origin uuid) returns json
 language plpgsql immutable parallel safe
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_parts text[];
@@ -32,9 +32,6 @@ end $$;
 -- _end_linear_steps and _end_last_step.
 create or replace function holdfast._keep_ends(p_now timestamptz, p_run_ids uuid[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if exists (select from holdfast.tracing t where t.until > p_now) then
@@ -49,7 +46,7 @@ end $$;
 -- Locks: the row of tracing, now and then; ends, skipping locked ones. Called by workers.
 create or replace function holdfast.take_ends(p_limit int) returns uuid[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode
 set enable_seqscan = on
 as $$
 declare

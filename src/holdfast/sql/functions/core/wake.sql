@@ -7,9 +7,6 @@
 create or replace function holdfast._wake(p_now timestamptz, p_run_id uuid, p_topic text)
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_turn record;
@@ -33,7 +30,7 @@ end $$;
 -- Locks: expects the turn row locked. Called by all that append such ends.
 create or replace function holdfast._wake_ends(p_now timestamptz, p_run_id uuid) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return holdfast._wake(p_now, p_run_id, ':end');
@@ -44,9 +41,6 @@ end $$;
 create or replace function holdfast._wake_each(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_queues text[];
@@ -72,9 +66,6 @@ create or replace function holdfast._holder_notices(
     p_run_ids uuid[], p_activities boolean default false
 ) returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return array_agg(

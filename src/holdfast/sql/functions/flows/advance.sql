@@ -16,9 +16,6 @@ create or replace function holdfast._advance_flows(
     p_taker holdfast._taker, out notices text[], out handed holdfast._handed_task[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_ends holdfast._step_end[] := p_ends;
@@ -114,9 +111,6 @@ create or replace function holdfast._count_ends(
     p_ends holdfast._step_end[], out ready holdfast._ready_step[], out passed holdfast._step_end[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -184,9 +178,6 @@ create or replace function holdfast._judge_steps(
     out unmet holdfast._step_end[], out wrong holdfast._flow_entry[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -263,9 +254,6 @@ create or replace function holdfast._count_elements(
     out elements int, out dep_slug text, out json_type text
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_state holdfast.step_states;
@@ -295,9 +283,6 @@ create or replace function holdfast._fail_steps(
     out entries holdfast._flow_entry[], out failures holdfast._flow_failure[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.step_states (run_id, step_slug, status, error, ended_at)
@@ -322,9 +307,6 @@ create or replace function holdfast._complete_empty(
     p_now timestamptz, p_maps holdfast._flow_step[]
 ) returns holdfast._step_end[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.step_states (run_id, step_slug, status, deps_done, initial_tasks,
@@ -342,9 +324,6 @@ end $$;
 -- from above takes them in the same order. Called by all that skip steps or fail runs.
 create or replace function holdfast._lock_step_tasks(p_runs uuid[], p_steps text[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform from holdfast.tasks t
@@ -361,9 +340,6 @@ create or replace function holdfast._end_flows(
     p_failures holdfast._flow_failure[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_done uuid[] := array(select d.run_id from unnest(p_done) as d);
@@ -401,9 +377,6 @@ create or replace function holdfast._append_entries(
     p_now timestamptz, p_entries holdfast._flow_entry[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.events (run_id, idx, event_type, key, details, at)

@@ -5,7 +5,6 @@
 -- not. Called by _begin_singles, _begin_maps and those that end linear steps.
 create or replace function holdfast._room(p_taker holdfast._taker) returns int
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select case when exists (select from holdfast.pauses) then 0
         when exists (
@@ -24,9 +23,6 @@ create or replace function holdfast._begin_singles(
     out notices text[], out handed holdfast._handed_task[], out children holdfast._flow_step[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -83,9 +79,6 @@ create or replace function holdfast._begin_maps(
     out children holdfast._flow_step[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$

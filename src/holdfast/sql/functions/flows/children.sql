@@ -3,9 +3,6 @@
 -- Return true if there is a shape slug@version. Locks nothing. Called by _start_children.
 create or replace function holdfast._has_shape(p_handler text) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return exists (select from holdfast.flows f where f.handler = p_handler);
@@ -24,9 +21,6 @@ create or replace function holdfast._start_child_flows(
     p_parent_keys text[], p_closes text[], out created uuid[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_shapes text[] := array(
@@ -76,9 +70,6 @@ end $$;
 -- Return true if a run is one of a flow that has not ended. Locks nothing. Called by _tell_parents.
 create or replace function holdfast._is_flow_turn(p_run_id uuid) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_kind text;
@@ -91,9 +82,6 @@ end $$;
 -- _lock_family and _lock_families.
 create or replace function holdfast._flows_among(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return array(
@@ -109,9 +97,6 @@ end $$;
 -- Called by _lock_flows.
 create or replace function holdfast._are_nested(p_run_ids uuid[]) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_turns record;
@@ -141,9 +126,6 @@ create or replace function holdfast._start_child_steps(
     p_now timestamptz, p_tasks holdfast._flow_step[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -245,9 +227,6 @@ create or replace function holdfast._start_step_flows(
     p_headers json[], p_parents uuid[], p_keys text[], p_delays float8[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return s.notices
@@ -271,9 +250,6 @@ end $$;
 create or replace function holdfast._child_input(p_run_id uuid, p_handler text, p_step text)
 returns json
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_dep text;
@@ -294,7 +270,7 @@ create or replace function holdfast._end_child_steps(
     p_run_ids uuid[], p_keys text[], p_outputs json[], p_errors json[], p_retryable boolean
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return e.notices
@@ -311,9 +287,6 @@ create or replace function holdfast._tell_flow(
     p_run_id uuid, p_keys text[], p_children uuid[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_ends record;
@@ -350,9 +323,6 @@ create or replace function holdfast._cancel_child_steps(
     p_now timestamptz, p_tasks holdfast._flow_step[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_children uuid[] := array(

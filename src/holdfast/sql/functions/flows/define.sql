@@ -5,7 +5,7 @@
 -- _check_step_shape and _task_key.
 create or replace function holdfast._check_slug(p_slug text) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the slug of a step', p_slug is not null);
@@ -21,7 +21,7 @@ end $$;
 -- (22023). Called by all that need the newest version of a flow.
 create or replace function holdfast._newest_shape(p_flow_slug text) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_slugs text[] := array[p_flow_slug];
@@ -48,7 +48,6 @@ end $$;
 -- what _newest_shape does. Called by all that take the slugs that people write.
 create or replace function holdfast._full_slug(p_flow_slug text) returns text
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select case when strpos(p_flow_slug, '/') > 0 then p_flow_slug
         else coalesce(regexp_replace(
@@ -58,7 +57,7 @@ $$;
 -- Refuse a name that no flow can have (22023), and a null (22004). Called by all that define flows.
 create or replace function holdfast._check_flow(p_flow_slug text) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the slug of a flow', p_flow_slug is not null);
@@ -73,7 +72,6 @@ end $$;
 -- wait for it. Locks: the flow's versions. Called by all that define shapes.
 create or replace function holdfast._lock_versions(p_flow_slug text) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     select pg_advisory_xact_lock(hashtext('holdfast.flow_versions'), hashtext(p_flow_slug))
 $$;
@@ -85,7 +83,6 @@ $$;
 -- delete_flow, _clear_flow and _stop_flow.
 create or replace function holdfast._block_starts(p_flow_slug text) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     select pg_advisory_xact_lock(hashtext('holdfast.flow'), hashtext(p_flow_slug))
 $$;
@@ -97,7 +94,7 @@ create or replace function holdfast.create_flow(
     timeout int default null
 ) returns holdfast.flows
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 #variable_conflict use_column
 declare
@@ -127,7 +124,7 @@ create or replace function holdfast._check_options(
     p_max_attempts int, p_base_delay int, p_timeout int, p_start_delay int
 ) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_max_attempts < 1 then
@@ -154,7 +151,7 @@ create or replace function holdfast.add_step(
     when_exhausted text default 'fail'
 ) returns holdfast.steps
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 #variable_conflict use_column
 declare
@@ -206,7 +203,7 @@ create or replace function holdfast._check_step(
     p_when_unmet text, p_when_exhausted text
 ) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('a dependency', (
@@ -238,7 +235,7 @@ end $$;
 create or replace function holdfast._check_deps(p_handler text, p_step text, p_deps text[])
 returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_missing text;
@@ -260,9 +257,6 @@ end $$;
 -- add_step.
 create or replace function holdfast._has_runs(p_handler text) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return (
@@ -282,7 +276,7 @@ end $$;
 -- Begin the next version of a flow with a copy of a shape. Returns its handler. Called by add_step.
 create or replace function holdfast._copy_shape(p_handler text) returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_new text;
@@ -304,7 +298,7 @@ end $$;
 -- Have the end of a shape depend on its leaves. Called by all that change shapes.
 create or replace function holdfast._connect_end(p_handler text) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     delete from holdfast.deps d where d.handler = p_handler and d.step_slug = '';

@@ -18,9 +18,6 @@ create or replace function holdfast.delete_flow(
     out runs int, out is_done boolean, out before bigint, out flow_slug text, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_deleted int;
@@ -67,7 +64,7 @@ end $$;
 -- version that has open runs; or a schedule. Locks nothing. Called by delete_flow.
 create or replace function holdfast._check_unused(p_flow_slug text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_steps text[] := array(
@@ -106,9 +103,6 @@ create or replace function holdfast._clear_flow(
     p_flow_slug text, p_terminate boolean, p_limit int, out is_clear boolean, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_open int;
@@ -140,9 +134,6 @@ create or replace function holdfast._delete_runs_of(
     p_flow_slug text, p_before timestamptz, p_limit int
 ) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_ended uuid[] := array(

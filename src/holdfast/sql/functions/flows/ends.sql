@@ -5,7 +5,7 @@
 -- all that end steps.
 create or replace function holdfast._lock_flows(p_run_ids uuid[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if holdfast._are_nested(p_run_ids) then
@@ -20,9 +20,6 @@ end $$;
 -- by end_step_tasks.
 create or replace function holdfast._try_lock_flows(p_run_ids uuid[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if cardinality(holdfast._parents(p_run_ids)) > 0 or cardinality(p_run_ids) > (
@@ -42,9 +39,6 @@ create or replace function holdfast._ends_no_map(
     p_run_ids uuid[], p_keys text[], p_errors json[]
 ) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if exists (
@@ -92,9 +86,6 @@ create or replace function holdfast.end_step_tasks(
     run_key text, headers json
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -217,9 +208,6 @@ create or replace function holdfast._record_outputs(
     p_outputs json[], p_errors json[], out places int[], out ends holdfast._step_end[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -284,9 +272,6 @@ end $$;
 create or replace function holdfast._count_down(p_now timestamptz, p_run_ids uuid[], p_keys text[])
 returns holdfast._step_end[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_map record;
@@ -322,9 +307,6 @@ create or replace function holdfast._lock_doomed(
     p_run_ids uuid[], p_keys text[], p_errors json[], p_retryable boolean[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform holdfast._lock_step_tasks(array(
@@ -347,9 +329,6 @@ create or replace function holdfast._step_options(
     out when_exhausted text
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     select coalesce(s.opt_max_attempts, f.opt_max_attempts),
@@ -372,9 +351,6 @@ create or replace function holdfast._fail_attempts(
     out notices text[], out children holdfast._flow_step[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -476,9 +452,6 @@ end $$;
 create or replace function holdfast._fail_lost_steps(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_lost record;

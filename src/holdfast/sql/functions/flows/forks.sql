@@ -17,9 +17,6 @@ create or replace function holdfast.fork_flow(
     p_results json default null, out outcome text, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_origin holdfast.runs;
@@ -56,7 +53,6 @@ end $$;
 create or replace function holdfast._has_steps(p_handler text, p_from text, p_results json)
 returns boolean
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select not exists (
         select from (
@@ -72,7 +68,7 @@ $$;
 -- Refuse results of maps that are not arrays (22023). Called by fork_flow.
 create or replace function holdfast._check_results(p_handler text, p_results json) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_wrong text;
@@ -98,9 +94,6 @@ create or replace function holdfast._give_results(
     p_run_id uuid, p_handler text, p_results json, p_given text[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();

@@ -5,9 +5,6 @@
 -- Called by _child_input, _step_input and flow_steps.
 create or replace function holdfast._step_output(p_run_id uuid, p_step text) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_output text;
@@ -62,9 +59,6 @@ create or replace function holdfast._step_inputs(
     p_steps holdfast._flow_step[], p_judged boolean default false
 ) returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return array(
@@ -80,9 +74,6 @@ end $$;
 create or replace function holdfast._condition_met(p_run_id uuid, p_handler text, p_step text)
 returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_step holdfast.steps;

@@ -18,9 +18,6 @@ create or replace function holdfast._end_linear_steps(
     run_key text, headers json
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_mergejoin = off
 as $$
 #variable_conflict use_column

@@ -14,9 +14,6 @@ create or replace function holdfast._end_linear_step(
     run_key text, headers json
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_mergejoin = off
 as $$
 #variable_conflict use_column
@@ -115,7 +112,7 @@ create or replace function holdfast._end_last_step(
     p_now timestamptz, p_run_id uuid, p_output text
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_run_ids uuid[] := array[p_run_id];

@@ -16,9 +16,6 @@ create or replace function holdfast.retry_flow(
     out outcome text, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_origin holdfast.runs;
@@ -64,9 +61,6 @@ create or replace function holdfast._continue_flow(
     p_results json, out outcome text, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_input json := coalesce(p_input, p_origin.input);
@@ -94,7 +88,6 @@ end $$;
 create or replace function holdfast._is_replaced(p_run holdfast.runs, p_handler text)
 returns boolean
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select exists (
         select from holdfast.flows f
@@ -110,9 +103,6 @@ create or replace function holdfast._steps_again(
     p_run_id uuid, p_handler text, p_is_kept boolean, p_from text, p_given text[]
 ) returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_again text[] := holdfast._with_dependents(p_handler, array(
@@ -154,9 +144,6 @@ create or replace function holdfast._with_dependents(
     p_handler text, p_steps text[], p_without text[] default '{}'
 ) returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return array(
@@ -180,9 +167,6 @@ create or replace function holdfast._start_successor(
     p_origin holdfast.runs, p_handler text, p_run_id uuid, p_input json
 ) returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -215,9 +199,6 @@ create or replace function holdfast._copy_states(
     p_run_id uuid, p_new_run_id uuid, p_handler text, p_from text, p_again text[], p_given text[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.step_states
@@ -244,9 +225,6 @@ create or replace function holdfast._resume_flow(
     p_run_id uuid, p_handler text, p_again text[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_open text[] := holdfast._with_dependents(p_handler, p_again) || case

@@ -8,9 +8,6 @@
 create or replace function holdfast.run_as_flow(p_worker text, p_run_id uuid, p_lease int)
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();

@@ -19,9 +19,6 @@ create or replace function holdfast.ensure_flow(
     out status text, out other jsonb, out ended int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_handler text := p_flow_slug || '@' || p_version;
@@ -75,9 +72,6 @@ end $$;
 create or replace function holdfast._compare_shape(p_handler text, p_hash text, p_shape jsonb)
 returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_flow holdfast.flows;
@@ -97,7 +91,6 @@ end $$;
 create or replace function holdfast._normal_shape(p_shape jsonb, p_is_from_code boolean)
 returns jsonb
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
     select '{"queue": "default", "max_attempts": 3, "base_delay": 5, "timeout": 60}'::jsonb
         || jsonb_strip_nulls(p_shape - '{name,version,steps}'::text[])
@@ -121,9 +114,6 @@ $$;
 -- _compare_shape.
 create or replace function holdfast._shape(p_handler text) returns jsonb
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return (
@@ -154,9 +144,6 @@ end $$;
 create or replace function holdfast._shape_had(p_handler text, p_created_at timestamptz)
 returns jsonb
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return coalesce((
@@ -172,7 +159,6 @@ create or replace function holdfast.get_flow(
     p_flow_slug text, p_version int default null, p_created_at bigint default null
 ) returns jsonb
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select holdfast._shape_had(case when p_version is null
         then holdfast._newest_shape(p_flow_slug)
@@ -187,9 +173,6 @@ create or replace function holdfast.list_flows() returns table (
     flow_slug text, version int, steps int, from_code boolean, created_at bigint, open_runs int
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -220,9 +203,6 @@ create or replace function holdfast._write_shape(
     p_flow_slug text, p_version int, p_hash text, p_shape jsonb, p_now timestamptz
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_handler text := p_flow_slug || '@' || p_version;
@@ -254,7 +234,6 @@ end $$;
 -- delete_flow.
 create or replace function holdfast._delete_shape(p_handler text) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     delete from holdfast.deps d where d.handler = p_handler;
     delete from holdfast.steps s where s.handler = p_handler;
@@ -275,7 +254,7 @@ create or replace function holdfast._stop_flow(
     out ended int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_until timestamptz := clock_timestamp() + case current_setting('lock_timeout')
@@ -304,9 +283,6 @@ create or replace function holdfast._terminate_flow(
     out ended int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set lock_timeout = '50ms'
 as $$
 begin
@@ -324,9 +300,6 @@ end $$;
 -- delete_flow.
 create or replace function holdfast._after_starts(p_flow_slug text) returns timestamptz
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return greatest(holdfast.now(), max(r.created_at) + interval '1 microsecond')
@@ -346,7 +319,6 @@ create or replace function holdfast._steps_of(p_shape jsonb) returns table (
     when_unmet text, when_exhausted text, runs text, runs_kind text
 )
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
     select u.place::int, s.slug, coalesce(s.kind, 'single'), coalesce(s.deps, '{}'),
         coalesce(s.wants_run, false), s.queue, s.max_attempts, s.base_delay, s.timeout,
@@ -366,7 +338,7 @@ create or replace function holdfast._check_shape(
     p_flow_slug text, p_version int, p_hash text, p_shape jsonb
 ) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_step record;
@@ -406,7 +378,7 @@ create or replace function holdfast._check_step_shape(
     p_place bigint, p_step jsonb, p_before text[]
 ) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_slug text := p_step ->> 'slug';
@@ -464,7 +436,7 @@ end $$;
 create or replace function holdfast._check_fields(p_what text, p_value jsonb, p_types jsonb)
 returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_field record;
@@ -498,7 +470,7 @@ end $$;
 -- _check_step_shape.
 create or replace function holdfast._pattern(p_step text, p_pattern text) returns jsonb
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return p_pattern::jsonb;

@@ -10,9 +10,6 @@ create or replace function holdfast._skip_steps(
     out ends holdfast._step_end[], out entries holdfast._flow_entry[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_children holdfast._flow_step[];

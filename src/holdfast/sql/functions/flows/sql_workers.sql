@@ -13,7 +13,6 @@ return hashtextextended(p_run_id || ' ' || p_key, 0) & 9223372036854775807;
 create or replace function holdfast._ranges_of(p_flow_slug text)
 returns table (queue text, handler text, priority int)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
     with recursive queues as (
@@ -37,8 +36,7 @@ $$;
 -- it (22023). Called by read_tasks and start_tasks.
 create or replace function holdfast._check_unlimited(p_flow_slug text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 declare
     v_limit record;
@@ -67,9 +65,6 @@ end $$;
 create or replace function holdfast.read_tasks(p_flow_slug text, p_vt int, p_qty int)
 returns setof holdfast.message_record
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -137,7 +132,7 @@ create or replace function holdfast.read_with_poll(
     poll_interval_ms int default 100
 ) returns setof holdfast.message_record
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_until timestamptz := clock_timestamp() + max_poll_seconds * interval '1 second';
@@ -157,9 +152,6 @@ create or replace function holdfast._lock_messages(
     p_flow_slug text, p_msg_ids bigint[], p_now timestamptz
 ) returns table (run_id uuid, key text, handler text)
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -200,9 +192,6 @@ create or replace function holdfast.start_tasks(
     flow_slug text, msg_ids bigint[], worker_id uuid
 ) returns setof holdfast.step_task_record
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -250,9 +239,6 @@ end $$;
 -- events. Called by users, in any number of sessions at once.
 create or replace function holdfast.requeue_stalled_tasks() returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -288,9 +274,6 @@ end $$;
 -- complete_task and fail_task.
 create or replace function holdfast._task_key(p_run_id uuid, p_step text, p_index int) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_type text;
@@ -317,7 +300,6 @@ create or replace function holdfast.complete_task(
     run_id uuid, step_slug text, task_index int, output jsonb, lease_no int default null
 ) returns text
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     select e.outcomes[1] from holdfast.end_step_tasks(null, array[complete_task.run_id],
         array[holdfast._task_key(complete_task.run_id, step_slug, task_index)],
@@ -332,7 +314,6 @@ create or replace function holdfast.fail_task(
     run_id uuid, step_slug text, task_index int, error_message text, lease_no int default null
 ) returns text
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     select e.outcomes[1] from holdfast.end_step_tasks(null, array[fail_task.run_id],
         array[holdfast._task_key(fail_task.run_id, step_slug, task_index)],

@@ -24,9 +24,6 @@ create or replace function holdfast.start_flows(
     p_tell text default null
 ) returns table (run_id uuid, created boolean, status text, notices text[])
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -104,9 +101,6 @@ create or replace function holdfast._start_later(
     p_delays float8[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     with recursive later as (
@@ -140,9 +134,6 @@ create or replace function holdfast._check_shapes(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_refused record;
@@ -161,9 +152,6 @@ end $$;
 -- Called by _start_flows, _continue_flow and run_as_flow.
 create or replace function holdfast._seal_shapes(p_shapes text[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     update holdfast.flows f set is_sealed = true
@@ -179,9 +167,6 @@ end $$;
 -- _start_child_steps, run_as_flow, _lock_flow_starts and _start_tick_flows.
 create or replace function holdfast._lock_starts(p_flows text[]) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(f.slug))
@@ -204,9 +189,6 @@ create or replace function holdfast._refused_starts(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns table (place int, kind text, message text)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return query
@@ -242,9 +224,6 @@ create or replace function holdfast._start_flows(
     out created uuid[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
@@ -333,9 +312,6 @@ create or replace function holdfast.start_flow(
     flow_slug text, input jsonb, run_id uuid default null, key text default null
 ) returns setof holdfast.runs
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_name text;

@@ -10,9 +10,6 @@ create or replace function holdfast._start_plain_flow(
     p_priority int, p_retention float8, p_waiter text
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$

@@ -11,9 +11,6 @@ returns table (
     started_at bigint, ended_at bigint, delay_seconds int
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -67,9 +64,6 @@ end $$;
 -- to be deleted. Called by _end_each, with the turn rows locked.
 create or replace function holdfast._keep_started(p_run_ids uuid[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.step_states as s (
@@ -93,9 +87,6 @@ end $$;
 -- each of its queues. Called by _show_runs and _matching_runs.
 create or replace function holdfast._flow_state(p_run_id uuid, p_paused boolean) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -141,9 +132,6 @@ create or replace function holdfast.open_step_tasks(p_run_id uuid) returns table
     started_at bigint, attempts int, error json, task_index int
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

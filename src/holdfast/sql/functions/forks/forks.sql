@@ -20,9 +20,6 @@ create or replace function holdfast.fork_run(
     out outcome text, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_origin holdfast.runs;
@@ -81,7 +78,7 @@ create or replace function holdfast._check_fork(
     p_version int
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the run id', p_run_id is not null);
@@ -101,9 +98,6 @@ create or replace function holdfast._start_fork(
     p_origin holdfast.runs, p_run_id uuid, p_input json, p_version int
 ) returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -132,7 +126,7 @@ end $$;
 -- _copy_log.
 create or replace function holdfast._readable(p_event_type text, p_details json) returns json
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if holdfast._is_unreadable(p_event_type, p_details) then
@@ -147,9 +141,6 @@ create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_again json, p_results json
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_length int;
@@ -176,9 +167,6 @@ create or replace function holdfast._forked_details(
     p_run_id uuid, p_until int, p_again json
 ) returns json
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return (
@@ -224,9 +212,6 @@ create or replace function holdfast._forked_events(
     p_run_id uuid, p_until int, p_again json
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -279,9 +264,6 @@ create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
 ) returns setof holdfast.events
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_calls text[] := holdfast._texts(p_again -> 'calls');

@@ -8,9 +8,6 @@ create or replace function holdfast.retry_plan(
     p_run_id uuid, p_failed_steps boolean default false
 ) returns table (key text, fate text)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_until int;
@@ -54,9 +51,6 @@ create or replace function holdfast._made_again(
     p_run_id uuid, p_until int, p_failed_steps boolean
 ) returns json
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_type text;
@@ -95,7 +89,7 @@ end $$;
 -- retry_plan and _forked_details.
 create or replace function holdfast._texts(p_array json) returns text[]
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return array(select json_array_elements_text(coalesce(p_array, '[]')));
@@ -108,9 +102,6 @@ create or replace function holdfast._guess_failures(
     p_run_id uuid, p_until int, out calls text[], out seen int
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     with recursive chain as (

@@ -31,7 +31,6 @@ return exists (
 -- Locks: expects the turn rows locked; rows of holders. Called by _continue_runs.
 create or replace function holdfast._pass_places(p_run_ids uuid[], p_details json[]) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
     update holdfast.limit_holders h set run_id = (u.details ->> 'run_id')::uuid
@@ -60,8 +59,7 @@ create or replace function holdfast._limit_keys(
     p_run_id uuid default null
 ) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 begin
     return jsonb_object_agg(l.limit_id, holdfast._slot_of(p_input, l.key))::text
@@ -80,9 +78,6 @@ create or replace function holdfast._limit_keys_of(
     p_run_id uuid, p_queue text, p_handler text, p_key text, p_lease_no int, p_payload json
 ) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return holdfast._limit_keys(p_queue, p_handler, p_key, p_lease_no,
@@ -99,9 +94,6 @@ create or replace function holdfast._file_limited(
     inout run_ids uuid[], inout keys text[], out filed int
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -140,9 +132,6 @@ create or replace function holdfast._refile_groups(
     p_heads timestamptz[], p_added_at timestamptz, p_limit int
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_changed int;

@@ -6,9 +6,6 @@
 create or replace function holdfast._free_slots(p_now timestamptz, p_groups text[])
 returns table (limit_id int, slot text, free int, next_at timestamptz, is_rate boolean)
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -63,7 +60,6 @@ create or replace function holdfast._is_any_free(
     p_groups text[], p_limits int[], p_slots text[], p_free int[]
 ) returns boolean
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
     with refused as (
         select g.limit_keys
@@ -87,9 +83,6 @@ create or replace function holdfast._rate_left(
     p_smooth boolean, out free int, out next_at timestamptz
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_used int;

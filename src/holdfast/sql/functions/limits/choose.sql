@@ -22,9 +22,6 @@ create or replace function holdfast._choose_limited(
     out limited_handlers text[], out limited_groups text[], out limited_priorities int[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_sort = off
 set jit = off
 as $$
@@ -136,9 +133,6 @@ create or replace function holdfast._hold_slots(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_groups text[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     with slots as materialized (
@@ -191,9 +185,6 @@ create or replace function holdfast._advance_turns(
     p_taken_priorities int[], p_most int, p_limits int[], p_slots text[], p_free int[]
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_is_more boolean;

@@ -20,7 +20,7 @@ create or replace function holdfast.set_limit(
     p_smooth boolean default null
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_name text := holdfast._limit_name(p_scope, p_name);
@@ -41,7 +41,7 @@ end $$;
 -- change limits, which is rare.
 create or replace function holdfast._tell_limited(p_scope text, p_name text) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform pg_notify(holdfast._channel(holdfast._schema(), 'work'), r.queue)
@@ -55,7 +55,7 @@ end $$;
 -- have, or none, and an activity without its app (22023). Called by set_limit and remove_limit.
 create or replace function holdfast._limit_name(p_scope text, p_name text) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_scope = 'activity' and strpos(p_name, '/') = 0 then
@@ -73,7 +73,7 @@ create or replace function holdfast._put_limit(
     p_holds text, p_smooth boolean, p_app text, p_declared json
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -119,7 +119,6 @@ end $$;
 -- Locks: expects the limit locked; rows of holders. Called by _put_limit.
 create or replace function holdfast._count_present(p_limit holdfast.limits) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     delete from holdfast.limit_holders h where h.limit_id = p_limit.limit_id;
     insert into holdfast.limit_holders (limit_id, slot, run_id, key)
@@ -142,7 +141,7 @@ create or replace function holdfast.remove_limit(
     p_scope text, p_name text, p_kind text, p_key text default null
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_name text := holdfast._limit_name(p_scope, p_name);
@@ -167,7 +166,7 @@ end $$;
 -- Locks: the limits, in one order. Called by workers that sign on.
 create or replace function holdfast.declare_limits(p_app text, p_limits json) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_changed int := 0;
@@ -214,7 +213,7 @@ create or replace function holdfast._check_limit(
     p_holds text, p_smooth boolean
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_flaw text;

@@ -5,7 +5,6 @@
 -- sweep_limits.
 create or replace function holdfast._limited_ranges() returns table (queue text, handler text)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
     with recursive ranges as (
@@ -30,9 +29,6 @@ $$;
 -- after that. Locks nothing. Called by _end_each.
 create or replace function holdfast._place_notices(p_run_ids uuid[]) returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if not exists (select from holdfast.limits) then
@@ -69,7 +65,6 @@ returns table (
     waiting int, more_wait boolean
 )
 language sql stable
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
     with ranges as materialized (
@@ -125,7 +120,6 @@ returns table (
     next_at bigint
 )
 language sql stable
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
     select t.key, holdfast._micros(t.limited_at), a.ahead, l.scope, l.name, l.kind, l.key, k.value,
@@ -170,8 +164,7 @@ $$;
 -- Called by maintenance, in any number of processes at once.
 create or replace function holdfast.sweep_limits(p_limit int) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();

@@ -12,9 +12,6 @@ create or replace function holdfast._apply_limits(
     out are_waiting boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_filed int := 0;
@@ -49,9 +46,6 @@ create or replace function holdfast._take_limited(
     out are_waiting boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_ranges record := holdfast._lock_limits(p_queues, p_handlers);
@@ -128,9 +122,6 @@ create or replace function holdfast._lock_limits(
     out is_busy boolean, out added_at timestamptz
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -182,9 +173,6 @@ create or replace function holdfast._walk_groups(
     queue text, handler text, priority int, limit_keys text, head_at timestamptz, place bigint
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column

@@ -6,9 +6,6 @@
 -- _delete_runs, which deletes the rows of payload_users then.
 create or replace function holdfast._leave_payloads(p_run_ids uuid[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_owners uuid[] := p_run_ids || array(
@@ -34,9 +31,6 @@ create or replace function holdfast.due_payloads(
     p_limit int default 100, p_lease_seconds float8 default 600
 ) returns table (owner uuid, url text)
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -73,9 +67,6 @@ end $$;
 -- (22004). Locks: rows of payload_owners. Called by workers.
 create or replace function holdfast.forget_payloads(p_owners uuid[], p_urls text[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform holdfast._check_given('owners of objects', p_owners is not null);

@@ -6,9 +6,6 @@
 create or replace function holdfast.note_put(p_url text, p_owner uuid, p_error text)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform holdfast._check_given('the URL of objects', p_url is not null);
@@ -25,9 +22,6 @@ end $$;
 create or replace function holdfast.failing_puts(p_run_id uuid)
 returns table (url text, failed_at bigint, error text)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();

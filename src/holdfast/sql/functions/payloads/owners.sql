@@ -10,9 +10,6 @@
 create or replace function holdfast.own_payloads(p_url text, p_owners uuid[], p_users uuid[])
 returns uuid[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -61,7 +58,7 @@ return strpos(p_value::text, '"holdfast:codec":"object/1"') > 0;
 -- _merge_debounced and signal_runs.
 create or replace function holdfast._use_payloads(p_run_id uuid, p_values json[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     insert into holdfast.payload_users (run_id, owner)
@@ -79,9 +76,6 @@ end $$;
 -- and _continue_flow.
 create or replace function holdfast._share_payloads(p_run_id uuid, p_new_run_id uuid) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.payload_users (run_id, owner)

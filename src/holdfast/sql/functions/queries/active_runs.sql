@@ -6,9 +6,6 @@
 create or replace function holdfast._active_runs(p_states text[], p_limit int)
 returns setof uuid
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if 'running' = any (p_states) then
@@ -64,7 +61,7 @@ end $$;
 -- Called by _list_ids.
 create or replace function holdfast._active_candidates(p_states text[], p_most int) returns uuid[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_found uuid[];

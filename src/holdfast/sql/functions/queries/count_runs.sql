@@ -6,9 +6,6 @@
 create or replace function holdfast.count_runs(p_names text[], p_limit int)
 returns table (name text, status text, runs bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column

@@ -14,9 +14,6 @@ returns table (
     due_at bigint
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -55,7 +52,6 @@ returns table (
     due_at bigint
 )
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select * from holdfast._show_runs(p_run_ids, p_payloads)
 $$;
@@ -79,9 +75,7 @@ create or replace function holdfast._walk_runs(
     p_since timestamptz, p_until timestamptz, p_before_at timestamptz, p_before_id uuid, p_limit int
 ) returns table (run_id uuid, created_at timestamptz)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -144,7 +138,7 @@ end $$;
 -- a run that was started with it must not hide all others. Called by _matching_runs.
 create or replace function holdfast._contains(p_value json, p_pattern jsonb) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return p_value::jsonb @> p_pattern;
@@ -162,9 +156,7 @@ create or replace function holdfast._matching_runs(
     p_parent_run_id uuid, p_input_contains jsonb, p_limit int
 ) returns uuid[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
 as $$
 declare
     v_one_by_one boolean := false;
@@ -215,9 +207,6 @@ end $$;
 -- it, and all that continued or retried one of them. Called by _list_ids.
 create or replace function holdfast._runs_of_key(p_names text[], p_key text) returns uuid[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 begin
@@ -272,7 +261,7 @@ create or replace function holdfast._list_ids(
     p_before_at timestamptz, p_before_id uuid, p_limit int, p_bound int, p_seconds float8
 ) returns table (run_ids uuid[], stopped_at timestamptz, stopped_id uuid)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_first constant int := least(greatest(p_limit * 4, 200), p_bound);
@@ -363,7 +352,6 @@ create or replace function holdfast.list_runs(
     due_at bigint, stopped_at bigint, stopped_id uuid
 )
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select s.*, holdfast._micros(l.stopped_at), l.stopped_id
     from holdfast._list_ids(p_states, p_names, p_queues, p_tags, p_key,
@@ -379,9 +367,7 @@ $$;
 create or replace function holdfast.runs_between(p_first uuid, p_last uuid, p_limit int)
 returns setof uuid
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
 as $$
 begin
     return query

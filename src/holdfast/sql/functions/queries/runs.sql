@@ -4,9 +4,6 @@
 -- Return the run that was started with a key; null if there is none. Called by clients.
 create or replace function holdfast.find_run(p_name text, p_key text) returns uuid
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return r.run_id from holdfast.runs r
@@ -19,9 +16,6 @@ end $$;
 create or replace function holdfast.newest_runs(p_run_ids uuid[])
 returns table (run_id uuid, newest uuid)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -50,9 +44,6 @@ end $$;
 create or replace function holdfast.find_reply(p_run_id uuid, p_update_id text)
 returns table (event_type text, key text, details json, at bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -68,7 +59,6 @@ end $$;
 create or replace function holdfast.recent_events(p_since bigint, p_limit int)
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
@@ -90,7 +80,6 @@ returns table (
     run_id uuid, idx int, event_type text, key text, details text, size int, at bigint
 )
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select e.run_id, e.idx, e.event_type, e.key, left(d.details, greatest(p_clip, 0)),
         octet_length(d.details), e.at
@@ -104,7 +93,6 @@ $$;
 create or replace function holdfast.get_values(p_run_ids uuid[])
 returns table (run_id uuid, name text, value json)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
@@ -133,7 +121,7 @@ returns table (
     due_at bigint
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._register_waiters(
@@ -146,7 +134,6 @@ end $$;
 -- by clients that stop.
 create or replace function holdfast.forget_waits(p_topic text) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     delete from holdfast.waiters w where w.ctid = any (array(
         select f.ctid from holdfast.waiters f where f.topic = p_topic for update skip locked))
@@ -160,9 +147,6 @@ returns table (
     started_at bigint, deadline_at bigint, heartbeat json, cancelled boolean
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin

@@ -8,7 +8,6 @@ returns table (
     consumes text[], hints boolean
 )
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select w.worker_id, w.hostname, w.pid, w.queues, w.handlers, w.concurrency,
         w.holdfast_version, holdfast._micros(w.started_at), holdfast._micros(w.heard_at),
@@ -22,7 +21,6 @@ $$;
 create or replace function holdfast._next_range(p_queue text, p_handler text)
 returns table (queue text, handler text)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
     select l.queue, l.handler
@@ -47,7 +45,6 @@ $$;
 create or replace function holdfast.unserved(p_silent_seconds float8 default 8)
 returns table (queue text, handler text, tasks int)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$

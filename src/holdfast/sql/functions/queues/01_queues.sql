@@ -4,7 +4,7 @@
 -- often have this select themselves, and only then call _no_queue.
 create or replace function holdfast._queue(p_name text) returns holdfast.queues
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_queue holdfast.queues;
@@ -19,7 +19,7 @@ end $$;
 -- Refuse a name that no message queue has (HFQ01), or a null (22004).
 create or replace function holdfast._no_queue(p_name text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the name of a message queue', p_name is not null);
@@ -45,7 +45,7 @@ create or replace function holdfast.create_queue(
     p_dedup_seconds float8 default 300, p_keep_seconds float8 default null
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_dead_letters text := case when p_max_receives is not null
@@ -95,7 +95,7 @@ create or replace function holdfast.update_queue(
     p_priorities boolean default null, p_filters boolean default null
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_queue holdfast.queues := holdfast._queue(p_name);
@@ -131,7 +131,7 @@ create or replace function holdfast._check_queue_times(
     p_name text, p_visibility_seconds float8, p_dedup_seconds float8, p_keep_seconds float8
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_flaw text;
@@ -159,7 +159,7 @@ create or replace function holdfast._check_dead_letters(
     p_name text, p_fifo boolean, p_max_receives int, p_dead_letters text
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_flaw text;
@@ -188,7 +188,7 @@ end $$;
 -- Locks: the name that it inserts. Called by create_queue and update_queue.
 create or replace function holdfast._ensure_dead_letters(p_name text, p_fifo boolean) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     insert into holdfast.queues (name, fifo, has_priorities, has_filters, visibility_seconds,
@@ -206,7 +206,7 @@ end $$;
 -- Locks: an advisory lock of the queue; its row; then as sweep_queues. Called by users and clients.
 create or replace function holdfast.delete_queue(p_name text) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_of text;
@@ -234,7 +234,7 @@ create or replace function holdfast.list_queues(p_name text default null) return
     keep_seconds float8, created_at bigint, is_paused boolean
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 #variable_conflict use_column
 begin

@@ -7,8 +7,7 @@ create or replace function holdfast._are_messages(
     p_priorities int[], p_headers json[]
 ) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 declare
     v_count int := cardinality(p_payloads);
@@ -44,7 +43,7 @@ end $$;
 -- receive_messages and return_messages.
 create or replace function holdfast._is_searchable(p_value json) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return p_value::jsonb is not null;
@@ -59,7 +58,7 @@ create or replace function holdfast._check_messages(
     p_headers json[]
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_one record;

@@ -7,9 +7,6 @@ create or replace function holdfast.ack_deliveries(
     p_queue_id int, p_delivery_ids uuid[], out acked boolean[], out freed boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 begin
@@ -22,7 +19,7 @@ create or replace function holdfast._ack(
     p_queue_id int, p_delivery_ids uuid[], out acked boolean[], out freed boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_group text;
@@ -79,9 +76,6 @@ end $$;
 -- bodies. Called by _ack.
 create or replace function holdfast._after_ack(p_gone holdfast.deliveries[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.kept_messages (queue_id, message_id, acked_at, delete_after, attempts,
@@ -114,7 +108,7 @@ create or replace function holdfast.ack_messages(
     out acked boolean[], out freed text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._lock_deliveries(p_queue_ids, p_delivery_ids);
@@ -130,7 +124,7 @@ end $$;
 -- Return the names of queues; null for none. Called by ack_messages and return_messages.
 create or replace function holdfast._queue_names(p_queue_ids int[]) returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_queue_ids is null then
@@ -147,9 +141,6 @@ create or replace function holdfast._ack_places(
     out acked boolean[], out freed int[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -218,9 +209,6 @@ end $$;
 create or replace function holdfast._lock_deliveries(p_queue_ids int[], p_delivery_ids uuid[])
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     perform from (
@@ -240,8 +228,7 @@ create or replace function holdfast._keep_places(
     p_queue_ids int[], p_delivery_ids uuid[], p_places int[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 begin
     insert into holdfast.kept_messages (queue_id, message_id, acked_at, delete_after, attempts,

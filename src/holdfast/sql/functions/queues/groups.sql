@@ -21,9 +21,6 @@ create or replace function holdfast._receive_groups(
     headers json[], errors text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -203,9 +200,6 @@ end $$;
 create or replace function holdfast._hand_over(p_queue_id int, p_delivery_ids uuid[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare

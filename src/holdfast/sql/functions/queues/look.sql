@@ -10,9 +10,6 @@ create or replace function holdfast.queue_metrics(
     name text, due bigint, delayed bigint, in_flight bigint, dead bigint, oldest_due_at bigint
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -77,9 +74,6 @@ returns table (
     visible_at bigint, sent_at bigint, origin text, payload json, headers json, error text
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -129,7 +123,6 @@ returns table (
     visible_at bigint, sent_at bigint, origin text, payload text, headers json, error text
 )
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select m.message_id, m.in_flight, m.group_key, m.priority, m.attempts, m.visible_at,
         m.sent_at, m.origin,
@@ -146,8 +139,7 @@ create or replace function holdfast.redrive_messages(
     p_queue text, p_limit int default 1000, p_message_ids bigint[] default null
 ) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
+reset plan_cache_mode
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -238,9 +230,6 @@ returns table (
     payload json, headers json
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column

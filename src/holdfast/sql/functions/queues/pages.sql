@@ -16,9 +16,6 @@ returns table (
     place text[]
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -96,7 +93,7 @@ end $$;
 -- message_page.
 create or replace function holdfast._check_place(p_after text[]) returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform p_after[1]::boolean, p_after[2]::smallint, p_after[5]::bigint,

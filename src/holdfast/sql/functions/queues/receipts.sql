@@ -11,7 +11,7 @@ create or replace function holdfast.receive(
     payload json, headers json, error text
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 #variable_conflict use_column
 begin
@@ -31,7 +31,7 @@ end $$;
 -- Locks: as ack_messages. Called by users.
 create or replace function holdfast.ack(variadic p_receipts text[]) returns boolean[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return (
@@ -48,7 +48,7 @@ create or replace function holdfast.nack(
     p_receipts text[], p_delay_seconds float8 default 0, p_error text default null
 ) returns boolean[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return (
@@ -66,7 +66,7 @@ end $$;
 create or replace function holdfast.extend(p_receipts text[], p_seconds float8)
 returns boolean[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return (
@@ -80,7 +80,7 @@ create or replace function holdfast._receipts(
     p_receipts text[], out queue_ids int[], out delivery_ids uuid[], out places int[]
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_receipt text;

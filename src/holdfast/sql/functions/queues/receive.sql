@@ -31,9 +31,6 @@ create or replace function holdfast.receive_messages(
     sent_ats timestamptz[], payloads json[], headers json[], errors text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -161,7 +158,7 @@ create or replace function holdfast._check_receive(
     p_contains json, p_per_group int
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_flaw text;
@@ -197,7 +194,7 @@ end $$;
 -- receive_messages.
 create or replace function holdfast._all_micros(p_ats timestamptz[]) returns bigint[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_ats is null then
@@ -216,9 +213,6 @@ create or replace function holdfast._take_urgent(
     out headers json[], out errors text[], out has_bodies boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 begin
@@ -265,9 +259,6 @@ create or replace function holdfast._take_matching(
     out headers json[], out errors text[], out has_bodies boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = on  -- a GIN index can be read in no other way
 as $$
 declare
@@ -319,9 +310,6 @@ create or replace function holdfast._take_chosen(
     p_queue_id int, p_now timestamptz, p_tids tid[], p_limit int, p_contains jsonb
 ) returns holdfast.filtered_messages[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -350,8 +338,7 @@ create or replace function holdfast._bodies(
     p_queue_id int, p_message_ids bigint[], p_payloads json[]
 ) returns json[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 begin
     return array(
@@ -363,8 +350,7 @@ end $$;
 -- Return a payload that is kept apart.
 create or replace function holdfast._body(p_queue_id int, p_message_id bigint) returns json
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 begin
     return b.payload from holdfast.bodies b
@@ -377,9 +363,6 @@ end $$;
 create or replace function holdfast._next_message(p_queue_id int, p_now timestamptz)
 returns timestamptz
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 begin

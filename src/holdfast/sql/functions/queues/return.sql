@@ -12,9 +12,6 @@ create or replace function holdfast.return_messages(
     p_counted boolean[] default null, out returned boolean[], out freed text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -151,9 +148,6 @@ create or replace function holdfast._return_expired(
     p_queue_id int, p_now timestamptz, p_limit int
 ) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -182,9 +176,6 @@ create or replace function holdfast.return_expired(
     p_limit int, out returned int, out next_due_at bigint
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 begin
@@ -202,9 +193,6 @@ create or replace function holdfast.extend_deliveries(
     p_queue_ids int[], p_delivery_ids uuid[], p_seconds float8
 ) returns boolean[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare

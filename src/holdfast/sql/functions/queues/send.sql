@@ -18,9 +18,6 @@ create or replace function holdfast.send_messages(
     p_priorities int[] default null, p_headers json[] default null
 ) returns bigint[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -144,8 +141,7 @@ create or replace function holdfast._send_bodies(
     p_queue_id int, p_ids bigint[], p_payloads json[], p_which boolean[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 begin
     insert into holdfast.bodies (queue_id, message_id, payload)
@@ -161,9 +157,6 @@ create or replace function holdfast._send_grouped(
     p_headers json[], p_ids bigint[], p_new boolean[]
 ) returns bigint[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_ids bigint[];
@@ -203,7 +196,7 @@ create or replace function holdfast.send(
     p_delay_seconds float8 default null, p_priority int default null, p_headers json default null
 ) returns bigint
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -239,9 +232,6 @@ create or replace function holdfast._deduplicate(
     out ids bigint[], out is_new boolean[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_drawn bigint[] := array(

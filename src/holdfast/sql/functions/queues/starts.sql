@@ -21,9 +21,6 @@ create or replace function holdfast.ack_and_start(
     out acked boolean, out freed text[], out created boolean[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_count int := cardinality(p_places);

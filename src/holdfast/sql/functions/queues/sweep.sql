@@ -5,9 +5,6 @@
 -- Locks: rows, skipping what others hold. Called by delete_queue and maintenance.
 create or replace function holdfast.sweep_queues(p_limit int default 1000) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -35,8 +32,7 @@ end $$;
 -- key, one row a queue. Called by sweep_queues.
 create or replace function holdfast._orphaned_queues() returns setof int
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
+reset plan_cache_mode
 as $$
 declare
     v_table text;
@@ -65,8 +61,7 @@ end $$;
 create or replace function holdfast._empty_queue(p_queue_id int, p_limit int, p_whole boolean)
 returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
+reset plan_cache_mode
 as $$
 declare
     v_table text;
@@ -111,7 +106,7 @@ end $$;
 create or replace function holdfast.purge_messages(p_queue text, p_limit int default 10000)
 returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return holdfast._empty_queue(

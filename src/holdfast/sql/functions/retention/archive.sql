@@ -18,9 +18,6 @@ create or replace function holdfast.lease_due_runs(
     run_id uuid, completed_at bigint, row_count bigint, is_written boolean, has_more boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -71,9 +68,6 @@ create or replace function holdfast.export_runs(
     p_bytes bigint default 16000000
 ) returns table (run_id uuid, line text, after text)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -223,9 +217,6 @@ create or replace function holdfast.delete_archived(
     out deleted int, out remaining uuid[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_locked uuid[];
@@ -262,9 +253,6 @@ end $$;
 create or replace function holdfast.restore_run(p_lines json[], p_retention_seconds float8)
 returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run holdfast.runs;
@@ -325,7 +313,7 @@ end $$;
 -- noted, null if there was none. Locks: the row of the sweeper. Called by clients.
 create or replace function holdfast.forget_archive() returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_archive text;

@@ -8,9 +8,6 @@ create or replace function holdfast.declare_retentions(
     p_names text[], p_versions int[], p_seconds float8[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_each record;
@@ -38,9 +35,6 @@ end $$;
 -- _start_flows, _start_plain_flow and _merge_debounced.
 create or replace function holdfast._declared_retention(p_name text) returns float8
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return coalesce(

@@ -7,9 +7,6 @@
 -- delete_archived, _finish_deletions and _delete_runs_of.
 create or replace function holdfast._delete_runs(p_run_ids uuid[]) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_deleted int;
@@ -41,9 +38,6 @@ end $$;
 -- Locks: expects the run's row locked. Called by sweep_runs and delete_archived.
 create or replace function holdfast._delete_part(p_run_id uuid, p_rows int) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     update holdfast.runs r set delete_after = '-infinity'
@@ -61,9 +55,6 @@ end $$;
 -- Locks: these runs, by run_id, then what belongs to them. Called by _hold_runs and start_one.
 create or replace function holdfast._finish_deletions(p_run_ids uuid[]) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_left uuid[] := array(
@@ -95,9 +86,6 @@ end $$;
 create or replace function holdfast._rows_of_runs(p_run_ids uuid[])
 returns table (run_id uuid, row_count bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return query

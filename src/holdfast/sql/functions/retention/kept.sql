@@ -13,9 +13,6 @@
 create or replace function holdfast._kept_runs(p_run_ids uuid[])
 returns table (run_id uuid, reason text, until timestamptz)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin

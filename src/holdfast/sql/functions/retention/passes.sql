@@ -14,7 +14,7 @@ create or replace function holdfast.begin_deletions(
     p_archive text default null
 ) returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -50,7 +50,7 @@ create or replace function holdfast.end_deletions(
     p_holder text, p_deleted bigint, p_has_more boolean, p_error text default null
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -74,9 +74,7 @@ returns table (
     archive text, due bigint, oldest bigint
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -104,9 +102,7 @@ returns table (
     kept_for_retry bigint
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

@@ -15,9 +15,6 @@ create or replace function holdfast.sweep_runs(
     out deleted int, out kept int, out has_more boolean, out after bigint
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_due record;
@@ -48,7 +45,7 @@ end $$;
 -- and delete_archived.
 create or replace function holdfast._check_sweep(p_limit int, p_rows int) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the number of runs', p_limit is not null);
@@ -69,9 +66,6 @@ create or replace function holdfast._due_runs(
     out run_ids uuid[], out is_large boolean, out has_more boolean, out after timestamptz
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 begin
@@ -107,9 +101,6 @@ end $$;
 -- and delete_archived.
 create or replace function holdfast._keep_runs(p_run_ids uuid[]) returns uuid[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_kept uuid[];

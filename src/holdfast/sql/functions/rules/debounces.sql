@@ -11,9 +11,6 @@ create or replace function holdfast._find_debounced(
     out run_id uuid, out since timestamptz, out not_before timestamptz
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_expires_at timestamptz;
@@ -56,9 +53,6 @@ create or replace function holdfast._merge_debounced(
     p_retention float8, p_tags json, p_headers json
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_quiet_at timestamptz := holdfast._end_of_quiet(p_rules, p_now, p_since);

@@ -9,9 +9,6 @@ create or replace function holdfast.declare_start_rules(
     p_names text[], p_versions int[], p_rules json[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_rules holdfast.start_rules;
@@ -50,7 +47,6 @@ end $$;
 create or replace function holdfast.list_start_rules(p_name text default null)
 returns setof holdfast.start_rules
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select r.* from holdfast.start_rules r where p_name is null or r.name = p_name order by r.name
 $$;
@@ -63,9 +59,6 @@ $$;
 create or replace function holdfast._rules_of(p_name text, p_rules json)
 returns holdfast.start_rules
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_rules holdfast.start_rules;
@@ -85,7 +78,7 @@ end $$;
 create or replace function holdfast._merge_rules(p_rules holdfast.start_rules, p_changes json)
 returns holdfast.start_rules
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_rules holdfast.start_rules := p_rules;
@@ -106,7 +99,7 @@ end $$;
 -- Refuse rules that cannot work (22023). Called by _merge_rules.
 create or replace function holdfast._check_rules(p_rules holdfast.start_rules) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_flaw text := case
@@ -150,9 +143,6 @@ create or replace function holdfast._lock_start_key(
     out expires_at timestamptz, out is_new boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.start_keys as k (rule, name, key, run_id)

@@ -12,9 +12,6 @@ create or replace function holdfast._take_singleton(
     out other uuid, out is_new boolean, out count bigint
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     select k.run_id, k.is_new, k.count into other, is_new, count
@@ -46,7 +43,6 @@ end $$;
 -- Locks: expects the key's row locked. Called by _start_ruled.
 create or replace function holdfast._drop_singleton(p_name text, p_key text) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     delete from holdfast.start_keys k
     where k.rule = 'singleton' and k.name = p_name and k.key = p_key
@@ -58,9 +54,6 @@ create or replace function holdfast._join_singleton(
     p_name text, p_key text, p_run_id uuid, p_visible_at timestamptz, p_timeout float8
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_place bigint;
@@ -80,9 +73,6 @@ create or replace function holdfast._free_singletons(
     p_now timestamptz, p_run_ids uuid[], p_names text[], p_keys text[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_each record;
@@ -122,9 +112,6 @@ create or replace function holdfast._begin_next(
     p_now timestamptz, p_ended uuid, p_name text, p_key text
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_next record;
@@ -177,9 +164,6 @@ create or replace function holdfast.free_singletons(
     p_limit int default 1000, out count int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run_ids uuid[];

@@ -25,9 +25,6 @@ create or replace function holdfast._start_ruled(
     out until timestamptz, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_rules holdfast.start_rules := holdfast._rules_of(p_name, p_rules);
@@ -136,7 +133,6 @@ create or replace function holdfast._refusal(
     p_name text, p_refused text, p_run_id uuid, p_until timestamptz
 ) returns text
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select case p_refused
         when 'singleton' then format('run %s of workflow %s is active with the same key: '
@@ -155,7 +151,7 @@ create or replace function holdfast._refuse_start(
     p_name text, p_refused text, p_run_id uuid, p_until bigint
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_why text := holdfast._refusal(p_name, p_refused, p_run_id, holdfast._moment(p_until));
@@ -173,7 +169,6 @@ create or replace function holdfast._lock_order(
     p_name text, p_input json, p_rules holdfast.start_rules
 ) returns text[]
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select array[p_name, holdfast._key_of(i.input, p_rules.debounce_key),
         holdfast._key_of(i.input, p_rules.singleton_key),
@@ -191,9 +186,6 @@ create or replace function holdfast._start_each(
 ) returns table (run_id uuid, created boolean, status text, told boolean, refused text,
     refused_until bigint)
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -233,9 +225,6 @@ create or replace function holdfast._start_ruled_runs(
     out leads uuid[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_new record;
@@ -285,9 +274,6 @@ create or replace function holdfast._start_ruled_children(
     out created uuid[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_started record;
@@ -321,9 +307,6 @@ create or replace function holdfast._start_ruled_steps(
     p_retentions float8[], p_headers json[], p_parents uuid[], p_keys text[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_started record;

@@ -15,9 +15,6 @@ create or replace function holdfast._next_slot(
     p_count bigint, out at timestamptz, out allowed_at timestamptz
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_latest timestamptz := case when p_excess = 'refuse'
@@ -39,9 +36,6 @@ create or replace function holdfast._take_slot(
     out at timestamptz, out refused boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_period interval := p_rules.throttle_period_seconds * interval '1 second';
@@ -81,9 +75,6 @@ end $$;
 -- Locks: rows of start_keys, skipping locked ones. Called by maintenance.
 create or replace function holdfast.expire_start_keys(p_limit int default 1000) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_count int;

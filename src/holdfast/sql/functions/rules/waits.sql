@@ -7,9 +7,6 @@
 create or replace function holdfast.start_wait(p_run_id uuid)
 returns table (rule text, key text, active_run_id uuid, place int, latest bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -54,9 +51,6 @@ end $$;
 create or replace function holdfast.list_start_keys(p_name text, p_limit int default 100)
 returns table (rule text, key text, run_id uuid, waiting int, until bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

@@ -4,7 +4,7 @@
 -- and its time zone mean anything, only a scheduler knows. Called by all that write definitions.
 create or replace function holdfast._check_schedule(p_new holdfast.schedules) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_schedule_name(p_new.name);
@@ -43,7 +43,7 @@ end $$;
 create or replace function holdfast._check_schedule_target(p_new holdfast.schedules)
 returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('a kind', p_new.kind is not null);
@@ -69,7 +69,7 @@ end $$;
 -- Refuse names that no schedule can have (22004, 22023). Called by _check_schedule.
 create or replace function holdfast._check_schedule_name(p_name text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the name of a schedule', p_name is not null);
@@ -84,7 +84,7 @@ end $$;
 -- trigger_schedule and backfill_schedule.
 create or replace function holdfast._check_overlap(p_overlap text) returns void
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('a policy of overlap', p_overlap is not null);
@@ -101,7 +101,7 @@ end $$;
 -- Refuses a name that schedules of several apps have (22023). Called by functions for users.
 create or replace function holdfast._schedule_name(p_name text) returns text
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_names text[];
@@ -133,7 +133,6 @@ return trim(both '"' from $name$holdfast$name$);
 -- the server's lock for notifications. Called by all that change schedules, which is rare.
 create or replace function holdfast._tell_schedulers(p_payload text) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     select pg_notify(holdfast._channel(holdfast._schema(), 'schedules'), p_payload)
 $$;

@@ -14,9 +14,6 @@ create or replace function holdfast.trigger_schedule(
     reached int, notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -48,9 +45,6 @@ create or replace function holdfast.start_buffered(
     p_limit int, p_run_ids uuid[] default null, out started int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set lock_timeout = '500ms'
 as $$
 declare
@@ -86,9 +80,6 @@ end $$;
 -- Locks: the runs FOR SHARE: one that is about to end is waited for. Called by start_buffered.
 create or replace function holdfast._await_open(p_names text[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_waits uuid[] := array(
@@ -108,9 +99,6 @@ end $$;
 create or replace function holdfast._lock_buffering(p_limit int, p_run_ids uuid[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if p_run_ids is not null then
@@ -145,9 +133,6 @@ end $$;
 create or replace function holdfast._buffering(p_names text[])
 returns table (name text, open uuid[], buffered int)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return query

@@ -11,7 +11,7 @@ create or replace function holdfast.backfill_schedule(
     p_backfill_id uuid default null
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -57,9 +57,6 @@ create or replace function holdfast.fire_backfill(
     p_error text default null, out moved boolean, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set lock_timeout = '500ms'
 as $$
 declare
@@ -101,9 +98,6 @@ end $$;
 create or replace function holdfast.cancel_backfills(p_name text)
 returns table (backfills int, waiting_ticks int)
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();

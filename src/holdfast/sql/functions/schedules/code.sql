@@ -20,7 +20,7 @@ create or replace function holdfast.ensure_schedules(
     out status text, out added text[], out changed text[], out paused text[], out resumed text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -92,7 +92,7 @@ create or replace function holdfast._write_code(
     out added text[], out changed text[], out paused text[], out resumed text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_new holdfast.schedules;

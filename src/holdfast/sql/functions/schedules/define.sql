@@ -43,7 +43,7 @@ create or replace function holdfast.create_schedule(
     p_message_group text default null
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_new holdfast.schedules;
@@ -101,7 +101,7 @@ create or replace function holdfast.update_schedule(
     p_message_group text default null
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_new holdfast.schedules;
@@ -131,7 +131,7 @@ create or replace function holdfast._schedule_of(
     p_bucket_retention float8, p_message_group text
 ) returns holdfast.schedules
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -181,7 +181,7 @@ end $$;
 create or replace function holdfast._begun(p_new holdfast.schedules, p_now timestamptz)
 returns holdfast.schedules
 language plpgsql volatile
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_new holdfast.schedules := p_new;
@@ -204,7 +204,7 @@ create or replace function holdfast._redefine(
     p_new holdfast.schedules, p_revision bigint default null
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_is_new boolean;
@@ -245,7 +245,7 @@ end $$;
 -- Locks: the schedule; its buckets and backfills. Called by clients and users.
 create or replace function holdfast.delete_schedule(p_name text) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_name text := holdfast._schedule_name(p_name);
@@ -266,7 +266,7 @@ end $$;
 create or replace function holdfast.pause_schedule(p_name text, p_note text default null)
 returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_name text := holdfast._schedule_name(p_name);
@@ -290,7 +290,7 @@ end $$;
 -- Locks: the schedule. Called by clients and users.
 create or replace function holdfast.resume_schedule(p_name text) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_name text := holdfast._schedule_name(p_name);

@@ -13,9 +13,6 @@ create or replace function holdfast.due_schedules(
     tick_position bigint, expected bigint
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -55,9 +52,6 @@ returns table (
     starts_at bigint, ends_at bigint, tick_position bigint, until bigint
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -95,9 +89,6 @@ create or replace function holdfast.release_schedules(
     p_names text[], p_revisions bigint[], p_expecteds bigint[], p_backfill_ids uuid[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -143,9 +134,6 @@ create or replace function holdfast.next_look(
     out next_look_at bigint, out backfill_at bigint, out has_buffered boolean
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     next_look_at := (
@@ -165,9 +153,6 @@ end $$;
 -- Locks: the schedules, skipping locked ones; their buckets. Called by sweep_buckets.
 create or replace function holdfast._begin_again(p_now timestamptz) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_soon timestamptz := p_now + interval '1 minute';
@@ -203,9 +188,6 @@ end $$;
 -- Locks: as _begin_again; as _catch_up; then the rows, skipping locked ones. Called by schedulers.
 create or replace function holdfast.sweep_buckets(p_limit int) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();

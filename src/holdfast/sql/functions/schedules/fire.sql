@@ -20,9 +20,6 @@ create or replace function holdfast.fire_schedules(
     out now bigint, out moved text[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set lock_timeout = '500ms'
 as $$
 declare
@@ -90,9 +87,6 @@ create or replace function holdfast._lock_at_ticks(
     p_positions bigint[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return array(
@@ -121,9 +115,6 @@ end $$;
 create or replace function holdfast._fire_round(p_now timestamptz, p_ticks holdfast._tick[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_ticks holdfast._tick[] := holdfast._with_open(p_ticks);
@@ -166,9 +157,6 @@ end $$;
 create or replace function holdfast._with_open(p_ticks holdfast._tick[])
 returns holdfast._tick[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_ticks holdfast._tick[];
@@ -202,9 +190,6 @@ end $$;
 -- newest of its chain. Locks nothing. Called by _with_open, _lock_buffering and _buffering.
 create or replace function holdfast._still_open(p_run_ids uuid[]) returns uuid[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if exists (
@@ -232,9 +217,6 @@ end $$;
 create or replace function holdfast._stop_open(p_now timestamptz, p_ticks holdfast._tick[])
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_why json := holdfast._reason('the next tick of its schedule');
@@ -270,7 +252,7 @@ end $$;
 -- started. Locks nothing. Called by _fire_round.
 create or replace function holdfast._judged(p_ticks holdfast._tick[]) returns holdfast._tick[]
 language plpgsql immutable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return array(

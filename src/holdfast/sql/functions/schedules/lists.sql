@@ -17,7 +17,7 @@ create or replace function holdfast.list_schedules(
     open_run_ids uuid[], buffered int, backfills int, message_group text
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset enable_seqscan
 set plan_cache_mode = force_custom_plan
 as $$
 begin
@@ -50,7 +50,7 @@ create or replace function holdfast.list_buckets(
     stopped_run_id uuid, cause text, error text, handled_at bigint, message_id bigint, reached int
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset enable_seqscan
 set plan_cache_mode = force_custom_plan
 as $$
 begin

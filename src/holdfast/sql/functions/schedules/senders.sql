@@ -5,7 +5,7 @@
 -- Called by _check_schedule_target.
 create or replace function holdfast._check_sender(p_new holdfast.schedules) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_does text := case p_new.kind when 'topic' then 'publishes to a topic'
@@ -56,7 +56,7 @@ end $$;
 -- null is allowed. Locks nothing. Called by trigger_schedule and backfill_schedule.
 create or replace function holdfast._check_overlap_of(p_name text, p_overlap text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_overlap <> 'allow' and exists (
@@ -80,9 +80,6 @@ create or replace function holdfast._send_ticks(
     out ticks holdfast._tick[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_tick holdfast._tick;
@@ -128,9 +125,6 @@ create or replace function holdfast._send_tick(
     p_priority int, p_headers json, p_jitter float8, p_group text
 ) returns bigint
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_delay float8 := extract(epoch from

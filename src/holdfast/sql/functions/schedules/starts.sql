@@ -4,9 +4,6 @@
 -- _fire_round and start_buffered.
 create or replace function holdfast._lock_flow_starts(p_ticks holdfast._tick[]) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_flows text[] := array(
@@ -34,9 +31,6 @@ create or replace function holdfast._start_ticks(
     out ticks holdfast._tick[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_workflows record;
@@ -137,9 +131,6 @@ create or replace function holdfast._start_tick_flows(
     out refused text[], out errors text[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_new record;
@@ -192,9 +183,6 @@ returns table (
     start_at timestamptz
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return query
@@ -217,9 +205,6 @@ end $$;
 create or replace function holdfast._write_buckets(p_now timestamptz, p_ticks holdfast._tick[])
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     if exists (

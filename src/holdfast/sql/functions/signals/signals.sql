@@ -14,7 +14,7 @@ create or replace function holdfast.signal_runs(
     out outcomes text[], out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -71,7 +71,7 @@ create or replace function holdfast._check_signals(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[], p_reply_tos text[]
 ) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_signal record;
@@ -109,9 +109,6 @@ create or replace function holdfast._send_signals(
     p_run_ids uuid[], p_details json[], out notices text[], out undelivered json
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_sent record;

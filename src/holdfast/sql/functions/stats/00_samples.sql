@@ -5,7 +5,6 @@
 create or replace function holdfast._due_of(p_queue text, p_handler text, p_limit int)
 returns table (tasks bigint, oldest timestamptz)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
@@ -33,9 +32,6 @@ create or replace function holdfast.sample_load(
     p_silent_seconds float8, p_limit int default 10000
 ) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -91,7 +87,6 @@ create or replace function holdfast.read_samples(
     p_since bigint, p_part_seconds int, p_name text
 ) returns table (part int, queue text, looks bigint, due bigint, busy bigint, places bigint)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
 set enable_seqscan = off
 as $$
@@ -116,9 +111,6 @@ $$;
 -- Locks: the rows, skipping what others hold; then rows of hours, in order. Called by workers.
 create or replace function holdfast.merge_samples(p_limit int default 1000) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();

@@ -7,7 +7,6 @@
 create or replace function holdfast.read_gauges(p_limit int)
 returns table (gauge text, name text, number bigint)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off

@@ -7,7 +7,6 @@
 create or replace function holdfast.read_stats(p_since bigint, p_names text[], p_limit int)
 returns table (minute bigint, seconds int, name text, counts bigint[])
 language sql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
@@ -25,9 +24,6 @@ $$;
 -- _summarize_events locks. Called by workers.
 create or replace function holdfast.merge_stats(p_limit int default 1000) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -81,7 +77,7 @@ end $$;
 -- meet. Called by merge_stats.
 create or replace function holdfast._summarize_events() returns void
 language plpgsql security definer
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 set lock_timeout = '50ms'
 as $$
 begin
@@ -101,9 +97,6 @@ end $$;
 create or replace function holdfast.take_counts(p_app text, p_limit int default 1000)
 returns table (minute bigint, name text, counts bigint[])
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_part holdfast.stats[];
@@ -131,9 +124,6 @@ end $$;
 create or replace function holdfast._merge_part(p_rows holdfast.stats[], p_seconds int)
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.stats as s (minute, seconds, name, writer, counts)

@@ -4,7 +4,6 @@
 -- _merge_part.
 create or replace function holdfast._add_counts(p_counts bigint[], p_more bigint[]) returns bigint[]
 language sql immutable
-set search_path = pg_catalog, pg_temp
 as $$
     select array_agg(coalesce(u.count, 0) + coalesce(u.more, 0) order by u.place)
     from unnest(p_counts, p_more) with ordinality as u (count, more, place)
@@ -17,9 +16,6 @@ create or replace function holdfast._record_stats(
     p_writer text, p_minutes bigint[], p_names text[], p_counts text[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     insert into holdfast.stats as s (minute, name, writer, counts)
@@ -46,9 +42,6 @@ create or replace function holdfast._count_ended(
     p_now timestamptz, p_run_ids uuid[], p_status text
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run record;

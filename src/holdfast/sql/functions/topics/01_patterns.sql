@@ -18,7 +18,7 @@ return octet_length(p_pattern) <= 255
 -- count_subscriptions and _check_sender.
 create or replace function holdfast._check_topic(p_topic text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the topic', p_topic is not null);
@@ -32,7 +32,7 @@ end $$;
 -- Refuse what is not a pattern (22023), and a null (22004). Called by _check_subscription.
 create or replace function holdfast._check_pattern(p_pattern text) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the pattern', p_pattern is not null);
@@ -49,7 +49,6 @@ end $$;
 -- Called by _match_key and _reached.
 create or replace function holdfast._leaves(p_value jsonb) returns text[]
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
     with recursive walk (path, value) as (
         select '', p_value
@@ -72,7 +71,6 @@ $$;
 -- _subscription and _subscribe_runs.
 create or replace function holdfast._match_key(p_match jsonb) returns text
 language sql immutable parallel safe
-set search_path = pg_catalog, pg_temp
 as $$
     select coalesce((
         select l.leaf from unnest(holdfast._leaves(p_match)) as l (leaf)
@@ -86,9 +84,6 @@ $$;
 -- Locks nothing. Called by _reached, list_subscriptions and count_subscriptions.
 create or replace function holdfast._fitting_paths(p_topic text) returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off

@@ -21,9 +21,6 @@ create or replace function holdfast.claim_deliveries(
     payload json, published_at bigint, url text, secret text, allow_inner boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
@@ -87,9 +84,6 @@ create or replace function holdfast.end_deliveries(
     p_retry_after float8[] default null
 ) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -133,7 +127,6 @@ end $$;
 -- workers.
 create or replace function holdfast.next_delivery_at() returns bigint
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select holdfast._micros((
         select d.visible_at from holdfast.http_deliveries d where d.dead_at is null
@@ -152,7 +145,7 @@ create or replace function holdfast.list_deliveries(
     url text
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset enable_seqscan
 set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
@@ -177,7 +170,7 @@ create or replace function holdfast.redrive_deliveries(
     p_delivery_ids bigint[] default null, out redriven int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     update holdfast.http_deliveries d
@@ -195,7 +188,7 @@ end $$;
 create or replace function holdfast.discard_deliveries(p_delivery_ids bigint[] default null)
 returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_gone int;

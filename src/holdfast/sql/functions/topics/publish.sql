@@ -20,9 +20,6 @@ create or replace function holdfast.publish(
     out urls int, out refused int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_variable
@@ -101,9 +98,6 @@ end $$;
 create or replace function holdfast._reached(p_topic text, p_payload json)
 returns table (subscription_id bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -151,9 +145,6 @@ create or replace function holdfast._start_subscribed(
     out started int, out refused int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_new record;

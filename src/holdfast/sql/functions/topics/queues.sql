@@ -10,9 +10,6 @@ create or replace function holdfast._send_event(
     p_now timestamptz, p_queues text[], p_topic text, p_payload json, p_event_id text
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_headers json := holdfast._event_headers(null, p_topic, p_event_id);

@@ -15,7 +15,7 @@ create or replace function holdfast.subscribe(
     p_subscription json, out subscription_id bigint, out created boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 #variable_conflict use_column
 declare
@@ -30,7 +30,7 @@ end $$;
 create or replace function holdfast._subscription(p_subscription json, p_now timestamptz)
 returns holdfast.subscriptions
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_new holdfast.subscriptions;
@@ -80,7 +80,7 @@ end $$;
 -- _subscription.
 create or replace function holdfast._check_subscription(p_new holdfast.subscriptions) returns void
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_pattern(p_new.pattern);
@@ -125,9 +125,6 @@ create or replace function holdfast._write_subscription(
     p_new holdfast.subscriptions, out subscription_id bigint, out created boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -145,7 +142,7 @@ end $$;
 -- Called by clients and users, in any transaction.
 create or replace function holdfast.unsubscribe(p_subscription_id bigint) returns boolean
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     delete from holdfast.subscriptions s
@@ -171,7 +168,7 @@ create or replace function holdfast.declare_subscriptions(
     out added text[], out paused text[], out resumed text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -243,7 +240,7 @@ create or replace function holdfast.list_subscriptions(
     allow_inner boolean, run_id uuid, app text, paused_at bigint, paused_by text, created_at bigint
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset enable_seqscan
 set plan_cache_mode = force_custom_plan
 as $$
 #variable_conflict use_column
@@ -270,7 +267,7 @@ end $$;
 create or replace function holdfast.count_subscriptions(p_topic text)
 returns table (kind text, subscriptions bigint)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 #variable_conflict use_column
 begin
@@ -286,8 +283,7 @@ end $$;
 -- Locks: their rows, skipping what others hold. Called by workers.
 create or replace function holdfast.sweep_topics(p_limit int default 1000) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
+reset plan_cache_mode
 as $$
 declare
     v_now timestamptz := holdfast.now();

@@ -9,7 +9,7 @@ create or replace function holdfast._subscribe_runs(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     insert into holdfast.subscriptions (pattern, path, match, match_digest, match_key, kind, run_id,
@@ -31,9 +31,6 @@ end $$;
 create or replace function holdfast._move_subscriptions(p_run_ids uuid[], p_details json[])
 returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     update holdfast.subscriptions s set run_id = (u.details ->> 'run_id')::uuid
@@ -52,9 +49,6 @@ create or replace function holdfast._tell_waiting(
     p_event_id text, out delivered int, out notices text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_body json := ('{"topic":' || to_json(p_topic) || ',"id":' || to_json(p_event_id)
@@ -130,9 +124,6 @@ create or replace function holdfast._wake_awaiting(
     p_now timestamptz, p_run_ids uuid[], p_signals text[]
 ) returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_queues text[];
@@ -159,9 +150,7 @@ create or replace function holdfast._forget_subscriptions(
     p_run_ids uuid[], p_limit int default 1000
 ) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_custom_plan
-set enable_seqscan = off
 as $$
 declare
     v_gone int;

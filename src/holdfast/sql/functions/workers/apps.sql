@@ -4,7 +4,6 @@
 create or replace function holdfast.list_apps()
 returns table (app text, workflows text[], origin text, signed_on_at bigint)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select a.app, a.workflows, a.origin, holdfast._micros(a.signed_on_at)
     from holdfast.apps a order by a.app
@@ -13,7 +12,6 @@ $$;
 -- List the names that runs had before names had apps. Called by clients.
 create or replace function holdfast.former_names() returns text[]
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select array(select f.name from holdfast.former_names f order by f.name)
 $$;
@@ -29,7 +27,7 @@ create or replace function holdfast.sign_on_app(
     p_replaces text default null, out other text, out former text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     insert into holdfast.apps as a (app, workflows, origin, signed_on_at)
@@ -70,9 +68,6 @@ create or replace function holdfast.adopt_tasks(
     p_app text, p_handlers text[], p_queues text[], p_limit int
 ) returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_run_ids uuid[];
@@ -115,9 +110,6 @@ end $$;
 create or replace function holdfast.adopt_ended(p_app text, p_workflows text[], p_limit int)
 returns int
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_count int;

@@ -9,9 +9,6 @@ create or replace function holdfast.declare_catalogue(
     p_names text[], p_versions int[], p_input_schemas json[], p_abouts text[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_each record;
@@ -47,7 +44,6 @@ end $$;
 create or replace function holdfast.read_catalogue(p_names text[])
 returns table (name text, version int, input_schema json, about text)
 language sql stable
-set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$

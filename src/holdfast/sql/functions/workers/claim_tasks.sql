@@ -54,9 +54,6 @@ create or replace function holdfast.claim_tasks(
     pages int, run_key text, headers json, limited boolean, first_claimed_at bigint
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
@@ -222,7 +219,6 @@ return p_sticky_worker is null or p_sticky_worker <> all (p_rivals)
 -- activity with the name of a workflow is another handler. Called by claim_tasks and next_due.
 create or replace function holdfast._unpaused(inout p_queues text[], inout p_handlers text[])
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select array(
         select q.queue from unnest(p_queues) as q (queue)
@@ -249,9 +245,6 @@ create or replace function holdfast._lock_due(
     out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -345,7 +338,7 @@ end $$;
 -- difference of two calls. Called by claim_tasks.
 create or replace function holdfast._pages_of_tasks() returns int
 language plpgsql volatile
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return pg_stat_get_xact_blocks_fetched(t.typrelid) + (
@@ -362,9 +355,6 @@ create or replace function holdfast._next_due(
     p_until timestamptz
 ) returns timestamptz
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 begin

@@ -4,8 +4,7 @@
 -- Locks: rows of clock_steps. Called by heartbeat.
 create or replace function holdfast._watch_clock(p_now timestamptz) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
+reset enable_seqscan
 as $$
 declare
     v_ahead timestamptz := (
@@ -27,9 +26,6 @@ end $$;
 -- Locks: clock_steps, then the rows, all skipping locked ones. Called by sweep_buckets.
 create or replace function holdfast._catch_up(p_now timestamptz) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_soon timestamptz := p_now + interval '10 seconds';

@@ -12,9 +12,6 @@ create or replace function holdfast.release_tasks(
     p_visible_ats bigint[], p_stuck text[]
 ) returns setof text
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -59,9 +56,6 @@ end $$;
 create or replace function holdfast._duties(p_now timestamptz, p_silent_seconds float8)
 returns text[]
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
 declare
@@ -127,9 +121,6 @@ create or replace function holdfast.heartbeat(
     out now bigint, out lost int[], out news int[], out cancelled int[], out duties text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -212,9 +203,6 @@ create or replace function holdfast.stray_leases(
     p_worker text, p_run_ids uuid[], p_keys text[], p_lease_seconds float8, p_seconds float8
 ) returns table (run_id uuid, key text, lease_no int)
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 #variable_conflict use_column
 begin
@@ -245,7 +233,6 @@ create or replace function holdfast._is_heard_without_gap(
     p_worker text, p_now timestamptz, p_seconds float8
 ) returns boolean
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     select exists (
         select from holdfast.workers w
@@ -263,7 +250,6 @@ create or replace function holdfast._silent_workers(
     p_observer text, p_now timestamptz, p_silent_seconds float8
 ) returns table (worker_id text, innocent boolean)
 language sql stable
-set search_path = pg_catalog, pg_temp
 as $$
     with quiet as (
         select w.worker_id, w.hostname, w.heard_at,
@@ -296,9 +282,6 @@ create or replace function holdfast.reap_workers(
     out gone text[], out queues text[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -347,7 +330,6 @@ end $$;
 -- Delete a worker that stops and has released its tasks. Called by workers that stop.
 create or replace function holdfast.remove_worker(p_worker text) returns void
 language sql
-set search_path = pg_catalog, pg_temp
 as $$
     delete from holdfast.workers w where w.worker_id = p_worker
 $$;

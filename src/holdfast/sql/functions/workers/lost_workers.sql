@@ -11,9 +11,6 @@ create or replace function holdfast._lock_lost(
     inout p_run_ids uuid[], inout p_keys text[], p_max_attempts int, out poisoned uuid[]
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     with taken as materialized (
@@ -59,9 +56,6 @@ create or replace function holdfast._record_lost_workers(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_task record;
@@ -96,9 +90,6 @@ end $$;
 -- _lock_lost, _record_lost_workers and run_as_flow.
 create or replace function holdfast._made_progress(p_run_id uuid, p_since int) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return exists (
@@ -112,9 +103,6 @@ end $$;
 create or replace function holdfast._lost_before(p_run_id uuid, p_key text, p_losses int)
 returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return p_key = '' or p_losses <= (
@@ -129,9 +117,6 @@ create or replace function holdfast._holds_suspect(
     p_worker text, p_queues text[], p_handlers text[], p_now timestamptz
 ) returns boolean
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 begin
     return exists (
@@ -155,9 +140,6 @@ end $$;
 create or replace function holdfast.fail_poisoned(p_run_ids uuid[], p_max_attempts int)
 returns text[]
 language plpgsql
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
 as $$
 declare
     v_now timestamptz := holdfast.now();

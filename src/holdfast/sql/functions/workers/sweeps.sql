@@ -11,7 +11,7 @@ create or replace function holdfast.begin_sweep(
     p_consumes text[] default null
 ) returns void
 language plpgsql
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_now timestamptz := holdfast.now();
@@ -35,7 +35,7 @@ create or replace function holdfast.next_due(
     p_worker text, p_queues text[], p_handlers text[], out now bigint, out next_due_at bigint
 )
 language plpgsql stable
-set search_path = pg_catalog, pg_temp
+reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     now := holdfast._micros(holdfast.now());
