@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import UUID, uuid4
 
@@ -148,6 +149,62 @@ async def test_runs_with_a_restored_log_continue_from_what_it_has(
     for place in range(unread):
         expected += [10 + place, 3 + place]
     assert outputs == {str(expected).replace(" ", "")}
+
+
+@pytest.mark.parametrize("others", [0, 1, 2, 3])
+async def test_a_running_turn_does_not_go_on_after_entries_that_are_lost(
+    backup: Backup, others: int
+) -> None:
+    """Others write as many entries as were lost, or more: the length says nothing."""
+    store, gates, begun = backup.store, [asyncio.Event(), asyncio.Event()], list[str]()
+    shop = App("restored")
+
+    @shop.step
+    async def draw(after: str) -> str:
+        number = len(begun)
+        begun.append(after)
+        if number < len(gates):
+            await gates[number].wait()
+        return f"{number} after ({after})"
+
+    @shop.workflow
+    async def order(ctx: Context, items: int) -> list[str]:
+        drawn = [await draw("")]
+        for _ in range(2):
+            drawn.append(await draw(drawn[-1]))
+        for _ in range(items):
+            await ctx.wait_for_signal("item")
+        return drawn
+
+    async def recorded() -> list[str]:
+        log = (await store.read_events([(run_id, 0)]))[run_id]
+        ends = [event.details or "" for event in log if event.type == STEP_COMPLETED]
+        return [json.loads(details)["result"] for details in ends]
+
+    async def has_recorded() -> bool:
+        return len(await recorded()) == 1 and len(begun) == 2
+
+    async def ended() -> bool:
+        return (await store.get_runs([run_id]))[run_id].state == "completed"
+
+    run_id = uuid4()
+    await store.start_runs([NewRun(run_id=run_id, name="restored/order", input=str(others))])
+    async with working(shop, store):
+        await eventually(lambda: len(begun) == 1)
+        await backup.take()
+        gates[0].set()
+        await eventually(has_recorded)
+        await backup.restore()
+        for number in range(others):
+            await send(store, [run_id], number)
+        gates[1].set()
+        await eventually(ended)
+    first, second, third = await recorded()
+    assert second.endswith(f"after ({first})")
+    assert third.endswith(f"after ({second})")
+    output = (await store.get_runs([run_id]))[run_id].output
+    assert output is not None
+    assert json.loads(output) == [first, second, third]
 
 
 # One turn

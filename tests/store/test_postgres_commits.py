@@ -316,7 +316,7 @@ async def test_workers_of_a_former_release_are_given_details_as_json(
     run_id = await start(scene.store)
     task = await ann.take()
     await signal(scene.store, run_id)
-    former = commit_arguments("ann", uuid4(), [turn(task, step("charge"))])[:-2]
+    former = commit_arguments("ann", uuid4(), [turn(task, step("charge"))])[:-3]
     [row] = await scene.watcher.call("commit", *former)
     [[_, reason, [[_, _, told, _]]]] = json.loads(row["refused"])
     assert (reason, told["signal_name"]) == ("conflict", "packed")
@@ -367,5 +367,5 @@ async def test_workers_of_a_former_release_are_not_told_of_undelivered_signals(
         (target,),
     )
     arguments = commit_arguments("ann", uuid4(), [part])
-    [row] = await scene.watcher.call("commit", *arguments[:-1])
+    [row] = await scene.watcher.call("commit", *arguments[:-2])
     assert (row["refused"], row["undelivered"]) == (None, None)

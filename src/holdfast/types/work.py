@@ -122,6 +122,10 @@ class TurnCommit(Value, frozen=True, gc=False):
     from `expected` on, provided that all of those can wait (`holdfast.events.CAN_WAIT`). Such a
     part neither suspends its run nor continues it as new: the run would sleep although there are
     signals, or lose them.
+
+    `last_at` is the moment of the entry before `expected`, as the worker knows it; 0 if it does not
+    say. If the log has another entry there, the part is refused: a restore, or a failover to a
+    replica that lagged, has lost what the worker relies on.
     """
 
     run_id: UUID
@@ -133,12 +137,14 @@ class TurnCommit(Value, frozen=True, gc=False):
     touches: tuple[UUID, ...] = ()
     has_children: bool = False
     after_others: bool = False
+    last_at: int = 0
 
 
 class Refusal(Value, frozen=True):
     """Why a turn's part was not committed; nothing of it was written.
 
-    `conflict`: `tail` holds what stands from the expected index on. `lost`: the lease is
+    `conflict`: `tail` holds what stands from the expected index on; it is empty if the log is not
+    the one that the worker knows. `lost`: the lease is
     another's, or the run is gone or has ended (the tail says what is known of it). `invalid`:
     the database refuses a value of it, as `message` says. `failed`: the database fails at this
     part, and not at others, for a reason that no worker knows. `busy`: another open transaction

@@ -361,7 +361,14 @@ class RunDriver:
         if not events:
             return None
         return make_part(
-            turn.info, self.lease_no, turn.durable_length, events, None, None, after_others=True
+            turn.info,
+            self.lease_no,
+            turn.durable_length,
+            turn.last_at,
+            events,
+            None,
+            None,
+            after_others=True,
         )
 
     def interrupt(self) -> bool:

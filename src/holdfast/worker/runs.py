@@ -406,7 +406,9 @@ class Runs:
         """Read what others wrote to a run, if it is held here."""
         driver = self._drivers.get(run_id)
         if driver is not None and not driver.commit_in_flight:
-            first = driver.turn.durable_length
+            first = (
+                driver.turn.durable_length - 1
+            )  # the last known entry shows if the log is the same
             self._reader.read(run_id, first, lambda tail: driver.unread(tail, first))
 
     # Draining

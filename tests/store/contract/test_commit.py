@@ -86,6 +86,37 @@ async def test_an_append_beyond_the_end_of_the_log_leaves_no_gap(
     assert await log_types(store, run_id) == ["WorkflowStarted"]
 
 
+@pytest.mark.parametrize("after_others", [False, True])
+@pytest.mark.parametrize("then", [None, Finish("completed", output="1")], ids=["step", "end"])
+async def test_a_part_that_follows_another_entry_than_the_log_has_is_refused(
+    store: Store, ann: ManualWorker, after_others: bool, then: Finish | None
+) -> None:
+    """As after a failover that lost entries, of which others wrote as many. Nothing is told."""
+    run_id = await start(store)
+    task = await ann.take()
+    known = SECOND
+    await ann.commit(task, msgspec.structs.replace(step("a"), at=known))
+    await signal(store, run_id)
+    length = len(before := await log(store, run_id))
+    part = TurnCommit(run_id, task.lease_no, length, [step("b")], then, after_others=after_others)
+
+    async def commit(expected: int, last_at: int) -> Committed:
+        asked = msgspec.structs.replace(part, expected=expected, last_at=last_at)
+        return await store.commit("ann", uuid4(), [asked])
+
+    for expected, last_at in ((length, known), (length - 1, known + 1), (length + 1, known)):
+        refusal = (await commit(expected, last_at)).refused[run_id]
+        assert (refusal.reason, refusal.tail) == ("conflict", [])
+    assert await log(store, run_id) == before
+    answer = await commit(length - 1, known)
+    if after_others:
+        assert answer.ahead[run_id].tail == before[-1:]
+    else:
+        assert answer.refused[run_id].tail == before[-1:]
+        assert not (await commit(length, before[-1].at)).refused
+    assert [event.key for event in await log(store, run_id, length)][:1] == ["b"]
+
+
 async def test_two_engines_that_advance_one_run_do_not_corrupt_it(
     store: Store, ann: ManualWorker
 ) -> None:

@@ -43,7 +43,8 @@ class VirtualLog:
     """The three parts of a log.
 
     `forget` sets `durable` to None and keeps `durable_length` and the hash of the `last` durable
-    entry. `python` is the version of Python that made the run's first commit, None before it.
+    entry. `last_at` is the moment of that entry, 0 while there is only the first. `python` is the
+    version of Python that made the run's first commit, None before it.
 
     The code has been fed all three parts. Only the first `certain` entries that it was fed cannot
     be taken back by a crash. That may be less than the durable part: foreign entries may be durable
@@ -62,6 +63,7 @@ class VirtualLog:
         "flight",
         "fresh",
         "last",
+        "last_at",
         "python",
     )
 
@@ -77,6 +79,7 @@ class VirtualLog:
         self._split = False  # True: the code saw the fresh entries, too, before others wrote
         self._newest: Event | None = None  # the last durable one, after `forget`
         self.last: int | None = None
+        self.last_at = _last_at(durable)
         self.python = _python_of(durable)
 
     @property
@@ -109,10 +112,13 @@ class VirtualLog:
 
     def extend(self, tail: Sequence[Event]) -> None:
         """Add durable entries of others."""
+        if not tail:
+            return
         self.durable_length += len(tail)
+        self.last_at = tail[-1].at
         if self.durable is not None:
             self.durable += tail
-        elif tail:
+        else:
             self._newest = tail[-1]
 
     def bearable(self, *, singly: bool) -> int:
@@ -159,11 +165,7 @@ class VirtualLog:
         flight, self.flight = self.flight, []
         if not ahead and not self._split and self._certain is None:  # no others wrote meanwhile
             self.committing = False
-            self.durable_length += len(flight)
-            if self.durable is not None:
-                self.durable += flight
-            elif flight:
-                self._newest = flight[-1]
+            self.extend(flight)
             if self.python is None:
                 self.python = PYTHON
             return
@@ -198,11 +200,18 @@ class VirtualLog:
     def replace(self, durable: Sequence[Event]) -> None:
         """Replace the durable part with a whole log."""
         self.durable, self.durable_length = list(durable), len(durable)
+        self.last_at = _last_at(durable)
 
     def forget(self) -> None:
         """Drop the durable entries; keep their number, and the hash of the last one."""
         newest = self.durable[-1] if self.durable else self._newest
         self.last, self._newest, self.durable = hash(newest), None, None
+
+
+def _last_at(log: Sequence[Event]) -> int:
+    return (
+        log[-1].at if len(log) > 1 else 0
+    )  # a claim tells of the first entry what it is, not when
 
 
 def can_wait(tail: Sequence[Event]) -> bool:

@@ -278,7 +278,8 @@ class Replayer:
         after_others = after_others and may_follow_others(then)
         first, events = log.durable_length, log.commit_sent(count, after_others=after_others)
         commands: Commands | None = self.instance.ledgers.get(Commands)
-        return make_part(self._info, lease_no, first, events, then, commands, after_others)
+        last_at = log.last_at
+        return make_part(self._info, lease_no, first, last_at, events, then, commands, after_others)
 
     # When the run is due
 
@@ -475,6 +476,7 @@ def make_part(
     info: RunInfo,
     lease_no: int,
     expected: int,
+    last_at: int,
     events: Sequence[Event],
     then: Suspend | Finish | None,
     commands: Commands | None,
@@ -484,11 +486,13 @@ def make_part(
     parent = info.parent_run_id
     if then is None and parent is None and commands is None:
         return TurnCommit(
-            info.run_id, lease_no, expected, events, None, False, (), False, after_others
+            info.run_id, lease_no, expected, events, None, False, (), False, after_others, last_at
         )
     status = then.status if isinstance(then, Finish) else None
     if parent is None and commands is None and status != "continued":
-        return TurnCommit(info.run_id, lease_no, expected, events, then, after_others=after_others)
+        return TurnCommit(
+            info.run_id, lease_no, expected, events, then, False, (), False, after_others, last_at
+        )
     touches = dict.fromkeys(_targets(events))
     if parent is not None and status not in (None, "continued"):
         touches[parent] = None
@@ -502,6 +506,7 @@ def make_part(
         touches=tuple(touches),
         has_children=status is not None and commands is not None and commands.has_children,
         after_others=after_others,
+        last_at=last_at,
     )
 
 

@@ -30,8 +30,8 @@ __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
 
 # Members of enums are slow to look up on Python 3.11; these are compared after every input.
 _RUNNING, _SUSPENDING, _ENDING = State.RUNNING, State.SUSPENDING, State.ENDING
-_SHORTER = (
-    "the log is shorter than what this worker has seen of it, as after a restore or a failover to "
+_LACKING = (
+    "the log lacks what this worker has seen of it, as after a restore or a failover to "
     "a replica that lags: the run is replayed, and steps that the log has lost run again"
 )
 # In a row; then commits may be appended after entries of others, until one finds none before it.
@@ -112,6 +112,11 @@ class Turn:
         """The number of durable events of the run that this turn knows of."""
         return self._replayer.log.durable_length
 
+    @property
+    def last_at(self) -> int:
+        """The moment of the last durable entry; see `TurnCommit.last_at`."""
+        return self._replayer.log.last_at
+
     def ends_with(self, event: Event) -> bool:
         """Return True if this is the last durable event that the suspended turn knows of."""
         return self._replayer.log.last == hash(event)
@@ -191,7 +196,7 @@ class Turn:
         self._continue()
         self._conflicts += 1
         if not tail:
-            self._warn([_SHORTER])
+            self._warn([_LACKING])
         if self._has_lost(tail):
             return self._effects()
         self._replayer.refused(tail)
@@ -239,6 +244,8 @@ class Turn:
         log, skip = replayer.log, replayer.log.durable_length - first
         ready = self.state is _RUNNING and replayer.receptive
         if log.committing or log.fresh or not ready or not 0 <= skip < len(tail):
+            return self._effects()
+        if skip and log.last_at not in (0, tail[skip - 1].at):
             return self._effects()
         unseen = tail[skip:]
         if self._has_lost(unseen):

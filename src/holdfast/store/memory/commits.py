@@ -52,7 +52,7 @@ class MemoryCommits(Part):
                 ):
                     tail = tables.read(turn.run_id, turn.expected)[: place - turn.expected]
                     ahead[turn.run_id] = Ahead(tail)
-                    turn = msgspec.structs.replace(turn, expected=place)
+                    turn = msgspec.structs.replace(turn, expected=place, last_at=0)
                 if _is_written(tables, turn, token):
                     continue
                 refusal = _refusal(tables, worker_id, turn)
@@ -97,8 +97,16 @@ def _place_after_others(tables: Tables, turn: TurnCommit, token: UUID) -> int:
     for place, row in enumerate(log[turn.expected :], turn.expected):
         if row.token == token:
             return place
-    waits = all(row.event.type in events.CAN_WAIT for row in log[turn.expected :])
+    waits = _is_known(tables, turn) and all(
+        row.event.type in events.CAN_WAIT for row in log[turn.expected :]
+    )
     return max(turn.expected, len(log)) if waits else turn.expected
+
+
+def _is_known(tables: Tables, turn: TurnCommit) -> bool:
+    """Return True if the log has the entry before the expected index that the worker knows."""
+    known = tables.read(turn.run_id, turn.expected - 1)[:1]
+    return turn.last_at in (0, *(event.at for event in known))
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -148,6 +156,8 @@ def _refusal(tables: Tables, worker_id: str, turn: TurnCommit) -> Refusal | None
     tail = tables.read(turn.run_id, turn.expected)
     if task is None or task.worker != worker_id or task.lease_no != turn.lease_no:
         return Refusal("lost", tail)
+    if not _is_known(tables, turn):
+        return Refusal("conflict", [])
     if turn.expected != len(tables.logs[turn.run_id]):
         return Refusal("conflict", tail)
     return None

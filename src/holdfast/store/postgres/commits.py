@@ -29,7 +29,7 @@ _LOCK_TIMEOUT: Final = "55P03"
 _PACKED: Final[Packing] = (
     *((2, "uuid"), (3, "int"), (4, "int"), (5, "text"), (6, "text"), (7, "json"), (8, "bigint")),
     *((9, "uuid"), (10, "int"), (11, "text"), (12, "text"), (13, "json"), (14, "bigint")),
-    *((18, "uuid"), (19, "text"), (20, "json"), (21, "json")),
+    *((18, "uuid"), (19, "text"), (20, "json"), (21, "json"), (29, "bigint")),
 )
 _TEXTS: Final = (7, 13, 20, 21)  # the details of events, outputs, errors: how much a call sends
 
@@ -122,6 +122,7 @@ def commit_arguments(
         tell,
         True,  # details come back as text
         True,  # undelivered signals are returned
+        [turn.last_at for turn in turns],
     )
 
 

@@ -15,8 +15,11 @@
 -- is null, or a JSON array of [run_id, […]] with the events that stand before a part of
 -- p_after_others. Details are text in both; workers of releases before p_texts take them as JSON.
 -- `undelivered` is null, or, with p_undelivered, a JSON array of [run_id, target, name, outcome]:
--- the signals that runs sent to a run that does not exist ('missing') or has ended ('ended'). With
--- p_tell, the schema's name, the call sends its notices itself if it can.
+-- the signals that runs sent to a run that does not exist ('missing') or has ended ('ended').
+-- With p_tell, the schema's name, the call sends its notices itself if it can. p_last_ats are the
+-- moments of the entries before the expected indexes, as the worker knows them, or 0: if the log
+-- has another entry there, it was replaced by an older one (a restore, a failover that lost
+-- entries), and the part is refused as a conflict without events.
 --
 -- Refuses a run twice in one call (22023). Gives up on a lock after 50 ms (55P03), so that one busy
 -- run does not hold up its batch; the caller then splits it.
@@ -34,7 +37,7 @@ create or replace function holdfast.commit(
     p_ended uuid[], p_statuses text[], p_outputs json[], p_errors json[],
     p_commanding uuid[], p_touched uuid[], p_parents uuid[], p_after_others uuid[] default '{}',
     p_tell text default null, p_texts boolean default false,
-    p_undelivered boolean default false,
+    p_undelivered boolean default false, p_last_ats bigint[] default null,
     out now bigint, out refused json, out notices text[], out ahead json, out undelivered json
 )
 language plpgsql
@@ -59,25 +62,27 @@ begin
         perform holdfast._lock_turns(p_suspended || p_ended || p_commanding || p_after_others);
     end if;
     if cardinality(p_after_others) > 0 then
-        select b.expected, b.rest_idx, b.ahead into p_expected, p_rest_idx, ahead
+        select b.expected, b.last_ats, b.rest_idx, b.ahead
+        into p_expected, p_last_ats, p_rest_idx, ahead
         from holdfast._move_after_others(
-            p_token, p_runs, p_expected, p_after_others, p_rest_runs, p_rest_idx) as b;
+            p_token, p_runs, p_expected, p_last_ats, p_after_others, p_rest_runs, p_rest_idx) as b;
     end if;
 
     with won as (
         insert into holdfast.events (run_id, idx, event_type, key, details, at, commit_token)
         select f.run_id, f.idx, f.event_type, f.key, f.details, holdfast._moment(f.at), p_token
-        from unnest(p_runs, p_leases, p_expected, p_types, p_keys, p_details, p_ats)
-            as f (run_id, lease_no, idx, event_type, key, details, at)
+        from unnest(p_runs, p_leases, p_expected, p_types, p_keys, p_details, p_ats, p_last_ats)
+            as f (run_id, lease_no, idx, event_type, key, details, at, last_at)
         cross join lateral (
             select t.worker, t.lease_no from holdfast.tasks t
             where t.run_id = f.run_id and t.key = '' limit 1
         ) as t
         cross join lateral (
-            select e.event_type from holdfast.events e
+            select e.event_type, e.at from holdfast.events e
             where e.run_id = f.run_id and e.idx = f.idx - 1 limit 1
         ) as e
         where t.worker = p_worker and t.lease_no = f.lease_no
+            and holdfast._is_known(e.at, f.last_at)
             and not holdfast._is_terminal(e.event_type)
         order by f.run_id
         on conflict do nothing
@@ -88,7 +93,7 @@ begin
     if cardinality(v_won) is distinct from cardinality(p_runs) then
         select r.skipped, r.refused into v_skipped, refused
         from holdfast._refusals(
-            p_worker, p_token, p_runs, p_leases, p_expected, v_won, p_texts) as r;
+            p_worker, p_token, p_runs, p_leases, p_expected, p_last_ats, v_won, p_texts) as r;
     end if;
     if cardinality(p_rest_runs) > 0 then
         insert into holdfast.events (run_id, idx, event_type, key, details, at)
@@ -126,14 +131,21 @@ begin
     notices := holdfast._tell(p_tell, notices);
 end $$;
 
+-- Return true if an entry of the log is the one that a worker knows, by its moment. 0 and null: the
+-- worker does not say. Called by commit, _move_after_others and _refusals.
+create or replace function holdfast._is_known(p_at timestamptz, p_last_at bigint) returns boolean
+language sql immutable parallel safe
+return coalesce(p_last_at, 0) = 0 or p_at = holdfast._moment(p_last_at);
+
 -- Move the parts of p_after_others to the ends of their logs, if all that others have appended from
 -- the expected index on can wait. A part that an earlier try wrote stays in its place. `ahead` is
 -- that of commit.
 -- Locks: expects the turn rows of p_after_others locked, so that no other transaction appends.
 -- Called by commit.
 create or replace function holdfast._move_after_others(
-    p_token uuid, p_runs uuid[], p_expected int[], p_after_others uuid[], p_rest_runs uuid[],
-    p_rest_idx int[], out expected int[], out rest_idx int[], out ahead json
+    p_token uuid, p_runs uuid[], p_expected int[], p_last_ats bigint[], p_after_others uuid[],
+    p_rest_runs uuid[], p_rest_idx int[], out expected int[], out last_ats bigint[],
+    out rest_idx int[], out ahead json
 )
 language plpgsql
 as $$
@@ -144,17 +156,23 @@ declare
 begin
     select array_agg(u.run_id), array_agg(u.expected), array_agg(coalesce(e.written, e.length))
     into v_moved, v_from, v_to
-    from unnest(p_runs, p_expected) as u (run_id, expected)
+    from unnest(p_runs, p_expected, p_last_ats) as u (run_id, expected, last_at)
     cross join lateral (
         select min(e.idx) filter (where e.commit_token = p_token) as written,
-            max(e.idx) + 1 as length, bool_and(holdfast._can_wait(e.event_type)) as can_wait
+            max(e.idx) + 1 as length,
+            bool_and(case when e.idx >= u.expected then holdfast._can_wait(e.event_type)
+                else holdfast._is_known(e.at, u.last_at) end) as can_wait
         from holdfast.events e
-        where e.run_id = u.run_id and e.idx >= u.expected
+        where e.run_id = u.run_id and e.idx >= u.expected - 1
     ) as e
-    where u.run_id = any (p_after_others) and (e.written > u.expected or e.can_wait);
+    where u.run_id = any (p_after_others)
+        and (e.written > u.expected or e.can_wait and e.length > u.expected);
 
-    select array_agg(coalesce(m.until, u.expected) order by u.place) into expected
-    from unnest(p_runs, p_expected) with ordinality as u (run_id, expected, place)
+    select array_agg(coalesce(m.until, u.expected) order by u.place),
+        array_agg(case when m.until is null then u.last_at end order by u.place)
+    into expected, last_ats
+    from unnest(p_runs, p_expected, p_last_ats) with ordinality
+        as u (run_id, expected, last_at, place)
     left join unnest(v_moved, v_to) as m (run_id, until) on m.run_id = u.run_id;
     select coalesce(array_agg(u.idx + coalesce(m.until - m.since, 0) order by u.place), '{}')
     into rest_idx
@@ -198,8 +216,8 @@ end $$;
 -- Return the runs of a commit that were not written now (`skipped`), and those of them that no
 -- earlier try wrote either (`refused`, as commit returns it). Locks nothing. Called by commit.
 create or replace function holdfast._refusals(
-    p_worker text, p_token uuid, p_runs uuid[], p_leases int[], p_expected int[], p_won uuid[],
-    p_texts boolean, out skipped uuid[], out refused json
+    p_worker text, p_token uuid, p_runs uuid[], p_leases int[], p_expected int[],
+    p_last_ats bigint[], p_won uuid[], p_texts boolean, out skipped uuid[], out refused json
 )
 language plpgsql
 as $$
@@ -212,15 +230,20 @@ begin
     where u.run_id <> all (coalesce(p_won, '{}'));
 
     select json_agg(json_build_array(u.run_id,
-        case when t.worker = p_worker and t.lease_no = u.lease_no
-            then 'conflict' else 'lost' end,
-        holdfast._tail(u.run_id, u.expected, p_texts)))
+        case when t.is_ours then 'conflict' else 'lost' end,
+        case when t.is_ours and not holdfast._is_known(b.at, u.last_at) then '[]'
+            else holdfast._tail(u.run_id, u.expected, p_texts) end))
     into refused
-    from unnest(p_runs, p_leases, p_expected) as u (run_id, lease_no, expected)
+    from unnest(p_runs, p_leases, p_expected, p_last_ats)
+        as u (run_id, lease_no, expected, last_at)
     left join lateral (
-        select t.worker, t.lease_no from holdfast.tasks t
+        select t.worker = p_worker and t.lease_no = u.lease_no as is_ours from holdfast.tasks t
         where t.run_id = u.run_id and t.key = '' limit 1
     ) as t on true
+    left join lateral (
+        select e.at from holdfast.events e
+        where e.run_id = u.run_id and e.idx = u.expected - 1 limit 1
+    ) as b on true
     left join lateral (
         select e.commit_token from holdfast.events e
         where e.run_id = u.run_id and e.idx = u.expected limit 1
