@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.rows import reader
 from holdfast.types import ActivitiesEnded, ActivityEnd, Notice, OpenActivity
+
+_read_open = reader(OpenActivity, "run_id")
 
 
 class PostgresActivities(Part):
@@ -43,19 +46,4 @@ class PostgresActivities(Part):
     async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
         """Return a run's activities that have not ended, by key."""
         found = await self._database.rows("list_activities", run_id, limit)
-        return [
-            OpenActivity(
-                run_id=run_id,
-                key=row["key"],
-                name=row["name"],
-                queue=row["queue"],
-                attempts=row["attempts"],
-                worker=row["worker"],
-                visible_at=row["visible_at"],
-                started_at=row["started_at"],
-                deadline_at=row["deadline_at"],
-                heartbeat=row["heartbeat"],
-                cancelled=row["cancelled"],
-            )
-            for row in found
-        ]
+        return [_read_open(row, run_id=run_id) for row in found]

@@ -5,7 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from holdfast.store.postgres.database import Part, read_event, read_notices
+from holdfast.store.postgres.rows import reader
 from holdfast.types import Approval, Decided, Decision
+
+_read_approval = reader(Approval)
 
 
 class PostgresApprovals(Part):
@@ -31,14 +34,4 @@ class PostgresApprovals(Part):
     ) -> list[Approval]:
         """Return open approvals, the oldest first."""
         found = await self._database.rows("list_approvals", run_id, limit)
-        return [
-            Approval(
-                run_id=row["run_id"],
-                key=row["key"],
-                workflow=row["workflow"],
-                queue=row["queue"],
-                requested_at=row["requested_at"],
-                payload=row["payload"],
-            )
-            for row in found
-        ]
+        return [_read_approval(row) for row in found]

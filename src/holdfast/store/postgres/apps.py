@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.rows import reader
 from holdfast.types import AppInfo, CatalogueEntry, SignedOn
+
+_read_app = reader(AppInfo, "workflows")
 
 
 class PostgresApps(Part):
@@ -23,12 +26,7 @@ class PostgresApps(Part):
     async def list_apps(self) -> list[AppInfo]:
         """Return the apps that have ever signed on."""
         return [
-            AppInfo(
-                app=row["app"],
-                workflows=tuple(row["workflows"]),
-                origin=row["origin"],
-                signed_on_at=row["signed_on_at"],
-            )
+            _read_app(row, workflows=tuple(row["workflows"]))
             for row in await self._database.rows("list_apps")
         ]
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.rows import reader
 from holdfast.types import ClaimedDelivery, DeliveryRecord, EndedDelivery, Notice
+
+_read_claimed = reader(ClaimedDelivery)
+_read_delivery = reader(DeliveryRecord)
 
 
 class PostgresDeliveries(Part):
@@ -16,8 +20,7 @@ class PostgresDeliveries(Part):
     ) -> list[ClaimedDelivery]:
         """Take deliveries that are due; see `DeliveryStore.claim_deliveries`."""
         rows = await self._database.rows("claim_deliveries", limit, each, busy, lease_seconds)
-        fields = ClaimedDelivery.__struct_fields__
-        return [ClaimedDelivery(**{name: row[name] for name in fields}) for row in rows]
+        return [_read_claimed(row) for row in rows]
 
     async def end_deliveries(self, ended: Sequence[EndedDelivery]) -> int:
         """Say what came of attempts; see `DeliveryStore.end_deliveries`."""
@@ -47,8 +50,7 @@ class PostgresDeliveries(Part):
     ) -> list[DeliveryRecord]:
         """Return deliveries, oldest first."""
         rows = await self._database.rows("list_deliveries", dead, subscription_id, after, limit)
-        fields = DeliveryRecord.__struct_fields__
-        return [DeliveryRecord(**{name: row[name] for name in fields}) for row in rows]
+        return [_read_delivery(row) for row in rows]
 
     async def redrive_deliveries(
         self, delivery_ids: Sequence[int] | None = None

@@ -9,7 +9,13 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from holdfast.store.postgres.database import Part, join_results, read_headers, read_notices
+from holdfast.store.postgres.database import (
+    Part,
+    join_results,
+    read_headers,
+    read_notices,
+)
+from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.start_values import flow_runs
 from holdfast.types import (
     ClaimedTask,
@@ -31,6 +37,9 @@ from holdfast.types import (
 )
 
 _NOBODY = Taker(0, (), (), 0.0)
+_read_flow = reader(FlowInfo, name="flow_slug")
+_read_step = reader(FlowStepState, "deps", step="step_slug", kind="step_type")
+_read_tasks = reader(OpenStepTasks, step="step_slug", index="task_index")
 _DELETED_AT_ONCE: Final = 500  # runs: starts of the flow wait for no more than these
 
 
@@ -50,17 +59,7 @@ class PostgresFlows(Part):
 
     async def list_flows(self) -> list[FlowInfo]:
         """Return every version of every flow; see `FlowStore.list_flows`."""
-        return [
-            FlowInfo(
-                name=row["flow_slug"],
-                version=row["version"],
-                steps=row["steps"],
-                from_code=row["from_code"],
-                created_at=row["created_at"],
-                open_runs=row["open_runs"],
-            )
-            for row in await self._database.rows("list_flows")
-        ]
+        return [_read_flow(row) for row in await self._database.rows("list_flows")]
 
     async def get_flow(
         self, name: str, version: int | None = None, *, created_at: int | None = None
@@ -159,12 +158,14 @@ class PostgresFlows(Part):
         """Return the steps of runs; see `FlowStore.flow_steps`."""
         found: dict[UUID, list[FlowStepState]] = {}
         for row in await self._database.rows("flow_steps", run_ids, outputs):
-            found.setdefault(row["run_id"], []).append(_step_state(row))
+            found.setdefault(row["run_id"], []).append(
+                _read_step(row, deps=tuple(row["deps"] or ()))
+            )
         return found
 
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
         """Return what the steps of a run wait for; see `FlowStore.open_step_tasks`."""
-        return [_open_tasks(row) for row in await self._database.rows("open_step_tasks", run_id)]
+        return [_read_tasks(row) for row in await self._database.rows("open_step_tasks", run_id)]
 
 
 def _shape(text: str | None) -> FlowShape | None:
@@ -189,41 +190,6 @@ def _handed_task(row: asyncpg.Record, now: int) -> ClaimedTask:
         payload=row["input"],
         run_key=row["run_key"],
         headers=read_headers(row["headers"]),
-    )
-
-
-def _step_state(row: asyncpg.Record) -> FlowStepState:
-    return FlowStepState(
-        run_id=row["run_id"],
-        step=row["step_slug"],
-        kind=row["step_type"],
-        deps=tuple(row["deps"] or ()),
-        status=row["status"],
-        initial_tasks=row["initial_tasks"],
-        remaining_tasks=row["remaining_tasks"],
-        output=row["output"],
-        error=row["error"],
-        skip_reason=row["skip_reason"],
-        attempts=row["attempts"],
-        worker=row["worker"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        delay_seconds=row["delay_seconds"],
-    )
-
-
-def _open_tasks(row: asyncpg.Record) -> OpenStepTasks:
-    return OpenStepTasks(
-        step=row["step_slug"],
-        phase=row["phase"],
-        queue=row["queue"],
-        tasks=row["tasks"],
-        visible_at=row["visible_at"],
-        attempts=row["attempts"],
-        worker=row["worker"],
-        started_at=row["started_at"],
-        error=row["error"],
-        index=row["task_index"],
     )
 
 

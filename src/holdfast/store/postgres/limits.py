@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-import asyncpg
 import msgspec
 
 from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.rows import reader
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
+
+_read_rule = reader(LimitRule)
+_read_limit = reader(LimitInfo, "rule")
+_read_wait = reader(LimitWait, "rule")
 
 
 class PostgresLimits(Part):
@@ -46,31 +50,14 @@ class PostgresLimits(Part):
     async def list_limits(self) -> list[LimitInfo]:
         """Return the limits; see `LimitStore.list_limits`."""
         return [
-            LimitInfo(
-                rule=_rule(row),
-                is_declared=row["is_declared"],
-                changed_at=row["changed_at"],
-                held=row["held"],
-                full_keys=row["full_keys"],
-                waiting=row["waiting"],
-                more_wait=row["more_wait"],
-            )
+            _read_limit(row, rule=_read_rule(row))
             for row in await self._database.rows("list_limits")
         ]
 
     async def explain_limits(self, run_id: UUID) -> list[LimitWait]:
         """Return the limits that a run waits for; see `LimitStore.explain_limits`."""
         return [
-            LimitWait(
-                task_key=row["task_key"],
-                waits_since=row["waits_since"],
-                ahead=row["ahead"],
-                rule=_rule(row),
-                slot=row["slot"],
-                held=row["held"],
-                free=row["free"],
-                next_at=row["next_at"],
-            )
+            _read_wait(row, rule=_read_rule(row))
             for row in await self._database.rows("explain_limits", run_id)
         ]
 
@@ -78,16 +65,3 @@ class PostgresLimits(Part):
         """Delete what counts no longer; see `LimitStore.sweep_limits`."""
         row = await self._database.row("sweep_limits", limit)
         return int(row[0])
-
-
-def _rule(row: asyncpg.Record) -> LimitRule:
-    return LimitRule(
-        scope=row["scope"],
-        name=row["name"],
-        kind=row["kind"],
-        most=row["most"],
-        period_seconds=row["period_seconds"],
-        key=row["key"],
-        holds=row["holds"],
-        smooth=row["smooth"],
-    )

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.start_values import (
     Statement,
     cast_mark,
@@ -39,11 +40,15 @@ from holdfast.types import (
 )
 from holdfast.values.moments import to_micros
 
-_SETTINGS: Final = QueueSettings.__struct_fields__
 # The types of the arguments of `send_messages`.
 _TYPES: Final[Sequence[str]] = (
     *("text", "json[]", "double precision[]", "text[]", "text[]", "int[]", "json[]"),
 )
+
+_read_settings = reader(QueueSettings)
+_read_queue = reader(QueueInfo, "settings")
+_read_listed = reader(ListedMessage, "headers", group="group_key")
+_read_kept = reader(KeptMessage, "headers", group="group_key")
 
 
 class PostgresMessages(Part):
@@ -89,11 +94,7 @@ class PostgresMessages(Part):
     async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
         """Return the queues by name."""
         return [
-            QueueInfo(
-                QueueSettings(**{field: row[field] for field in _SETTINGS}),
-                row["created_at"],
-                row["is_paused"],
-            )
+            _read_queue(row, settings=_read_settings(row))
             for row in await self._database.rows("list_queues", name)
         ]
 
@@ -232,15 +233,7 @@ class PostgresMessages(Part):
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
         """Return messages that are kept; see `MessageStore.list_kept`."""
         return [
-            KeptMessage(
-                message_id=row["message_id"],
-                acked_at=row["acked_at"],
-                group=row["group_key"],
-                attempts=row["attempts"],
-                sent_at=row["sent_at"],
-                payload=row["payload"],
-                headers=read_headers(row["headers"]),
-            )
+            _read_kept(row, headers=read_headers(row["headers"]))
             for row in await self._database.rows("list_kept", queue, limit)
         ]
 
@@ -330,16 +323,4 @@ def _delivery(row: asyncpg.Record) -> MessageDelivery:
 
 
 def _listed(row: asyncpg.Record) -> ListedMessage:
-    return ListedMessage(
-        message_id=row["message_id"],
-        in_flight=row["in_flight"],
-        group=row["group_key"],
-        priority=row["priority"],
-        attempts=row["attempts"],
-        visible_at=row["visible_at"],
-        sent_at=row["sent_at"],
-        origin=row["origin"],
-        payload=row["payload"],
-        headers=read_headers(row["headers"]),
-        error=row["error"],
-    )
+    return _read_listed(row, headers=read_headers(row["headers"]))

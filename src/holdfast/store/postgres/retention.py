@@ -48,12 +48,7 @@ class PostgresRetention(Part):
     ) -> Swept:
         """Delete ended runs whose retention is over; see `RetentionStore.sweep_runs`."""
         [row] = await self._database.rows("sweep_runs", limit, rows, after, patience=_PATIENCE)
-        return Swept(
-            deleted=row["deleted"],
-            kept=row["kept"],
-            has_more=row["has_more"],
-            after=row["after"],
-        )
+        return Swept(**dict(row))
 
     async def preview_sweep(self, *, limit: int = 100_000) -> list[SweepShare]:
         """Return what would be done; see `RetentionStore.preview_sweep`."""

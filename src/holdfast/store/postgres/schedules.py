@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.rows import reader
 from holdfast.types import (
     BackfillFiring,
     Bucket,
@@ -36,6 +37,17 @@ if TYPE_CHECKING:
 
 _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_headers: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+_read_when = reader(When)
+_read_policy = reader(TickPolicy)
+_read_bucket = reader(Bucket)
+_read_run_target = reader(RunTarget, "tags", "headers", name="target")
+_read_send_target = reader(SendTarget, "headers", name="target", group="message_group")
+_read_record = reader(
+    ScheduleRecord, "when", "target", "policy", "open_run_ids", position="tick_position"
+)
+_read_due = reader(DueSchedule, "when", position="tick_position")
+_read_due_backfill = reader(DueBackfill, "when", schedule="name", position="tick_position")
 
 
 class PostgresSchedules(Part):
@@ -130,34 +142,14 @@ class PostgresSchedules(Part):
     ) -> list[DueSchedule]:
         """Lease schedules to compute; see `ScheduleStore.due_schedules`."""
         rows = await self._database.rows("due_schedules", limit, ahead_seconds, lease_seconds)
-        return [
-            DueSchedule(
-                name=row["name"],
-                revision=row["revision"],
-                when=_read_when(row),
-                max_missed=row["max_missed"],
-                catch_up_seconds=row["catch_up_seconds"],
-                position=row["tick_position"],
-                expected=row["expected"],
-            )
-            for row in rows
-        ]
+        return [_read_due(row, when=_read_when(row)) for row in rows]
 
     async def due_backfills(
         self, *, limit: int = 10, lease_seconds: float = 5.0
     ) -> list[DueBackfill]:
         """Lease backfills to continue."""
         rows = await self._database.rows("due_backfills", limit, lease_seconds)
-        return [
-            DueBackfill(
-                backfill_id=row["backfill_id"],
-                schedule=row["name"],
-                when=_read_when(row),
-                position=row["tick_position"],
-                until=row["until"],
-            )
-            for row in rows
-        ]
+        return [_read_due_backfill(row, when=_read_when(row)) for row in rows]
 
     async def release_schedules(
         self, schedules: Sequence[DueSchedule], backfills: Sequence[DueBackfill]
@@ -307,86 +299,19 @@ def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object
     return [[row[place] for row in rows] for place in range(count)]
 
 
-def _read_when(row: asyncpg.Record) -> When:
-    return When(
-        cron=row["cron"],
-        every_seconds=row["every_seconds"],
-        anchor=row["anchor"],
-        timezone=row["timezone"],
-        starts_at=row["starts_at"],
-        ends_at=row["ends_at"],
-    )
-
-
 def _read_schedule(row: asyncpg.Record) -> ScheduleRecord:
-    return ScheduleRecord(
-        name=row["name"],
+    return _read_record(
+        row,
         when=_read_when(row),
         target=_read_target(row),
-        policy=TickPolicy(
-            overlap=row["overlap"],
-            catch_up_seconds=row["catch_up_seconds"],
-            max_missed=row["max_missed"],
-            jitter_seconds=row["jitter_seconds"],
-            bucket_retention_seconds=row["bucket_retention_seconds"],
-        ),
-        from_code=row["from_code"],
-        revision=row["revision"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        note=row["note"],
-        paused_at=row["paused_at"],
-        paused_by=row["paused_by"],
-        position=row["tick_position"],
-        is_computed=row["is_computed"],
-        next_tick_at=row["next_tick_at"],
-        error=row["error"],
-        last_tick_at=row["last_tick_at"],
-        last_run_id=row["last_run_id"],
+        policy=_read_policy(row),
         open_run_ids=tuple(row["open_run_ids"]),
-        buffered=row["buffered"],
-        backfills=row["backfills"],
     )
 
 
 def _read_target(row: asyncpg.Record) -> Target:
     headers = _decode_headers(row["headers"]) if row["headers"] is not None else None
     if row["kind"] in ("topic", "queue"):
-        return SendTarget(
-            kind=row["kind"],
-            name=row["target"],
-            input=row["input"],
-            group=row["message_group"],
-            priority=row["priority"],
-            headers=headers,
-        )
-    return RunTarget(
-        kind=row["kind"],
-        name=row["target"],
-        version=row["version"],
-        input=row["input"],
-        queue=row["queue"],
-        priority=row["priority"],
-        timeout_seconds=row["timeout_seconds"],
-        retention_seconds=row["retention_seconds"],
-        tags=_decode_tags(row["tags"]) if row["tags"] is not None else (),
-        headers=headers,
-    )
-
-
-def _read_bucket(row: asyncpg.Record) -> Bucket:
-    return Bucket(
-        schedule=row["schedule"],
-        tick_at=row["tick_at"],
-        outcome=row["outcome"],
-        origin=row["origin"],
-        until=row["until"],
-        ticks=row["ticks"],
-        run_id=row["run_id"],
-        stopped_run_id=row["stopped_run_id"],
-        cause=row["cause"],
-        error=row["error"],
-        message_id=row["message_id"],
-        reached=row["reached"],
-        handled_at=row["handled_at"],
-    )
+        return _read_send_target(row, headers=headers)
+    tags = _decode_tags(row["tags"]) if row["tags"] is not None else ()
+    return _read_run_target(row, tags=tags, headers=headers)

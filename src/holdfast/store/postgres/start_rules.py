@@ -8,7 +8,10 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.rows import reader
 from holdfast.types import DeclaredRules, HeldKey, Notice, StartRules, StartWait
+
+_read_rules = reader(StartRules)
 
 
 class PostgresStartRules(Part):
@@ -26,11 +29,7 @@ class PostgresStartRules(Part):
     async def list_start_rules(self) -> list[DeclaredRules]:
         """Return the rules that are in force, by name."""
         return [
-            DeclaredRules(
-                row["name"],
-                row["version"],
-                StartRules(**{field: row[field] for field in StartRules.__struct_fields__}),
-            )
+            DeclaredRules(row["name"], row["version"], _read_rules(row))
             for row in await self._database.rows("list_start_rules")
         ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.store.postgres.rows import reader
 from holdfast.types import (
     DeclaredSubscriptions,
     EventTarget,
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _write: Final = msgspec.json.Encoder().encode
 _read_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
+_read_published = reader(Published)
+_read_subscription = reader(SubscriptionRecord, "target")
+
 
 class PostgresTopics(Part):
     """Publishes events, and keeps who is subscribed to them."""
@@ -37,8 +41,7 @@ class PostgresTopics(Part):
         row = await self._database.row(
             "publish", event.topic, event.payload, event.event_id, self._database.tell
         )
-        published = Published(**{name: row[name] for name in Published.__struct_fields__})
-        return published, read_notices(row["notices"])
+        return _read_published(row), read_notices(row["notices"])
 
     async def subscribe(self, new: NewSubscription) -> tuple[int, bool]:
         """Subscribe a target; see `TopicStore.subscribe`."""
@@ -60,7 +63,7 @@ class PostgresTopics(Part):
     ) -> list[SubscriptionRecord]:
         """Return subscriptions; see `TopicStore.list_subscriptions`."""
         rows = await self._database.rows("list_subscriptions", kind, topic, after, limit)
-        return [_subscription(row) for row in rows]
+        return [_read_subscription(row, target=_target(row)) for row in rows]
 
     async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
         """Return how many subscriptions of each kind have a pattern that a topic fits."""
@@ -105,21 +108,6 @@ def row_of(new: NewSubscription) -> dict[str, object]:
         "tags": target.tags or None,
         "headers": target.headers,
     }
-
-
-def _subscription(row: asyncpg.Record) -> SubscriptionRecord:
-    return SubscriptionRecord(
-        subscription_id=row["subscription_id"],
-        pattern=row["pattern"],
-        match=row["match"],
-        kind=row["kind"],
-        target=_target(row),
-        run_id=row["run_id"],
-        app=row["app"],
-        paused_at=row["paused_at"],
-        paused_by=row["paused_by"],
-        created_at=row["created_at"],
-    )
 
 
 def _target(row: asyncpg.Record) -> EventTarget | None:

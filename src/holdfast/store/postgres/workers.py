@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.stats import stats_arguments
 from holdfast.types import (
     Heartbeat,
@@ -18,6 +19,8 @@ from holdfast.types import (
     ThreadUse,
     WorkerInfo,
 )
+
+_read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes")
 
 
 class PostgresWorkers(Part):
@@ -95,19 +98,12 @@ class PostgresWorkers(Part):
     async def list_workers(self) -> list[WorkerInfo]:
         """Return the workers that are signed on, by id."""
         return [
-            WorkerInfo(
-                worker_id=row["worker_id"],
-                hostname=row["hostname"],
-                pid=row["pid"],
+            _read_worker(
+                row,
                 queues=tuple(row["queues"]),
                 handlers=tuple(row["handlers"]),
-                concurrency=row["concurrency"],
-                holdfast_version=row["holdfast_version"],
-                started_at=row["started_at"],
-                heard_at=row["heard_at"],
                 threads=None if row["threads"] is None else ThreadUse(*row["threads"]),
                 consumes=None if row["consumes"] is None else tuple(row["consumes"]),
-                hints=row["hints"],
             )
             for row in await self._database.rows("list_workers")
         ]
