@@ -16,7 +16,7 @@ from holdfast.store.postgres.database import (
     read_notices,
 )
 from holdfast.store.postgres.rows import reader
-from holdfast.store.postgres.start_values import flow_runs
+from holdfast.store.postgres.start_values import flow_runs, json_text
 from holdfast.types import (
     ClaimedTask,
     DeletedFlow,
@@ -51,7 +51,7 @@ class PostgresFlows(Part):
     ) -> EnsuredFlow:
         """Make the database's shape that of the code; see `FlowStore.ensure_flow`."""
         row = await self._database.row(
-            "ensure_flow", shape.name, shape.version, shape_hash, _json(shape), replace
+            "ensure_flow", shape.name, shape.version, shape_hash, json_text(shape), replace
         )
         return EnsuredFlow(
             row["status"], _shape(row["other"]), row["ended"], read_notices(row["notices"])
@@ -191,7 +191,3 @@ def _handed_task(row: asyncpg.Record, now: int) -> ClaimedTask:
         run_key=row["run_key"],
         headers=read_headers(row["headers"]),
     )
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

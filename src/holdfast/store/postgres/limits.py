@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-import msgspec
-
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.rows import reader
+from holdfast.store.postgres.start_values import json_text
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
 
 _read_rule = reader(LimitRule)
@@ -43,8 +42,7 @@ class PostgresLimits(Part):
 
     async def declare_limits(self, app: str, rules: Sequence[LimitRule]) -> int:
         """Write what the code of an app declares; see `LimitStore.declare_limits`."""
-        declared = msgspec.json.encode(rules).decode()
-        row = await self._database.row("declare_limits", app, declared)
+        row = await self._database.row("declare_limits", app, json_text(rules))
         return int(row[0])
 
     async def list_limits(self) -> list[LimitInfo]:

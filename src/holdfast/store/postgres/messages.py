@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import asyncpg
-import msgspec
 
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.port import WORK_TOPIC, messages_topic
@@ -16,6 +15,8 @@ from holdfast.store.postgres.start_values import (
     Statement,
     cast_mark,
     flow_runs,
+    json_text,
+    or_none,
     rules_of,
     workflow_runs,
 )
@@ -247,16 +248,11 @@ def _columns(messages: Sequence[NewMessage]) -> tuple[object, ...]:
     """Return the arguments of `send_messages` after the queue; None for an array of nulls."""
     return (
         [message.payload for message in messages],
-        _or_none([message.delay_seconds for message in messages]),
-        _or_none([message.group for message in messages]),
-        _or_none([message.dedup_id for message in messages]),
-        _or_none([message.priority for message in messages]),
-        _or_none(
-            [
-                msgspec.json.encode(message.headers).decode() if message.headers else None
-                for message in messages
-            ]
-        ),
+        or_none([message.delay_seconds for message in messages]),
+        or_none([message.group for message in messages]),
+        or_none([message.dedup_id for message in messages]),
+        or_none([message.priority for message in messages]),
+        or_none([json_text(each.headers) if each.headers else None for each in messages]),
     )
 
 
@@ -289,10 +285,6 @@ def ack_statement(
     casts = (cast_mark(placeholder(n), type_) for n, type_ in enumerate(types, 1))
     text = f'select unnest(acked) from "{schema}".ack_messages({", ".join(casts)})'
     return Statement(text, (*_named(receipts), [each.place for each in receipts]))
-
-
-def _or_none(values: list[object]) -> list[object] | None:
-    return None if values.count(None) == len(values) else values
 
 
 def _named(receipts: Iterable[Receipt]) -> tuple[list[object], list[object]]:

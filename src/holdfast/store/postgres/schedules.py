@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.store.postgres.database import Part, read_notices
 from holdfast.store.postgres.rows import reader
+from holdfast.store.postgres.start_values import json_text
 from holdfast.types import (
     BackfillFiring,
     Bucket,
@@ -132,7 +133,7 @@ class PostgresSchedules(Part):
         self, app: str, digest: str, schedules: Sequence[NewSchedule], *, restore: bool = False
     ) -> tuple[EnsuredSchedules, list[Notice]]:
         """Write the schedules of an app's code; see `ScheduleStore.ensure_schedules`."""
-        rows = msgspec.json.encode([_code_row(new) for new in schedules]).decode()
+        rows = json_text([_code_row(new) for new in schedules])
         row = await self._database.row("ensure_schedules", app, digest, rows, restore)
         names = (tuple(row[each] or ()) for each in ("added", "changed", "paused", "resumed"))
         return EnsuredSchedules(row["status"], *names), []
@@ -239,8 +240,8 @@ def _definition(new: NewSchedule) -> tuple[object, ...]:
         target.priority,
         run.timeout_seconds,
         run.retention_seconds,
-        _json(run.tags) if run.tags else None,
-        _json(target.headers) if target.headers else None,
+        json_text(run.tags) if run.tags else None,
+        json_text(target.headers) if target.headers else None,
         policy.bucket_retention_seconds,
     )
 
@@ -289,10 +290,6 @@ def _group(new: NewSchedule) -> str | None:
 
 def _moment(at: int | None) -> str | None:
     return None if at is None else to_datetime(at).isoformat()
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:

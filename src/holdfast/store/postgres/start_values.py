@@ -95,8 +95,8 @@ def one_run(run: NewRun) -> tuple[object, ...]:
         run.delay_seconds,
         run.timeout_seconds,
         run.retention_seconds,
-        _json(run.tags) if run.tags else None,
-        _json(run.headers) if run.headers is not None else None,
+        json_text(run.tags) if run.tags else None,
+        json_text(run.headers) if run.headers is not None else None,
         run.waiter,
     )
 
@@ -111,8 +111,8 @@ def _one_run_of_a_flow(run: NewRun) -> tuple[object, ...]:
         run.priority,
         run.timeout_seconds,
         run.retention_seconds,
-        _json(run.tags) if run.tags else None,
-        _json(run.headers) if run.headers is not None else None,
+        json_text(run.tags) if run.tags else None,
+        json_text(run.headers) if run.headers is not None else None,
         run.waiter,
         run.start_at,
         run.delay_seconds,
@@ -123,10 +123,11 @@ def _columns(rows: Sequence[tuple[object, ...]], count: int) -> tuple[object, ..
     if not rows:
         return ([], [], [], *[None] * (count - _ALWAYS_SET))
     columns = [list(column) for column in zip(*rows, strict=True)]
-    return (*columns[:_ALWAYS_SET], *map(_or_none, columns[_ALWAYS_SET:]))
+    return (*columns[:_ALWAYS_SET], *map(or_none, columns[_ALWAYS_SET:]))
 
 
-def _or_none(values: list[object]) -> list[object] | None:
+def or_none(values: list[object]) -> list[object] | None:
+    """Return an array; None for one of nulls."""
     return None if values.count(None) == len(values) else values
 
 
@@ -138,5 +139,6 @@ def cast_mark(mark: str, type_: str) -> str:
     return f"cast({mark} as {type_})"
 
 
-def _json(value: object) -> str:
+def json_text(value: object) -> str:
+    """Return a value as JSON."""
     return msgspec.json.encode(value).decode()
