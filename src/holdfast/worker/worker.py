@@ -143,17 +143,13 @@ class Worker:
         hints = store.read_hints(info.worker_id, info.queues, info.handlers)
         self._claimer = (Claimer if hints is None else partial(HintedClaimer, hints))(
             store,
-            info.worker_id,
-            info.queues,
-            info.handlers,
+            info,
+            options,
             self._clock,
             notify,
             self._duties.deadlines.due_at,
             self._limit_claims(claimable_by_threads(book, info.handlers, handlers_in_threads(app))),
             observing,
-            concurrency=options.concurrency,
-            lease_seconds=options.lease_seconds,
-            poll_seconds=options.poll_seconds,
         )
         recorder = (store, info.worker_id, self._clock, notify, self._claimer.room.lending)
         self._committer = Committer(*recorder, observing)
@@ -163,13 +159,12 @@ class Worker:
             self._runs(app), self._activities(app), self._steps, self._late_flows(app)
         )
         self._consumers = Consumers(
-            app.consumers.values(),
+            app,
             store,
             info,
             options,
             self._clock,
             self._launcher,
-            app.registry.layers.messages,
             notify,
             has_heartbeat=heartbeat_store is not None,
         )
