@@ -58,8 +58,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
         "the wiring of a worker: each part is made after those that it calls",
     ("module", "client/client.py"): GROUP,
     ("module", "client/runs.py"): GROUP,
-    ("module", "definitions/app.py"): GROUP,
-    ("module", "definitions/flows.py"): GROUP,
     ("module", "errors.py"): "the tree of all errors, drawn and defined in one place",
     ("module", "runtime/turn/replayer.py"):
         "one class, whose methods all change code and log together; each commit passes through it",
