@@ -54,8 +54,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("function", "cli/commands/server.py server"): OPTIONS,
     ("function", "cli/framework.py global_options"): OPTIONS,
     ("function", "server/pages/runs.py list_page"): PAGE,
-    ("function", "worker/worker.py Worker.__init__"):
-        "the wiring of a worker: each part is made after those that it calls",
     ("module", "client/client.py"): GROUP,
     ("module", "client/runs.py"): GROUP,
     ("module", "errors.py"): "the tree of all errors, drawn and defined in one place",

@@ -103,8 +103,7 @@ class Worker:
     ) -> None:
         """`heartbeat_store` makes the stores for the threads of the heartbeat and the watchdog;
         with None it has neither thread, its leases run out, and it takes over nothing from workers
-        that died: for tests alone. `process` lets the watchdog end the process.
-        `tracer` makes spans.
+        that died: for tests alone. `process` lets the watchdog end it, and `tracer` makes spans.
 
         `origin` says where the app's code is. With it, `start` refuses an app if the database has
         another app of the same name from another origin. `observers` are told what the worker does.
@@ -131,16 +130,7 @@ class Worker:
         self._agenda = Agenda(
             heartbeat_seconds=options.heartbeat_seconds, silent_seconds=options.silent_seconds
         )
-        context = ServiceContext(
-            stored,
-            info.worker_id,
-            clock,
-            notify,
-            options.maintenance_seconds,
-            observing,
-            self._agenda,
-        )
-        self._duties = Duties(context, app, info, options, origin)
+        self._duties = self._make_duties(app, stored, origin)
         self._claimer = self._make_claimer(app, book)
         recorder = (store, info.worker_id, clock, notify, self._claimer.room.lending)
         self._committer = Committer(*recorder, observing)
@@ -161,6 +151,18 @@ class Worker:
             self._claimer.answer_lost = self._heartbeat.suspect
             self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
+
+    def _make_duties(self, app: App, store: Store, origin: str | None) -> Duties:
+        context = ServiceContext(
+            store,
+            self.worker_id,
+            self._clock,
+            self._notifier.submit,
+            self.options.maintenance_seconds,
+            self._observing,
+            self._agenda,
+        )
+        return Duties(context, app, self.info, self.options, origin)
 
     def _make_claimer(self, app: App, book: ThreadBook) -> Claimer:
         info = self.info
