@@ -64,9 +64,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("module", "worker/runs.py"):
         "one class, whose methods all change which runs are held; each claim passes through it",
     ("module", "worker/worker.py"): "the wiring of a worker, its start and its stop, in one order",
-    ("SQL file", "sql/functions/flows/ends.sql"): "the ways in which an attempt at a step can end",
-    ("SQL file", "sql/functions/flows/shapes.sql"):
-        "what is checked of a shape stands beside what writes it",
     ("SQL function", "sql/functions/core/commit.sql commit"): CALLED_OFTEN,
     ("SQL function", "sql/functions/core/start_runs.sql start_one"): CALLED_OFTEN,
     ("SQL function", "sql/functions/flows/advance.sql _advance_flows"): CALLED_OFTEN,
@@ -74,7 +71,7 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("SQL function", "sql/functions/flows/children.sql _start_child_steps"):
         "one loop over arrays that each of its branches needs",
     ("SQL function", "sql/functions/flows/ends.sql end_step_tasks"): CALLED_OFTEN,
-    ("SQL function", "sql/functions/flows/ends.sql _fail_attempts"): STATEMENT,
+    ("SQL function", "sql/functions/flows/failures.sql _fail_attempts"): STATEMENT,
     ("SQL function", "sql/functions/flows/linear.sql _end_linear_steps"): CALLED_OFTEN,
     ("SQL function", "sql/functions/flows/linear_one.sql _end_linear_step"): CALLED_OFTEN,
     ("SQL function", "sql/functions/limits/choose.sql _choose_limited"): STATEMENT,
