@@ -217,15 +217,11 @@ class Waiting:
         self._held: dict[UUID, ClaimedTask] = {}
         self.claimer = Claimer(
             store,
-            self.info.worker_id,
-            self.info.queues,
-            self.info.handlers,
+            self.info,
+            WorkerOptions(lease_seconds=LEASE_SECONDS),
             EngineClock(),
             lambda _: None,
             lambda _: None,
-            concurrency=CONCURRENCY,
-            lease_seconds=LEASE_SECONDS,
-            poll_seconds=WorkerOptions().poll_seconds,
         )
         self.claimer.room.count(self._held)
         self._tasks = set[asyncio.Task[None]]()

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Claims, Notice
-from holdfast.worker import hinted_claimer
+from holdfast.worker import WorkerOptions, hinted_claimer
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.hinted_claimer import HintedClaimer
+from tests.runtime.desk import info
 
 HINT = Notice("starts", "default")
 
@@ -57,15 +59,11 @@ def claiming(store: MemoryStore, hints: Hints, told: list[Notice]) -> HintedClai
     return HintedClaimer(
         hints,
         store,
-        "ann",
-        ["default"],
-        ["a/b@1"],
+        replace(info(), handlers=("a/b@1",), concurrency=10),
+        WorkerOptions(lease_seconds=30, poll_seconds=3600),
         EngineClock(),
         told.extend,
         lambda deadline: None,
-        concurrency=10,
-        lease_seconds=30,
-        poll_seconds=3600,
     )
 
 

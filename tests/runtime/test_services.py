@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast import App, Context, Retry, StepFailed
 from holdfast.client import Client
@@ -224,15 +225,11 @@ async def test_a_claim_under_way_is_known_of_when_the_claimer_has_stopped() -> N
         handle = await client.start(waiting)
         claimer = Claimer(
             store,
-            "ann",
-            ["default"],
-            app.handlers(),
+            replace(info(), handlers=app.handlers(), concurrency=10),
+            WorkerOptions(lease_seconds=LEASE, poll_seconds=60),
             EngineClock(),
             lambda notices: None,
             lambda deadline: None,
-            concurrency=10,
-            lease_seconds=LEASE,
-            poll_seconds=60,
         )
         await claimer.start({"workflow": basket.accept})
         await store.leased.wait()
@@ -251,15 +248,11 @@ async def test_a_due_time_that_is_reported_during_a_claim_is_kept() -> None:
     async with Client(store=store, app=app):
         claimer = Claimer(
             store,
-            "ann",
-            ["default"],
-            app.handlers(),
+            replace(info(), handlers=app.handlers(), concurrency=10),
+            WorkerOptions(lease_seconds=LEASE, poll_seconds=3600),
             EngineClock(lambda: store.time() * 1000),
             lambda notices: None,
             lambda deadline: None,
-            concurrency=10,
-            lease_seconds=LEASE,
-            poll_seconds=3600,
         )
         basket = Basket()
         claimer.wake()
@@ -283,15 +276,11 @@ async def test_with_a_backlog_steps_are_handed_over_only_for_a_moment_after_a_cl
             await client.start(waiting)
         claimer = Claimer(
             store,
-            "ann",
-            ["default"],
-            app.handlers(),
+            replace(info(), handlers=app.handlers(), concurrency=2),
+            WorkerOptions(lease_seconds=LEASE, poll_seconds=60),
             EngineClock(),
             lambda notices: None,
             lambda deadline: None,
-            concurrency=2,
-            lease_seconds=LEASE,
-            poll_seconds=60,
         )
         basket = Basket()
         claimer.room.count(basket.tasks)

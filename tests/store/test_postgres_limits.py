@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from scene import DEADLINE_SECONDS, Scene
 
 from holdfast.types import ClaimedTask, Claims, LimitRule
+from holdfast.worker import WorkerOptions
 from holdfast.worker import claimer as claimer_module
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import EngineClock
@@ -199,15 +200,11 @@ async def test_a_worker_claims_again_at_once_after_a_claim_that_changes_what_tas
     monkeypatch.setattr(scene.store, "claim_tasks", recorded)
     claimer = Claimer(
         scene.store,
-        "bob",
-        ["default"],
-        BUY,
+        ManualWorker(scene.store, "bob").info(handlers=BUY),
+        WorkerOptions(lease_seconds=60, poll_seconds=3600),
         EngineClock(),
         lambda notices: None,
         lambda deadline: None,
-        concurrency=10,
-        lease_seconds=60,
-        poll_seconds=3600,
     )
     await claimer.start({"workflow": accept})
     try:

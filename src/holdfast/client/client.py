@@ -155,30 +155,18 @@ class Client:
 
     @overload
     async def start(
-        self,
-        workflow: Startable[None, Out],
-        input: None = None,
-        **options: Unpack[StartOptions],
+        self, workflow: Startable[None, Out], input: None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[Out]: ...
     @overload
     async def start(
-        self,
-        workflow: Startable[In, Out],
-        input: In,
-        **options: Unpack[StartOptions],
+        self, workflow: Startable[In, Out], input: In, **options: Unpack[StartOptions]
     ) -> RunHandle[Out]: ...
     @overload
     async def start(
-        self,
-        workflow: str,
-        input: object = None,
-        **options: Unpack[StartOptions],
+        self, workflow: str, input: object = None, **options: Unpack[StartOptions]
     ) -> RunHandle[object]: ...
     async def start(
-        self,
-        workflow: AnyStartable | str,
-        input: object = None,
-        **options: Unpack[StartOptions],
+        self, workflow: AnyStartable | str, input: object = None, **options: Unpack[StartOptions]
     ) -> RunHandle[object]:
         """Start a run, or find the one that was started with the same key.
 
@@ -220,10 +208,7 @@ class Client:
     ) -> builtins.list[RunHandle[Out]]: ...
     @overload
     async def start_many(
-        self,
-        workflow: str,
-        inputs: Iterable[object],
-        **options: Unpack[StartManyOptions],
+        self, workflow: str, inputs: Iterable[object], **options: Unpack[StartManyOptions]
     ) -> builtins.list[RunHandle[object]]: ...
     async def start_many(
         self,
@@ -256,17 +241,11 @@ class Client:
     ) -> Out: ...
     @overload
     async def run(
-        self,
-        workflow: Startable[In, Out],
-        input: In,
-        **options: Unpack[StartAndWaitOptions],
+        self, workflow: Startable[In, Out], input: In, **options: Unpack[StartAndWaitOptions]
     ) -> Out: ...
     @overload
     async def run(
-        self,
-        workflow: str,
-        input: object = None,
-        **options: Unpack[StartAndWaitOptions],
+        self, workflow: str, input: object = None, **options: Unpack[StartAndWaitOptions]
     ) -> object: ...
     async def run(
         self,
@@ -314,22 +293,14 @@ class Client:
 
     @overload
     async def result(
-        self,
-        run: RunRef,
-        workflow: Startable[Never, Out],
-        *,
-        timeout: Duration | None = None,
+        self, run: RunRef, workflow: Startable[Never, Out], *, timeout: Duration | None = None
     ) -> Out: ...
     @overload
     async def result(
         self, run: RunRef, workflow: None = None, *, timeout: Duration | None = None
     ) -> object: ...
     async def result(
-        self,
-        run: RunRef,
-        workflow: AnyStartable | None = None,
-        *,
-        timeout: Duration | None = None,
+        self, run: RunRef, workflow: AnyStartable | None = None, *, timeout: Duration | None = None
     ) -> object:
         """Wait for a run's end and return its output; see `RunHandle.result`.
 

@@ -11,13 +11,7 @@ from msgspec.structs import replace
 from holdfast.client.control import list_pauses, set_pause
 from holdfast.client.message import Message, received
 from holdfast.client.message_ends import ack_messages, extend_messages, nack_messages
-from holdfast.client.messages import (
-    Messages,
-    Outgoing,
-    changes_of,
-    encode_message,
-    other_settings,
-)
+from holdfast.client.messages import Messages, Outgoing, changes_of, encode_message, other_settings
 from holdfast.client.sending import send_messages
 from holdfast.client.session import Session
 from holdfast.codec import encode
@@ -140,8 +134,7 @@ class Queues:
         await client.queues.delete("parcels")
         ```
         """
-        name = check_queue_name(name)
-        return await persist(partial(self._session.store.delete_queue, name))
+        return await persist(partial(self._session.store.delete_queue, check_queue_name(name)))
 
     async def list(self) -> list[QueueInfo]:
         """Return the message queues by name.
@@ -241,12 +234,7 @@ class Queues:
             for message in received(self._session, queue, delivery, type)
         ]
 
-    async def ack(
-        self,
-        messages: Messages,
-        *,
-        connection: object = None,
-    ) -> builtins.list[bool]:
+    async def ack(self, messages: Messages, *, connection: object = None) -> builtins.list[bool]:
         """Acknowledge messages: they are done. Return for each if it was in flight still.
 
         One that was not may have been received by others: its receipt is old and changes nothing.
@@ -313,12 +301,9 @@ class Queues:
         await client.queues.redrive("parcels")
         ```
         """
-        ids = None if message_ids is None else [*message_ids]
-        total = 0
+        ids, name = None if message_ids is None else [*message_ids], check_queue_name(queue)
+        total, call = 0, partial(self._session.store.redrive_messages, name, message_ids=ids)
         while True:
-            call = partial(
-                self._session.store.redrive_messages, check_queue_name(queue), message_ids=ids
-            )
             count, notices = await persist(call)
             if not count:
                 return total

@@ -388,8 +388,7 @@ class Schedules:
         target = record.target
         with in_schedule(record.name):
             if isinstance(target, SendTarget):
-                target = changed_sender(target, options)
-                return changed_schedule(record, target, cron, options)
+                return changed_schedule(record, changed_sender(target, options), cron, options)
             refuse_group(options)
             if options.keys() & (RUN_OPTIONS | {"input"}):
                 wishes = {k: v for k, v in options.items() if k in RUN_OPTIONS}

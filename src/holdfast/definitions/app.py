@@ -10,8 +10,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.batches import Batch, BatchActivity
+from holdfast.definitions.composing import Composing
 from holdfast.definitions.consuming import Consuming
-from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.limiting import Limiting
 from holdfast.definitions.limits import Concurrency, Rates
@@ -24,13 +24,12 @@ from holdfast.definitions.steps import Step
 from holdfast.definitions.subscribing import Subscribing
 from holdfast.definitions.workflows import (
     AnyActivity,
-    AnyFlow,
     AnyWorkflow,
     Registry,
     Workflow,
 )
 from holdfast.objects import check_objects_url
-from holdfast.payloads import Codecs, LargePayloads, Payloads, large_payloads_of, payloads_of
+from holdfast.payloads import Codecs, LargePayloads, large_payloads_of, payloads_of
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 from holdfast.values.durations import Duration
@@ -90,7 +89,7 @@ class WorkflowDecorator(Protocol):
     ) -> Workflow[None, Out]: ...
 
 
-class App(Scheduling, Subscribing, Consuming, Limiting):
+class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
     """The workflows, steps, activities and flows of one program, and their defaults.
 
     Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the
@@ -134,7 +133,7 @@ class App(Scheduling, Subscribing, Consuming, Limiting):
         takes. Those above the size that `large_payloads` says are objects outside of the database.
         Raises ConfigurationError for an archive that does not name a place for objects.
         """
-        self.payloads: Payloads | None = payloads_of(
+        self.payloads = payloads_of(
             payload_codec, max_payload_bytes, large_payloads_of(large_payloads)
         )
         self.registry = Registry(name, retry, blocking_limit)
@@ -154,11 +153,6 @@ class App(Scheduling, Subscribing, Consuming, Limiting):
     def activities(self) -> Mapping[str, AnyActivity]:
         """All activities by name."""
         return MappingProxyType(self.registry.activities)
-
-    @property
-    def flows(self) -> Mapping[tuple[str, int], AnyFlow]:
-        """All flows by name and version."""
-        return MappingProxyType(self.registry.flows)
 
     def handlers(self) -> tuple[str, ...]:
         """Return what this program can run, as `app/name@version`; activities have version 0."""
@@ -370,78 +364,6 @@ class App(Scheduling, Subscribing, Consuming, Limiting):
             return workflow
 
         return define if fn is None else define(fn)
-
-    @overload
-    def flow(
-        self,
-        name: str,
-        *,
-        input: type[In],
-        version: int = 1,
-        attempts: int = 3,
-        base_delay: Duration = "5s",
-        timeout: Duration = "60s",
-        queue: str = DEFAULT_QUEUE,
-        retention: Duration | None = "30d",
-        run_timeout: Duration | None = None,
-        priority: int = DEFAULT_PRIORITY,
-    ) -> Flow[In]: ...
-    @overload
-    def flow(
-        self,
-        name: str,
-        *,
-        input: object = Any,
-        version: int = 1,
-        attempts: int = 3,
-        base_delay: Duration = "5s",
-        timeout: Duration = "60s",
-        queue: str = DEFAULT_QUEUE,
-        retention: Duration | None = "30d",
-        run_timeout: Duration | None = None,
-        priority: int = DEFAULT_PRIORITY,
-    ) -> Flow[Any]: ...
-    def flow(
-        self,
-        name: str,
-        *,
-        input: object = Any,
-        version: int = 1,
-        attempts: int = 3,
-        base_delay: Duration = "5s",
-        timeout: Duration = "60s",
-        queue: str = DEFAULT_QUEUE,
-        retention: Duration | None = "30d",
-        run_timeout: Duration | None = None,
-        priority: int = DEFAULT_PRIORITY,
-    ) -> object:
-        """Register a flow, a graph of steps. Its steps are defined with `@flow.step`.
-
-        `input` is the type of the input of its runs; without one it is any JSON value. What is
-        started from then on is a run of the highest `version`; a run keeps the version that it was
-        started with. A step has `attempts` attempts of at most `timeout` each. Attempt n + 1 begins
-        `base_delay * 2**n` after attempt n has failed. These times are whole seconds. `retention`
-        is how long an ended run is kept, `run_timeout` how long a run may take (None: no limit),
-        `priority` is 0 (first) to 4. Raises ConfigurationError for options that cannot work, and
-        for a version or a workflow of this name that the app has already.
-        """
-        flow: AnyFlow = Flow(
-            name,
-            app=self.name,
-            input=input,
-            version=version,
-            attempts=attempts,
-            base_delay=base_delay,
-            timeout=timeout,
-            queue=queue,
-            retention=retention,
-            run_timeout=run_timeout,
-            priority=priority,
-            versions=self.registry.flows,
-            sealed=self.payloads is not None and self.payloads.hides,
-        )
-        self.registry.add_flow(flow)
-        return flow
 
     @overload
     def lifespan(self, fn: Callable[[], AsyncIterator[T]], /) -> Lifespan[T]: ...

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, ClassVar, Final, ParamSpec, TypedDict, TypeVar, cast, get_args
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    cast,
+    get_args,
+    overload,
+)
 
 import msgspec
 
@@ -29,6 +40,8 @@ from holdfast.values.names import check_flow_step_name, check_queue_name, split_
 from holdfast.values.suggestions import similar_name
 
 P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E")
 R_co = TypeVar("R_co", covariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 
@@ -198,6 +211,26 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             self._parameters = ElementParameter(fn, of, self._over)
         self.decode_arguments = self._parameters.decode
         self.encode_arguments = self._parameters.encode
+
+
+class FlowStepDecorator(Protocol):
+    """The decorator that `flow.step(…)` returns: it makes the function a step of the flow."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> FlowStep[P, R, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> FlowStep[P, R, R]: ...
+
+
+class FlowMapDecorator(Protocol[E]):
+    """The decorator that `flow.map(…)` returns: it makes the function a map step of the flow."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[[E], Coroutine[object, None, R]], /
+    ) -> FlowStep[[E], R, list[R]]: ...
+    @overload
+    def __call__(self, fn: Callable[[E], R], /) -> FlowStep[[E], R, list[R]]: ...
 
 
 def decode_each(

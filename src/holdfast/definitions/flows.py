@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence, Set
 from inspect import isfunction
 from types import MappingProxyType
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar, Unpack, cast, overload
 
 import msgspec
 
@@ -13,7 +13,9 @@ from holdfast.definitions.caller import current_caller
 from holdfast.definitions.flow_parameters import RUN, RunInput, Source, annotation_of
 from holdfast.definitions.flow_runs import RunStep, RunStepOptions
 from holdfast.definitions.flow_steps import (
+    FlowMapDecorator,
     FlowStep,
+    FlowStepDecorator,
     FlowStepOptions,
     check_attempts,
     check_needs_no_look,
@@ -47,26 +49,6 @@ AnyRunStep: TypeAlias = RunStep[object]
 AnyStep = TypeVar("AnyStep", FlowStep[..., Any, Any], RunStep[Any])
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-class FlowStepDecorator(Protocol):
-    """The decorator that `flow.step(…)` returns: it makes the function a step of the flow."""
-
-    @overload
-    def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> FlowStep[P, R, R]: ...
-    @overload
-    def __call__(self, fn: Callable[P, R], /) -> FlowStep[P, R, R]: ...
-
-
-class FlowMapDecorator(Protocol[E]):
-    """The decorator that `flow.map(…)` returns: it makes the function a map step of the flow."""
-
-    @overload
-    def __call__(
-        self, fn: Callable[[E], Coroutine[object, None, R]], /
-    ) -> FlowStep[[E], R, list[R]]: ...
-    @overload
-    def __call__(self, fn: Callable[[E], R], /) -> FlowStep[[E], R, list[R]]: ...
 
 
 class Flow(Startable[In, dict[str, object]]):

@@ -120,19 +120,6 @@ class Scheduling:
         app.schedule("@hourly", topic="clock.hour", input={"kind": "full"})
         ```
         """
-
-        def define(definition: Startable[Any, Any]) -> Schedule:
-            schedule = define_schedule(
-                self.registry.name,
-                definition,
-                cron,
-                name,
-                input,
-                cast("AppScheduleOptions", options),
-            )
-            self.registry.add_schedule(schedule)
-            return schedule
-
         sends = topic is not None or message_queue is not None
         if definition is not None and not isinstance(definition, str):
             if sends:
@@ -140,27 +127,31 @@ class Scheduling:
                     f"a schedule starts a workflow, publishes or sends: give {definition!r}, a "
                     "topic or a message_queue"
                 )
-            return define(definition)
+            return self._of_runs(definition, cron, name, input, options)
         if cron is not None:
             raise ConfigurationError(
                 f"a schedule has one cron expression, not {definition!r} and {cron!r}"
             )
         cron = definition
         if sends:
-            sender = define_sender(
-                self.registry.name,
-                topic,
-                message_queue,
-                cron,
-                name,
-                input,
-                cast("MessageScheduleOptions", options),
-            )
-            self.registry.add_schedule(sender)
-            return sender
+            wishes = cast("MessageScheduleOptions", options)
+            app = self.registry.name
+            sender = define_sender(app, topic, message_queue, cron, name, input, wishes)
+            return self.registry.add_schedule(sender)
 
         def decorate(definition: Defined) -> Defined:
-            define(definition)
+            self._of_runs(definition, cron, name, input, options)
             return definition
 
         return decorate
+
+    def _of_runs(
+        self,
+        definition: Startable[Any, Any],
+        cron: str | None,
+        name: str | None,
+        input: object,
+        options: Any,
+    ) -> Schedule:
+        schedule = define_schedule(self.registry.name, definition, cron, name, input, options)
+        return self.registry.add_schedule(schedule)

@@ -319,14 +319,15 @@ class Registry:
             )
         self.activities[activity.name] = activity
 
-    def add_schedule(self, schedule: Schedule) -> None:
-        """Add a schedule. Raises ConfigurationError for a name that is defined already."""
+    def add_schedule(self, schedule: Schedule) -> Schedule:
+        """Add a schedule and return it. Raises ConfigurationError for a name that is not new."""
         if schedule.full_name in self.schedules:
             raise ConfigurationError(
                 f"schedule {schedule.full_name} is defined twice: give the new one another name, "
                 "with name=…"
             )
         self.schedules[schedule.full_name] = schedule
+        return schedule
 
     @staticmethod
     def _refuse_in_workflow(defined: object) -> None:

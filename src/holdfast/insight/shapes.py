@@ -14,8 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import decode_error
-from holdfast.insight.folding import Fold, fold
-from holdfast.insight.spans import Attempt, Kind, Outcome, Span, Timeline
+from holdfast.insight.folding import Fold
+from holdfast.insight.spans import Attempt, Kind, Outcome, Span
 from holdfast.insight.traces import find_trace
 from holdfast.types import ClippedEvent, LoggedEvent, RunKind, RunRecord, State, Status, Wait
 from holdfast.values.moments import to_datetime
@@ -331,12 +331,6 @@ def line_shape(line: Span | Fold) -> SpanShape:
     if isinstance(line, Fold):
         return span_shape(replace(line.together(), label=line.label), len(line.spans))
     return span_shape(line)
-
-
-def timeline_shape(timeline: Timeline, *, folded: bool) -> TimelineShape:
-    """Return a timeline; if it is `folded`, similar spans of a long one are one."""
-    lines = fold(timeline.spans) if folded else timeline.spans
-    return shaped(TimelineShape, timeline, spans=[line_shape(each) for each in lines])
 
 
 def _member(name: str, value: object) -> object:

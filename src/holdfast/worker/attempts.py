@@ -86,9 +86,8 @@ class Execution(Generic[C]):
         self.result: str | None = None
         self.restored: Restored | None = None  # the result as a replay would decode it
         self.error: ErrorInfo | None = None
-        self.retryable = False
+        self.retryable = self.timed_out = False
         self.delay_seconds: float | None = None  # the pause that the error asks for
-        self.timed_out = False
         self.begun = False  # True once its thread has begun
         self.future: asyncio.Future[object] | None = None
         self.timer: Cancellable | None = None
@@ -167,7 +166,7 @@ class Execution(Generic[C]):
         if self.timer is not None:
             self.timer.cancel()
         if self.span is not None:
-            self._end_span(stopped=True)
+            self._end_span(self.span, stopped=True)
         future = self.future
         if future is None or future.done():
             return None
@@ -178,16 +177,15 @@ class Execution(Generic[C]):
         if self.timer is not None:
             self.timer.cancel()
         if self.span is not None:
-            self._end_span()
+            self._end_span(self.span)
         report, self._report = self._report, None
         if report is not None:
             if self.observed is not None:
                 self.observed(self)
             report(self)
 
-    def _end_span(self, *, stopped: bool = False) -> None:
-        span, self.span = self.span, None
-        assert span is not None, "asked before"
+    def _end_span(self, span: OpenSpan, *, stopped: bool = False) -> None:
+        self.span = None
         span.finish(self.error, stopped=stopped)
 
     def _may_be_retried(self, error: BaseException) -> bool:
@@ -321,8 +319,7 @@ class Launcher:
         in_thread: Callable[[], object],
     ) -> asyncio.Future[object]:
         self.book.wait(execution)
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, variables.run, in_thread)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, variables.run, in_thread)
         future.add_done_callback(lambda _: self.book.forget(execution))
         return future
 

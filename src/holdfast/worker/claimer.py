@@ -10,10 +10,11 @@ from typing import Final, TypeAlias
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, Notice, Taker
+from holdfast.types import ClaimedTask, Notice, Taker, WorkerInfo
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
+from holdfast.worker.options import WorkerOptions
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -81,40 +82,35 @@ class Claimer:
     """Claim for one worker.
 
     `wake` says that there may be work now, `due_at` that there will be. Without either it polls:
-    often after work has come, then more and more rarely, at least every `poll_seconds`. It works
-    with polling alone; notifications make it fast. `deadline_at` is called with the deadlines of
-    the tasks that it claims. `room` says how many tasks it may claim, of at most `concurrency`.
+    often after work has come, then more and more rarely, as `options` say. It works with polling
+    alone; notifications make it fast. `deadline_at` is called with the deadlines of the tasks that
+    it claims. `room` says how many tasks it may claim.
     """
 
     def __init__(
         self,
         store: Store,
-        worker_id: str,
-        queues: Sequence[str],
-        handlers: Sequence[str],
+        info: WorkerInfo,
+        options: WorkerOptions,
         clock: Clock,
         notify: Callable[[list[Notice]], None],
         deadline_at: Callable[[int], None],
         claimable: Claimable | None = None,
         observing: Observing | None = None,
-        *,
-        concurrency: int,
-        lease_seconds: float,
-        poll_seconds: float,
     ) -> None:
-        self._store, self._worker_id = store, worker_id
-        self._queues, self._handlers = tuple(queues), tuple(handlers)
+        self._store, self._worker_id = store, info.worker_id
+        self._queues, self._handlers = info.queues, info.handlers
         self._clock, self._notify = clock, notify
         self._deadline_at, self._claimable = deadline_at, claimable
         self._observing = observing or Observing()
         self.answer_lost: Callable[[], None] = lambda: None  # set by the worker
-        self.room = Room(concurrency)
+        self.room = Room(info.concurrency)
         self.room.freed = self._room_freed
-        self._enough = _enough(concurrency)
-        self._lease_seconds, self._poll_seconds = lease_seconds, poll_seconds
+        self._enough = _enough(info.concurrency)
+        self._lease_seconds, self._poll_seconds = options.lease_seconds, options.poll_seconds
         # Seconds to the next poll. The first poll is soon: no notification told this worker of runs
         # that were started before it listened.
-        self._pause = min(_FIRST_POLL_SECONDS, poll_seconds)
+        self._pause = min(_FIRST_POLL_SECONDS, options.poll_seconds)
         self._woken = asyncio.Event()
         self._asked = False  # woken for work, not only because the next due moment changed
         self._waits = False

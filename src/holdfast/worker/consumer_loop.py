@@ -37,9 +37,7 @@ _ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exis
 _LOSS: Final = "ends of messages were not recorded: they are due again when their visibility ends"
 _KNOWN_SECONDS: Final = 10.0  # then the settings of the queue are read again
 _SIBLINGS_SECONDS: Final = 0.02  # a message that has ended waits so long for the others
-_LOCKED_SECONDS: Final = (
-    0.25  # between two tries of starts that meet the lock of another transaction
-)
+_LOCKED_SECONDS: Final = 0.25  # between two tries of starts that meet a lock of others
 
 
 class ConsumerLoop:
@@ -70,7 +68,7 @@ class ConsumerLoop:
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
-        self._looking = self._draining = False
+        self._looking = False
         self._is_fifo: bool | None = None  # None while the queue is not known
         self.ended = 0  # messages of calls that have ended
         self._least_visibility, self.visibility = least_visibility, 0.0
@@ -280,16 +278,13 @@ class ConsumerLoop:
     def _return_uncounted(self, delivery: HeldDelivery, places: Iterable[int]) -> None:
         """Give messages back at once; this receive of them does not count."""
         given = list(places)
-        receipts = map(delivery.receipt, given)
-        self._returns += [MessageReturn(receipt, counted=False) for receipt in receipts]
+        self._returns += [MessageReturn(delivery.receipt(place), counted=False) for place in given]
         delivery.open.difference_update(given)
         delivery.is_whole = False
 
     def _release(self, delivery: HeldDelivery) -> None:
         """If all its messages have ended, let the delivery go; acknowledge it as a whole."""
-        if delivery.open:
-            return
-        if delivery.is_whole:
+        if delivery.is_whole and not delivery.open:
             del self._held[delivery.delivery_id]
             self._whole.append(delivery.receipt())
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from holdfast.definitions.consumers import Consumer
-from holdfast.definitions.middleware import Layer
+from holdfast.definitions.app import App
 from holdfast.store.port import Store
 from holdfast.types import Notice, WorkerInfo
 from holdfast.worker.attempts import Launcher
@@ -21,13 +20,12 @@ class Consumers:
 
     def __init__(
         self,
-        consumers: Iterable[Consumer],
+        app: App,
         store: Store,
         info: WorkerInfo,
         options: WorkerOptions,
         clock: Clock,
         launcher: Launcher,
-        layers: list[Layer],
         notify: Callable[[list[Notice]], None],
         *,
         has_heartbeat: bool,
@@ -35,9 +33,10 @@ class Consumers:
         self._store = store
         # Three heartbeats, as for leases: what is in flight here must not come to others as well.
         least = 3 * options.heartbeat_seconds if has_heartbeat else options.lease_seconds
+        layers = app.registry.layers.messages
         self._loops = [
             ConsumerLoop(each, store, info, clock, launcher, layers, notify, least)
-            for each in consumers
+            for each in app.consumers.values()
         ]
         self._grace_over = asyncio.Event()
         self._event_loop: asyncio.AbstractEventLoop | None = None

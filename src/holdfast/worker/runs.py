@@ -197,7 +197,7 @@ class Runs:
             return
         if not self._take_over(task):
             return
-        _, name = split_name(task.name)
+        name, tracer = split_name(task.name)[1], self._tracer
         if task.lease_no == 1:
             self.observing.run_begun(name)
         if len(log) > 1:
@@ -210,9 +210,7 @@ class Runs:
             task.started_at,
             task.parent_run_id,
             task.run_key,
-            task.headers
-            if self._tracer is None
-            else self._tracer.headers_of(task.run_id, task.headers),
+            task.headers if tracer is None else tracer.headers_of(task.run_id, task.headers),
             task.first_claimed_at,
         )
         replaying = self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
@@ -230,14 +228,7 @@ class Runs:
                 check=self._check,
             )
         except Exception as error:
-            locked = isinstance(
-                error, PayloadLocked
-            )  # its message says all that its traceback does
-            reason = str(error) if locked else repr(error)
-            what = (task.run_id, task.name, reason)
-            logger.error("run %s (%s) cannot be replayed: %s", *what, exc_info=not locked)
-            self._release_stuck(task.run_id, task.lease_no, reason)
-            self._room.freed()
+            self._give_back_unreadable(task, error)
             return
         finally:
             was_given_up = self._replaying is not replaying
@@ -248,6 +239,15 @@ class Runs:
             return
         driver = self._drivers[task.run_id] = RunDriver(self, task.run_id, task.lease_no, turn)
         driver.begin()
+
+    def _give_back_unreadable(self, task: ClaimedTask, error: Exception) -> None:
+        """Give back as stuck a run that cannot be replayed."""
+        locked = isinstance(error, PayloadLocked)  # its message says all that its traceback does
+        reason = str(error) if locked else repr(error)
+        what = (task.run_id, task.name, reason)
+        logger.error("run %s (%s) cannot be replayed: %s", *what, exc_info=not locked)
+        self._release_stuck(task.run_id, task.lease_no, reason)
+        self._room.freed()
 
     def _resume(self, task: ClaimedTask, turn: Turn, tail: Sequence[Event]) -> None:
         if not (self._opened(task) and self._take_over(task)):

@@ -103,8 +103,7 @@ class Worker:
     ) -> None:
         """`heartbeat_store` makes the stores for the threads of the heartbeat and the watchdog;
         with None it has neither thread, its leases run out, and it takes over nothing from workers
-        that died: for tests alone. `process` lets the watchdog end the process.
-        `tracer` makes spans.
+        that died: for tests alone. `process` lets the watchdog end it, and `tracer` makes spans.
 
         `origin` says where the app's code is. With it, `start` refuses an app if the database has
         another app of the same name from another origin. `observers` are told what the worker does.
@@ -114,7 +113,8 @@ class Worker:
         max_retention_seconds()  # a wrong value is refused now, not when a run starts a child
         self.info = info = _introduce(app, options)
         self.worker_id = info.worker_id
-        self._store, self._clock = store, clock or EngineClock()
+        clock = clock or EngineClock()
+        self._store, self._clock = store, clock
         self._statistics = Statistics(app.name, self._clock.now)
         self._observing = observing = Observing(self._clock.now, self._statistics, *observers)
         self._notifier = Notifier(store.notify)
@@ -130,48 +130,18 @@ class Worker:
         self._agenda = Agenda(
             heartbeat_seconds=options.heartbeat_seconds, silent_seconds=options.silent_seconds
         )
-        context = ServiceContext(
-            stored,
-            info.worker_id,
-            self._clock,
-            notify,
-            options.maintenance_seconds,
-            observing,
-            self._agenda,
-        )
-        self._duties = Duties(context, app, info, options, origin)
-        hints = store.read_hints(info.worker_id, info.queues, info.handlers)
-        self._claimer = (Claimer if hints is None else partial(HintedClaimer, hints))(
-            store,
-            info.worker_id,
-            info.queues,
-            info.handlers,
-            self._clock,
-            notify,
-            self._duties.deadlines.due_at,
-            self._limit_claims(claimable_by_threads(book, info.handlers, handlers_in_threads(app))),
-            observing,
-            concurrency=options.concurrency,
-            lease_seconds=options.lease_seconds,
-            poll_seconds=options.poll_seconds,
-        )
-        recorder = (store, info.worker_id, self._clock, notify, self._claimer.room.lending)
+        self._duties = self._make_duties(app, stored, origin)
+        self._claimer = self._make_claimer(app, book)
+        recorder = (store, info.worker_id, clock, notify, self._claimer.room.lending)
         self._committer = Committer(*recorder, observing)
         self._reporter = Reporter(*recorder)
         self._steps = self._step_tasks(app)
         self._workload = Workload(
             self._runs(app), self._activities(app), self._steps, self._late_flows(app)
         )
+        beats = heartbeat_store is not None
         self._consumers = Consumers(
-            app.consumers.values(),
-            store,
-            info,
-            options,
-            self._clock,
-            self._launcher,
-            app.registry.layers.messages,
-            notify,
-            has_heartbeat=heartbeat_store is not None,
+            app, store, info, options, clock, self._launcher, notify, has_heartbeat=beats
         )
         self._heartbeat: HeartbeatService | None = None
         self._watchdog: Watchdog | None = None
@@ -181,6 +151,33 @@ class Worker:
             self._claimer.answer_lost = self._heartbeat.suspect
             self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
+
+    def _make_duties(self, app: App, store: Store, origin: str | None) -> Duties:
+        context = ServiceContext(
+            store,
+            self.worker_id,
+            self._clock,
+            self._notifier.submit,
+            self.options.maintenance_seconds,
+            self._observing,
+            self._agenda,
+        )
+        return Duties(context, app, self.info, self.options, origin)
+
+    def _make_claimer(self, app: App, book: ThreadBook) -> Claimer:
+        info = self.info
+        hints = self._store.read_hints(info.worker_id, info.queues, info.handlers)
+        by_threads = claimable_by_threads(book, info.handlers, handlers_in_threads(app))
+        return (Claimer if hints is None else partial(HintedClaimer, hints))(
+            self._store,
+            info,
+            self.options,
+            self._clock,
+            self._notifier.submit,
+            self._duties.deadlines.due_at,
+            self._limit_claims(by_threads),
+            self._observing,
+        )
 
     def _runs(self, app: App) -> Runs:
         return Runs(

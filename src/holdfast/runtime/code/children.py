@@ -9,14 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import (
-    Decode,
-    decoder,
-    describe,
-    encode,
-    fingerprint,
-    texts_before_fields,
-)
+from holdfast.codec import Decode, decoder, describe, encode, fingerprint, texts_before_fields
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.startable import Startable
 from holdfast.details import ChildStarted, ParentClose
@@ -30,11 +23,7 @@ from holdfast.errors import (
     RunTimedOut,
     UnknownWorkflow,
 )
-from holdfast.events import (
-    CHILD_COMPLETED,
-    read_child_completed,
-    read_child_failed,
-)
+from holdfast.events import CHILD_COMPLETED, read_child_completed, read_child_failed
 from holdfast.runtime.code.commands import CHILD, Command, CommandCall, Commands
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
@@ -129,26 +118,15 @@ class ChildPart(ContextPart):
 
     @overload
     def child(
-        self,
-        workflow: Startable[Any, Out],
-        input: object = None,
-        **options: Unpack[ChildOptions],
+        self, workflow: Startable[Any, Out], input: object = None, **options: Unpack[ChildOptions]
     ) -> Coroutine[object, None, Out]: ...
     @overload
     def child(
-        self,
-        workflow: str,
-        input: object = None,
-        *,
-        type: type[T],
-        **options: Unpack[ChildOptions],
+        self, workflow: str, input: object = None, *, type: type[T], **options: Unpack[ChildOptions]
     ) -> Coroutine[object, None, T]: ...
     @overload
     def child(
-        self,
-        workflow: str,
-        input: object = None,
-        **options: Unpack[ChildOptions],
+        self, workflow: str, input: object = None, **options: Unpack[ChildOptions]
     ) -> Coroutine[object, None, object]: ...
     def child(
         self,
@@ -176,26 +154,15 @@ class ChildPart(ContextPart):
 
     @overload
     async def start_child(
-        self,
-        workflow: Startable[Any, Out],
-        input: object = None,
-        **options: Unpack[ChildOptions],
+        self, workflow: Startable[Any, Out], input: object = None, **options: Unpack[ChildOptions]
     ) -> ChildHandle[Out]: ...
     @overload
     async def start_child(
-        self,
-        workflow: str,
-        input: object = None,
-        *,
-        type: type[T],
-        **options: Unpack[ChildOptions],
+        self, workflow: str, input: object = None, *, type: type[T], **options: Unpack[ChildOptions]
     ) -> ChildHandle[T]: ...
     @overload
     async def start_child(
-        self,
-        workflow: str,
-        input: object = None,
-        **options: Unpack[ChildOptions],
+        self, workflow: str, input: object = None, **options: Unpack[ChildOptions]
     ) -> ChildHandle[object]: ...
     async def start_child(
         self,

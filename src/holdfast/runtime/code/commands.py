@@ -128,10 +128,9 @@ class Commands(Ledger):
         self.open_activities = self._waiters = 0
         self.unseen: dict[str, Event] = {}
         self.children: dict[UUID, Command] = {}  # those for which the caller gave a key
-        self.has_children = False
+        self.has_children = self._over = False
         self._dropped: set[str] = set()
         self._withdrawn: set[str] = set()
-        self._over = False
 
     @property
     def awaited(self) -> tuple[str, ...]:
@@ -166,8 +165,7 @@ class Commands(Ledger):
     def _end(self, command: Command, event: Event) -> None:
         history = self._run.history
         if end_family(event) != command.family:
-            timer = event.type == TIMER_FIRED
-            found = "a timer" if timer else str(Recorded(end_family(event)))
+            found = "a timer" if event.type == TIMER_FIRED else str(Recorded(end_family(event)))
             history.check(command.key, found, str(command))
         command.end = event
         if event.type in (ACTIVITY_FAILED, CHILD_FAILED):
@@ -209,8 +207,7 @@ class Commands(Ledger):
         if recorded is None and end is None:
             if command.family in _ROWS:
                 _check_row_key(command)
-            text = encode_details(details()).decode()
-            self._run.record(_COMMANDS[command.family], key, text)
+            self._run.record(_COMMANDS[command.family], key, encode_details(details()).decode())
         if command.family in _ENDLESS:
             return
         self.has_children = self.has_children or command.family == CHILD

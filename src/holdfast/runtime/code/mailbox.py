@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Final, Generic, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
@@ -160,12 +160,7 @@ class Waiter:
         self.future.set_result(None)
 
 
-class _Numbered(Protocol):
-    @property
-    def number(self) -> int: ...
-
-
-N = TypeVar("N", bound=_Numbered)
+N = TypeVar("N", Buffered, Waiter)
 
 
 class _ByScalars(Generic[N]):
@@ -347,15 +342,11 @@ class Mailbox(Ledger):
         finally:
             if waiter is not None:
                 box.leave(waiter)
-                offered = waiter.offered
-                if offered is not None and offered is not found:
-                    self._offer_again(box, offered)
+                offered, is_over = waiter.offered, loop.closing or loop.ended
+                if not (offered is None or offered is found or is_over):
+                    box.offer(offered)
             if box.is_empty:
                 self._boxes.pop(name, None)
-
-    def _offer_again(self, box: Box, buffered: Buffered) -> None:
-        if not (self._loop.closing or self._loop.ended):
-            box.offer(buffered)
 
     def _open(self, name: str) -> Box:
         box = self._boxes.get(name)

@@ -96,11 +96,9 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.limit_seconds = BLOCKING_SECONDS
         self.progress = 0
         self.tasks: list[WorkflowTask[Any]] = []  # strong: asyncio itself keeps them weakly
-        self.root_scope = Scope("")
-        self.callback_scope = Scope("~")
+        self.root_scope, self.callback_scope = Scope(""), Scope("~")
         self.root: WorkflowTask[object] | None = None
-        self.closing = False
-        self.ended = False
+        self.closing = self.ended = False
         self.broken: DeterminismError | None = None
         self.fatal: BaseException | None = None
         self.problems: list[str] = []

@@ -147,21 +147,11 @@ def _line(tables: Tables, run_id: UUID) -> str:
         "completed_at": _moment(row.completed_at),
         "deadline_at": _moment(row.deadline_at),
     }
-    events = [
-        {
-            "idx": idx,
-            "event_type": entry.event.type,
-            "key": entry.event.key,
-            "details": _raw(entry.event.details),
-            "at": _moment(entry.event.at),
-        }
-        for idx, entry in enumerate(tables.logs[run_id])
-    ]
     line: dict[str, object] = {
         "run": run,
         "has_output": row.output is not None,
         "retention_seconds": new.retention_seconds,
-        "events": events,
+        "events": [_event(idx, entry.event) for idx, entry in enumerate(tables.logs[run_id])],
     }
     if row.is_flow:
         if row.handler in tables.shapes:
@@ -175,6 +165,16 @@ def _line(tables: Tables, run_id: UUID) -> str:
             for index, output in outputs.items()
         ]
     return msgspec.json.encode(line).decode()
+
+
+def _event(idx: int, event: Event) -> dict[str, object]:
+    return {
+        "idx": idx,
+        "event_type": event.type,
+        "key": event.key,
+        "details": _raw(event.details),
+        "at": _moment(event.at),
+    }
 
 
 def _state(slug: str, step: StepRow) -> dict[str, object]:

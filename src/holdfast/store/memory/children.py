@@ -10,10 +10,10 @@ import msgspec
 from holdfast.errors import HoldfastError, InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
+from holdfast.store.memory.choosing import pass_places
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.external import pass_signals, send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
-from holdfast.store.memory.limits import pass_places
 from holdfast.store.memory.rows import Parent, ParentClose, RunRow
 from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.tables import Tables

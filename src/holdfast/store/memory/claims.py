@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.store.memory import details
+from holdfast.store.memory.choosing import choose, slots_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.inputs import task_input
 from holdfast.store.memory.flows.losses import fail_lost, is_lost_for_good, lost_tasks
-from holdfast.store.memory.limits import choose, slots_of
 from holdfast.store.memory.rows import NEVER, TURN, TaskRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.memory.workers import rivals_of, spared_by

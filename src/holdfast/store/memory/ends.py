@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from holdfast.store.memory import details
+from holdfast.store.memory.choosing import place_notices
 from holdfast.store.memory.large_payloads import use_payloads
-from holdfast.store.memory.limits import place_notices
 from holdfast.store.memory.rows import TURN, RunRow, StepRow
 from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables

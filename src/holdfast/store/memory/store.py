@@ -8,6 +8,7 @@ from holdfast.store.memory.activities import MemoryActivities
 from holdfast.store.memory.approvals import MemoryApprovals
 from holdfast.store.memory.apps import MemoryApps
 from holdfast.store.memory.archives import MemoryArchives
+from holdfast.store.memory.choosing import allowed_moments
 from holdfast.store.memory.claims import MemoryClaims
 from holdfast.store.memory.clock import Clock, VirtualClock, to_micros
 from holdfast.store.memory.commits import MemoryCommits
@@ -18,7 +19,7 @@ from holdfast.store.memory.flows import MemoryFlows
 from holdfast.store.memory.flows.nesting import FlowNesting
 from holdfast.store.memory.forks import MemoryForks
 from holdfast.store.memory.large_payloads import MemoryLargePayloads
-from holdfast.store.memory.limits import MemoryLimits, allowed_moments
+from holdfast.store.memory.limits import MemoryLimits
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.messages import MemoryMessages
 from holdfast.store.memory.queries import MemoryQueries

@@ -7,6 +7,7 @@ from typing import Final
 from uuid import UUID, uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.codec import contains
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -278,20 +279,8 @@ def _start(
 ) -> str:
     key = f"{event_id}/{subscription_id}"
     headers = {**(target.headers or {}), TOPIC_HEADER: event.topic, EVENT_HEADER: event_id}
-    new = NewRun(
-        run_id=keyed_run_id(target.name, key),
-        name=target.name,
-        version=target.version or 1,
-        key=key,
-        queue=target.queue,
-        priority=target.priority,
-        input=event.payload,
-        timeout_seconds=target.timeout_seconds,
-        retention_seconds=target.retention_seconds,
-        tags=target.tags,
-        headers=headers,
-    )
-    answer = start_run(tables, now, new)
+    run = _run_of(target, keyed_run_id(target.name, key))
+    answer = start_run(tables, now, replace(run, key=key, input=event.payload, headers=headers))
     if answer.refused is not None:
         return "refused"
     return "started" if answer.created else "known"
@@ -316,20 +305,22 @@ def _checked(new: NewSubscription) -> NewSubscription:
         except ConfigurationError as error:
             raise InvalidInput(str(error)) from None
         return new
-    check_run(
-        NewRun(
-            run_id=uuid4(),
-            name=target.name,
-            version=target.version or 1,
-            queue=target.queue,
-            priority=target.priority,
-            timeout_seconds=target.timeout_seconds,
-            retention_seconds=target.retention_seconds,
-            tags=target.tags,
-            headers=target.headers,
-        )
-    )
+    check_run(_run_of(target, uuid4()))
     return new
+
+
+def _run_of(target: RunTarget, run_id: UUID) -> NewRun:
+    return NewRun(
+        run_id=run_id,
+        name=target.name,
+        version=target.version or 1,
+        queue=target.queue,
+        priority=target.priority,
+        timeout_seconds=target.timeout_seconds,
+        retention_seconds=target.retention_seconds,
+        tags=target.tags,
+        headers=target.headers,
+    )
 
 
 def _write(tables: Tables, now: int, new: NewSubscription) -> tuple[SubscriptionRow, bool]:
@@ -347,9 +338,7 @@ def _write(tables: Tables, now: int, new: NewSubscription) -> tuple[Subscription
 def _identity(pattern: str, match: str | None, target: EventTarget) -> tuple[object, ...]:
     condition = None if match is None else msgspec.json.decode(match)
     match target:
-        case QueueTarget(queue=name) | UrlTarget(url=name):
-            pass
-        case RunTarget(name=name):
+        case QueueTarget(queue=name) | UrlTarget(url=name) | RunTarget(name=name):
             pass
     return pattern, condition, type(target), name
 

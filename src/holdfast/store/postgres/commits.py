@@ -10,7 +10,8 @@ import asyncpg
 import msgspec
 
 from holdfast.errors import DatabaseError
-from holdfast.store.postgres.database import Database, Part, error_class, read_notices, translated
+from holdfast.store.postgres.database import Database, Part, read_notices, translated
+from holdfast.store.postgres.errors import error_class
 from holdfast.store.postgres.packing import Packing
 from holdfast.types import (
     Ahead,

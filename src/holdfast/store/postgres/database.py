@@ -1,4 +1,4 @@
-"""Call the functions of a schema over a pool of connections, and translate the errors."""
+"""Call the functions of a schema over a pool of connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -18,30 +17,10 @@ from holdfast.database.connection import LOST, close_connection, is_direct, open
 from holdfast.database.schema import check_schema
 from holdfast.database.scripts import check_schema_name
 from holdfast.database.urls import read_url, redact
-from holdfast.errors import (
-    DatabaseError,
-    DatabaseUnavailable,
-    FlowInUse,
-    HoldfastError,
-    InsufficientRights,
-    InvalidDatabaseURL,
-    InvalidInput,
-    LockTimeout,
-    PayloadError,
-    QueueExists,
-    QueueInUse,
-    RunActive,
-    RunExists,
-    SchemaMissing,
-    StartThrottled,
-    TransientDatabaseError,
-    UnknownFlow,
-    UnknownQueue,
-)
 from holdfast.store.port.locks import lock_millis
+from holdfast.store.postgres.errors import FOREIGN, NOT_SENT, is_sound, translate, was_not_sent
 from holdfast.store.postgres.packing import LEAST, Packing, pack, unpacked
 from holdfast.types import Event, Notice
-from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
     from holdfast.database.connection import Connection
@@ -55,89 +34,12 @@ _CALL_SECONDS: Final = 20.0
 QUERY_SECONDS: Final = _CALL_SECONDS
 _SLOWEST: Final = 256 * 1024  # bytes a second; a call over a slower connection is cut off
 
-# By SQLSTATE, or by its class: the first two characters.
-_ERRORS: Final[dict[str, type[HoldfastError]]] = {
-    "40001": TransientDatabaseError,  # serialization failure
-    "40P01": TransientDatabaseError,  # deadlock
-    "55P03": LockTimeout,
-    "57014": TransientDatabaseError,  # statement timeout
-    "08": DatabaseUnavailable,  # connection lost
-    "53": DatabaseUnavailable,  # out of connections, memory, disk
-    "57": DatabaseUnavailable,  # shutting down, starting up
-    "58": DatabaseUnavailable,  # trouble below the server
-    "28": DatabaseUnavailable,  # login refused
-    "25006": DatabaseUnavailable,  # read-only: a standby, until it is promoted
-    "3D000": DatabaseUnavailable,  # no such database
-    "42501": InsufficientRights,
-    "3F000": SchemaMissing,
-    "42P01": SchemaMissing,
-    "42883": SchemaMissing,
-    "22004": InvalidInput,  # our functions refuse NULL
-    "22023": InvalidInput,  # our functions refuse a value that is not allowed
-    "22": PayloadError,
-    "23": PayloadError,
-    "54": PayloadError,  # beyond a limit of the server: too long, too deeply nested
-    "HF003": UnknownFlow,
-    "HF005": FlowInUse,
-    "HFQ01": UnknownQueue,
-    "HFQ02": QueueExists,
-    "HFQ03": QueueInUse,
-}
-
-# A call that began before a migration, and looks for a function that was replaced by it (XX000).
-_REPLACED: Final = "cache lookup failed for function"
-
-# Their messages are those of our own functions.
-_OURS: Final = (InvalidInput, UnknownFlow, UnknownQueue, QueueExists, QueueInUse)
-
-# What happened to the call; put before the message of the server.
-_MEANINGS: Final[dict[type[HoldfastError], str]] = {
-    TransientDatabaseError: "the database stopped the call, which may be made again: ",
-    LockTimeout: (
-        "another transaction holds what the call needs (`holdfast doctor` names open "
-        "transactions); the call may be made again: "
-    ),
-    InsufficientRights: "the role lacks a right that the call needs: ",
-    SchemaMissing: "the schema lacks what the call needs (run `holdfast migrate`): ",
-    PayloadError: "the database cannot store a value of the call: ",
-    DatabaseError: "the database refuses the call: ",
-}
-
-# What the driver raises: errors of the server and its own errors.
-_FOREIGN: Final = (
-    asyncpg.PostgresError,
-    OSError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-)
-
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
-# Raised by starts, with a run's id as the detail, or the moment from which a start is possible.
-_OTHER_WORKFLOW: Final = "HF001"
-_RUN_ACTIVE: Final = "HF006"
-_THROTTLED: Final = "HF007"
-
 # A connection that was idle for longer is tested before use: a firewall may have forgotten it.
 _TRUSTED_SECONDS: Final = 10.0
 _FRESH_SECONDS: Final = 0.001  # after so short a pause a connection need not be tested
 _ANSWER_SECONDS: Final = 2.0
 _LAST_CALLS_SECONDS: Final = 2.0
-
-# After these errors of the server a connection is useless: its session has ended, or the server has
-# become a standby.
-_BROKEN: Final = (
-    asyncpg.OperatorInterventionError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.ReadOnlySQLTransactionError,
-)
-
-# The driver raises these if the end of the session had arrived before the call was sent.
-_NOT_SENT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
-_NOT_SENT_TEXTS: Final = (
-    "cannot switch to state",
-    "connection is closed",
-    "the underlying connection is closed",
-)
 
 
 class Database:
@@ -204,8 +106,8 @@ class Database:
             return await self._call(
                 lambda connection: connection.fetch(text, *values, timeout=seconds)
             )
-        except _FOREIGN as error:
-            raise _translate(error) from error
+        except FOREIGN as error:
+            raise translate(error) from error
 
     async def row(self, function: str, *arguments: object) -> asyncpg.Record:
         """Call a function and return its only row."""
@@ -257,8 +159,8 @@ class Database:
         """Make a call; repeat it over another connection if it was not sent over the first."""
         try:
             return await self._open_pool().call(call)
-        except _NOT_SENT as error:
-            if not _was_not_sent(error):
+        except NOT_SENT as error:
+            if not was_not_sent(error):
                 raise
         return await self._open_pool().call(call)
 
@@ -357,45 +259,8 @@ def translated() -> Generator[None]:
     """Raise errors of the driver and of the server as errors of holdfast."""
     try:
         yield
-    except _FOREIGN as error:
-        raise _translate(error) from error
-
-
-def _translate(error: Exception) -> HoldfastError:
-    if isinstance(error, asyncpg.PostgresError):
-        return _from_server(error)
-    return _from_driver(error)
-
-
-def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
-    """Return the class of holdfast's error for an error of the server."""
-    code = error.sqlstate or ""
-    if code == "XX000" and str(error).startswith(_REPLACED):
-        return TransientDatabaseError
-    return _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
-
-
-def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
-    code = error.sqlstate or ""
-    if code == _OTHER_WORKFLOW:
-        return RunExists(UUID(error.detail), str(error))
-    if code == _RUN_ACTIVE:
-        return RunActive(UUID(error.detail), str(error))
-    if code == _THROTTLED:
-        return StartThrottled(to_datetime(int(error.detail or 0)), str(error))
-    kind = error_class(error)
-    if kind in _OURS:
-        return kind(str(error))
-    return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
-
-
-def _from_driver(error: Exception) -> HoldfastError:
-    if isinstance(error, asyncpg.ClientConfigurationError):
-        return InvalidDatabaseURL(str(error))
-    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
-        return PayloadError(str(error))  # the driver could not encode a parameter
-    reason = str(error) or type(error).__name__
-    return DatabaseUnavailable(f"the database cannot be reached: {reason}")
+    except FOREIGN as error:
+        raise translate(error) from error
 
 
 class Pool:
@@ -424,8 +289,8 @@ class Pool:
             try:
                 answer = await call(connection)
             except BaseException as error:
-                self._give_back(connection, sound=_is_sound(error))
-                if isinstance(error, TimeoutError) or _was_not_sent(error):
+                self._give_back(connection, sound=is_sound(error))
+                if isinstance(error, TimeoutError) or was_not_sent(error):
                     self.drop_idle()
                 elif isinstance(error, asyncio.CancelledError):  # the caller stopped waiting
                     self._doubted = self._loop.time()
@@ -508,16 +373,3 @@ def _has_unread(connection: Connection) -> bool:
     poll = select.poll()
     poll.register(link.fileno(), select.POLLIN)
     return bool(poll.poll(0))
-
-
-def _was_not_sent(error: BaseException) -> bool:
-    """Return True if nothing of a call has reached the server: then it may be repeated."""
-    return isinstance(error, _NOT_SENT) and str(error).startswith(_NOT_SENT_TEXTS)
-
-
-def _is_sound(error: BaseException) -> bool:
-    """Return True if a connection can be used after a call that ended with this error."""
-    if isinstance(error, asyncpg.PostgresError):
-        return not isinstance(error, _BROKEN)
-    # The driver could not encode a parameter: nothing was sent.
-    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)

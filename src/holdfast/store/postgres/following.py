@@ -15,7 +15,8 @@ from holdfast.database.schema import read_state
 from holdfast.database.urls import read_url, redact
 from holdfast.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaMissing
 from holdfast.store.port.reads import read_from
-from holdfast.store.postgres.database import Database, error_class, translated
+from holdfast.store.postgres.database import Database, translated
+from holdfast.store.postgres.errors import error_class
 from holdfast.types import ReadCheck
 
 if TYPE_CHECKING:

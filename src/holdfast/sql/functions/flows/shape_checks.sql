@@ -1,0 +1,148 @@
+-- What is refused of a shape as JSON. The fields that it may have are in shapes.sql.
+
+-- Refuse a shape that cannot be, with the name, version and hash that are given with it (22004,
+-- 22023). Called by ensure_flow.
+create or replace function holdfast._check_shape(
+    p_flow_slug text, p_version int, p_hash text, p_shape jsonb
+) returns void
+language plpgsql immutable
+reset plan_cache_mode reset enable_seqscan
+as $$
+declare
+    v_step record;
+    v_before text[] := '{}';
+begin
+    perform holdfast._check_flow(p_flow_slug);
+    perform holdfast._check_given('the version', p_version is not null);
+    perform holdfast._check_version(p_version);
+    perform holdfast._check_given('the hash', p_hash is not null);
+    perform holdfast._check_id('the hash', p_hash);
+    perform holdfast._check_given('the shape', p_shape is not null);
+    perform holdfast._check_fields('the shape', p_shape, '{
+        "name": "string", "version": "number", "queue": "string", "max_attempts": "number",
+        "base_delay": "number", "timeout": "number", "steps": "array"}');
+    if p_shape ->> 'name' <> p_flow_slug or (p_shape ->> 'version')::int <> p_version then
+        raise invalid_parameter_value using message = format(
+            'the shape is that of %s@%s, not of %s@%s', p_shape ->> 'name',
+            p_shape ->> 'version', p_flow_slug, p_version);
+    end if;
+    perform holdfast._check_name('a queue', coalesce(p_shape ->> 'queue', 'default'));
+    perform holdfast._check_options((p_shape ->> 'max_attempts')::int,
+        (p_shape ->> 'base_delay')::int, (p_shape ->> 'timeout')::int, null);
+    for v_step in
+        select u.step, u.place
+        from jsonb_array_elements(coalesce(nullif(p_shape -> 'steps', 'null'), '[]'))
+            with ordinality as u (step, place)
+        order by u.place
+    loop
+        perform holdfast._check_step_shape(v_step.place, v_step.step, v_before);
+        v_before := v_before || (v_step.step ->> 'slug');
+    end loop;
+end $$;
+
+-- Refuse a step of a shape that cannot be, or that depends on other steps than those before it
+-- (22004, 22023). Called by _check_shape.
+create or replace function holdfast._check_step_shape(
+    p_place bigint, p_step jsonb, p_before text[]
+) returns void
+language plpgsql immutable
+reset plan_cache_mode reset enable_seqscan
+as $$
+declare
+    v_slug text := p_step ->> 'slug';
+    v_what text := format('step %s of the shape', coalesce(left(v_slug, 200), '#' || p_place));
+    v_deps text[];
+    v_dep text;
+begin
+    perform holdfast._check_fields(v_what, p_step, '{
+        "slug": "string", "kind": "string", "deps": "array", "wants_run": "boolean",
+        "queue": "string", "max_attempts": "number", "base_delay": "number",
+        "timeout": "number", "start_delay": "number", "required": "string",
+        "forbidden": "string", "when_unmet": "string", "when_exhausted": "string",
+        "runs": "string", "runs_kind": "string"}');
+    perform holdfast._check_slug(v_slug);
+    perform holdfast._check_name('a queue', coalesce(p_step ->> 'queue', 'default'));
+    perform holdfast._check_options((p_step ->> 'max_attempts')::int,
+        (p_step ->> 'base_delay')::int, (p_step ->> 'timeout')::int,
+        (p_step ->> 'start_delay')::int);
+    v_deps := array(select jsonb_array_elements_text(
+        coalesce(nullif(p_step -> 'deps', 'null'), '[]')));
+    perform holdfast._check_step(v_slug, coalesce(p_step ->> 'kind', 'single'), v_deps,
+        holdfast._pattern(v_slug, p_step ->> 'required'),
+        holdfast._pattern(v_slug, p_step ->> 'forbidden'),
+        coalesce(p_step ->> 'when_unmet', 'skip'), coalesce(p_step ->> 'when_exhausted', 'fail'));
+    if p_step ->> 'runs' is not null and not (p_step ->> 'runs' ~ '^[^@]+@[1-9][0-9]{0,8}$'
+        and coalesce(p_step ->> 'runs_kind', '') in ('workflow', 'flow')
+        and holdfast._is_workflow(split_part(p_step ->> 'runs', '@', 1))
+        and cardinality(v_deps) <= 1)
+    then
+        raise invalid_parameter_value using message = format(
+            'step %s runs name@version of a workflow or a flow (runs_kind), and depends on one '
+            'step at most', v_slug);
+    end if;
+    if v_slug = any (p_before) then
+        raise invalid_parameter_value using message = format(
+            'the shape has step %s twice', v_slug);
+    end if;
+    select d.slug into v_dep from unnest(v_deps) as d (slug)
+    where d.slug <> all (p_before) order by d.slug limit 1;
+    if found then
+        raise invalid_parameter_value using message = format(
+            'step %s depends on %s, which is not among the steps before it', v_slug,
+            quote_literal(left(v_dep, 200)));
+    end if;
+    select d.slug into v_dep from unnest(v_deps) as d (slug)
+    group by d.slug having count(*) > 1 limit 1;
+    if found then
+        raise invalid_parameter_value using message = format(
+            'step %s depends on %s twice', v_slug, v_dep);
+    end if;
+end $$;
+
+-- Refuse JSON that is not an object with these fields, of these types (22023). Numbers are whole
+-- and fit an int. Any field may be absent or null. Called by the checks of shapes.
+create or replace function holdfast._check_fields(p_what text, p_value jsonb, p_types jsonb)
+returns void
+language plpgsql immutable
+reset plan_cache_mode reset enable_seqscan
+as $$
+declare
+    v_field record;
+begin
+    if jsonb_typeof(p_value) <> 'object' then
+        raise invalid_parameter_value using message = format(
+            '%s is a JSON object, not %s', p_what, jsonb_typeof(p_value));
+    end if;
+    for v_field in
+        select e.key, e.value, p_types ->> e.key as type from jsonb_each(p_value) as e
+        order by e.key
+    loop
+        if v_field.type is null then
+            raise invalid_parameter_value using message = format(
+                '%s cannot have %s', p_what, quote_literal(left(v_field.key, 200)));
+        elsif jsonb_typeof(v_field.value) not in (v_field.type, 'null') then
+            raise invalid_parameter_value using message = format(
+                '%s of %s is a JSON %s, not %s', v_field.key, p_what, v_field.type,
+                jsonb_typeof(v_field.value));
+        elsif jsonb_typeof(v_field.value) = 'number' and (v_field.value::numeric % 1 <> 0
+            or v_field.value::numeric not between -2147483648 and 2147483647)
+        then
+            raise invalid_parameter_value using message = format(
+                '%s of %s is a whole number up to 2,147,483,647, not %s', v_field.key, p_what,
+                left(v_field.value::text, 200));
+        end if;
+    end loop;
+end $$;
+
+-- Return a pattern of a step as JSON. Refuses a text that is not JSON (22023). Called by
+-- _check_step_shape.
+create or replace function holdfast._pattern(p_step text, p_pattern text) returns jsonb
+language plpgsql immutable
+reset plan_cache_mode reset enable_seqscan
+as $$
+begin
+    return p_pattern::jsonb;
+exception when data_exception or program_limit_exceeded or statement_too_complex then
+    raise invalid_parameter_value using message = format(
+        'the patterns of step %s are texts of JSON objects', p_step);
+end $$;

@@ -1,0 +1,158 @@
+"""Say what an error of the driver or the server means, to callers and for its connection."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+import asyncpg
+
+from holdfast.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    FlowInUse,
+    HoldfastError,
+    InsufficientRights,
+    InvalidDatabaseURL,
+    InvalidInput,
+    LockTimeout,
+    PayloadError,
+    QueueExists,
+    QueueInUse,
+    RunActive,
+    RunExists,
+    SchemaMissing,
+    StartThrottled,
+    TransientDatabaseError,
+    UnknownFlow,
+    UnknownQueue,
+)
+from holdfast.values.moments import to_datetime
+
+# By SQLSTATE, or by its class: the first two characters.
+_ERRORS: Final[dict[str, type[HoldfastError]]] = {
+    "40001": TransientDatabaseError,  # serialization failure
+    "40P01": TransientDatabaseError,  # deadlock
+    "55P03": LockTimeout,
+    "57014": TransientDatabaseError,  # statement timeout
+    "08": DatabaseUnavailable,  # connection lost
+    "53": DatabaseUnavailable,  # out of connections, memory, disk
+    "57": DatabaseUnavailable,  # shutting down, starting up
+    "58": DatabaseUnavailable,  # trouble below the server
+    "28": DatabaseUnavailable,  # login refused
+    "25006": DatabaseUnavailable,  # read-only: a standby, until it is promoted
+    "3D000": DatabaseUnavailable,  # no such database
+    "42501": InsufficientRights,
+    "3F000": SchemaMissing,
+    "42P01": SchemaMissing,
+    "42883": SchemaMissing,
+    "22004": InvalidInput,  # our functions refuse NULL
+    "22023": InvalidInput,  # our functions refuse a value that is not allowed
+    "22": PayloadError,
+    "23": PayloadError,
+    "54": PayloadError,  # beyond a limit of the server: too long, too deeply nested
+    "HF003": UnknownFlow,
+    "HF005": FlowInUse,
+    "HFQ01": UnknownQueue,
+    "HFQ02": QueueExists,
+    "HFQ03": QueueInUse,
+}
+
+# A call that began before a migration, and looks for a function that was replaced by it (XX000).
+_REPLACED: Final = "cache lookup failed for function"
+
+# Their messages are those of our own functions.
+_OURS: Final = (InvalidInput, UnknownFlow, UnknownQueue, QueueExists, QueueInUse)
+
+# What happened to the call; put before the message of the server.
+_MEANINGS: Final[dict[type[HoldfastError], str]] = {
+    TransientDatabaseError: "the database stopped the call, which may be made again: ",
+    LockTimeout: (
+        "another transaction holds what the call needs (`holdfast doctor` names open "
+        "transactions); the call may be made again: "
+    ),
+    InsufficientRights: "the role lacks a right that the call needs: ",
+    SchemaMissing: "the schema lacks what the call needs (run `holdfast migrate`): ",
+    PayloadError: "the database cannot store a value of the call: ",
+    DatabaseError: "the database refuses the call: ",
+}
+
+# What the driver raises: errors of the server and its own errors.
+FOREIGN: Final = (
+    asyncpg.PostgresError,
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+
+# Raised by starts, with a run's id as the detail, or the moment from which a start is possible.
+_OTHER_WORKFLOW: Final = "HF001"
+_RUN_ACTIVE: Final = "HF006"
+_THROTTLED: Final = "HF007"
+
+# After these errors of the server a connection is useless: its session has ended, or the server has
+# become a standby.
+_BROKEN: Final = (
+    asyncpg.OperatorInterventionError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
+
+# The driver raises these if the end of the session had arrived before the call was sent.
+NOT_SENT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+_NOT_SENT_TEXTS: Final = (
+    "cannot switch to state",
+    "connection is closed",
+    "the underlying connection is closed",
+)
+
+
+def translate(error: Exception) -> HoldfastError:
+    """Return the error of holdfast for one of the driver or of the server."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _from_server(error)
+    return _from_driver(error)
+
+
+def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
+    """Return the class of holdfast's error for an error of the server."""
+    code = error.sqlstate or ""
+    if code == "XX000" and str(error).startswith(_REPLACED):
+        return TransientDatabaseError
+    return _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
+
+
+def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
+    code = error.sqlstate or ""
+    if code == _OTHER_WORKFLOW:
+        return RunExists(UUID(error.detail), str(error))
+    if code == _RUN_ACTIVE:
+        return RunActive(UUID(error.detail), str(error))
+    if code == _THROTTLED:
+        return StartThrottled(to_datetime(int(error.detail or 0)), str(error))
+    kind = error_class(error)
+    if kind in _OURS:
+        return kind(str(error))
+    return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
+
+
+def _from_driver(error: Exception) -> HoldfastError:
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return InvalidDatabaseURL(str(error))
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        return PayloadError(str(error))  # the driver could not encode a parameter
+    reason = str(error) or type(error).__name__
+    return DatabaseUnavailable(f"the database cannot be reached: {reason}")
+
+
+def was_not_sent(error: BaseException) -> bool:
+    """Return True if nothing of a call has reached the server: then it may be repeated."""
+    return isinstance(error, NOT_SENT) and str(error).startswith(_NOT_SENT_TEXTS)
+
+
+def is_sound(error: BaseException) -> bool:
+    """Return True if a connection can be used after a call that ended with this error."""
+    if isinstance(error, asyncpg.PostgresError):
+        return not isinstance(error, _BROKEN)
+    # The driver could not encode a parameter: nothing was sent.
+    return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
