@@ -241,7 +241,7 @@ async def trace(database: str | None, data: Path | None) -> dict[str, set[str]]:
     """Return the files that each call passed through."""
     tracer.install()
     quiet = WorkerOptions(
-        heartbeat_seconds=60, lease_seconds=600, poll_seconds=60, maintenance_seconds=60
+        heartbeat_seconds=60, lease_seconds=600, poll_seconds=5, maintenance_seconds=60
     )
     found: dict[str, set[str]] = {}
     if database is not None:
