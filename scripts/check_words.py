@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FOLDERS: Final = ("src", "docs", "tests", "examples", "benchmarks", "scripts", "README.md")
+FOLDERS: Final = (
+    *("src", "docs", "tests", "examples", "benchmarks", "scripts"),
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md"),
+)
 SUFFIXES: Final = (".py", ".sql", ".md")
 # Made of sources that are checked, or the list of words itself.
 LEFT_OUT: Final = (

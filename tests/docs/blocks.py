@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "examples" / "README.md", *ROOT.glob("docs/**/*.md")])
+AT_THE_ROOT = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")
+PAGES = sorted([*(ROOT / name for name in AT_THE_ROOT), *ROOT.glob("docs/**/*.md")])
 
 _BLOCK = re.compile(
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$|^<!-- (?P<hidden>\w+)\n(?P<setup>.*?)^-->$",
