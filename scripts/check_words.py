@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDERS: Final = (
     *("src", "docs", "tests", "examples", "benchmarks", "scripts"),
-    *("README.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
 )
 SUFFIXES: Final = (".py", ".sql", ".md")
 # Made of sources that are checked, or the list of words itself.

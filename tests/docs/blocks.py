@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-AT_THE_ROOT = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")
+AT_THE_ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")
 PAGES = sorted([*(ROOT / name for name in AT_THE_ROOT), *ROOT.glob("docs/**/*.md")])
 
 _BLOCK = re.compile(
