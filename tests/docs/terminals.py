@@ -35,7 +35,7 @@ _STARTED = {
     r"holdfast start\b": "runs",
 }
 # What belongs to the reader's own machine, or is what runs these tests.
-_ELSEWHERE = ("make ", "python3 -m venv", ".venv/bin/pip", "source ", "git ", "systemctl ")
+_ELSEWHERE = ("make ", "python3 -m venv", ".venv/bin/pip", "pip ", "source ", "git ", "systemctl ")
 
 
 def free_port() -> int:

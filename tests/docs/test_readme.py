@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from xml.etree import ElementTree
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast import App, Context, RunFailed
 from holdfast.testing import Environment
 from tests.docs.blocks import ROOT
 
+SVG = "{http://www.w3.org/2000/svg}"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -36,6 +38,16 @@ def test_its_figures_are_those_that_were_measured_and_some_are_losses() -> None:
     ratios = [float(measured[name][6].rstrip("x")) for name in shown]
     assert len([ratio for ratio in ratios if ratio > 1]) == 3
     assert len([ratio for ratio in ratios if ratio < 1]) == 2
+
+
+def test_its_picture_shows_the_demo_and_runs_nothing() -> None:
+    picture = ElementTree.parse(ROOT / "docs" / "images" / "demo.svg").getroot()
+    lines = ["".join(each.itertext()) for each in picture.iter(f"{SVG}text")]
+    assert lines[0].endswith("holdfast demo")
+    assert any("SIGKILL: the worker dies" in line for line in lines)
+    assert "every effect happened once, as recorded;" in lines
+    tags = {each.tag.removeprefix(SVG) for each in picture.iter()}
+    assert tags == {"svg", "title", "style", "rect", "clipPath", "g", "text", "tspan"}
 
 
 async def test_an_exit_stack_undoes_in_reverse_order() -> None:

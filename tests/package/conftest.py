@@ -65,15 +65,15 @@ def installed(server_homes: Path, wheel: Path) -> Installed:
 
 
 @pytest.fixture(scope="session")
-def with_fastapi(server_homes: Path, installed: Installed) -> Installed:
-    """The same environment, with FastAPI in a folder of its own."""
+def with_tools(server_homes: Path, installed: Installed) -> Installed:
+    """The same environment, with FastAPI and pytest in a folder of their own."""
 
     def make(folder: Path) -> None:
         python = str(installed.python)
-        target = ("--target", str(folder))
-        run(sys.executable, "-m", "pip", "--python", python, "install", "-q", *target, "fastapi")
+        install = ("install", "--quiet", "--target", str(folder), "fastapi", "pytest")
+        run(sys.executable, "-m", "pip", "--python", python, *install)
 
-    added = made_once(server_homes / "package" / "fastapi", make)
+    added = made_once(server_homes / "package" / "tools", make)
     return Installed(installed.folder, {"PYTHONPATH": str(added)})
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli.commands.init import STARTERS
 from tests.cli.processes import until
 from tests.docs.blocks import ROOT, read_blocks
 from tests.docs.terminals import free_port
@@ -69,7 +70,7 @@ def test_the_program_of_the_readme_runs(installed: Installed, database_url: str)
         assert "mail to ann: receipt-ann-4200" in log.read_text()
 
 
-def test_the_program_for_fastapi_runs(with_fastapi: Installed, database_url: str) -> None:
+def test_the_program_for_fastapi_runs(with_tools: Installed, database_url: str) -> None:
     write_files_of("docs/howto/fastapi.md")
     at = {"HOLDFAST_DATABASE_URL": database_url}
     port = free_port()
@@ -83,14 +84,21 @@ def test_the_program_for_fastapi_runs(with_fastapi: Installed, database_url: str
             return answer.status, answer.read()
 
     with (
-        with_fastapi.running("holdfast", "worker", "shop:app", **at),
-        with_fastapi.running("python", *serve, **at) as log,
+        with_tools.running("holdfast", "worker", "shop:app", **at),
+        with_tools.running("python", *serve, **at) as log,
     ):
         until(lambda: "running on" in log.read_text() or None, "the server")
         status, body = ask("/orders/7", {"customer": "ann", "cents": 4200})
         assert (status, json.loads(body)["created"]) == (202, True)
         assert ask("/orders/7/packed", {})[0] == 204
         until(lambda: b"completed" in ask("/orders/7")[1] or None, "the end of the run")
+
+
+@pytest.mark.parametrize("kind", STARTERS)
+def test_the_tests_of_a_starter_pass(with_tools: Installed, kind: str) -> None:
+    with_tools.call("holdfast", "init", kind, "travel")
+    said = with_tools.call("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "travel")
+    assert "2 passed" in said
 
 
 @pytest.mark.parametrize(

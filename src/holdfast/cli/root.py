@@ -36,6 +36,7 @@ _COMMANDS = "holdfast.cli.commands"
         "archive": f"{_COMMANDS}.archive:archive",
         "sweep": f"{_COMMANDS}.sweep:sweep",
         "doctor": f"{_COMMANDS}.database:doctor",
+        "init": f"{_COMMANDS}.init:init",
         "demo": f"{_COMMANDS}.demo:demo",
     },
     examples=(
