@@ -48,8 +48,8 @@ LIMITS = {
     "signal": 26,
     "activity": 33,
     "step of a flow": 18,
-    "message": 29,
-    "start by HTTP": 52,
+    "message": 30,
+    "start by HTTP": 53,
 }
 QUEUE = "orders"
 HOST = "127.0.0.1"

@@ -151,12 +151,17 @@ async def test_runs_with_a_restored_log_continue_from_what_it_has(
     assert outputs == {str(expected).replace(" ", "")}
 
 
+@pytest.mark.parametrize("under_way", [False, True], ids=["ended", "under way"])
 @pytest.mark.parametrize("others", [0, 1, 2, 3])
 async def test_a_running_turn_does_not_go_on_after_entries_that_are_lost(
-    backup: Backup, others: int
+    backup: Backup, others: int, under_way: bool
 ) -> None:
-    """Others write as many entries as were lost, or more: the length says nothing."""
-    store, gates, begun = backup.store, [asyncio.Event(), asyncio.Event()], list[str]()
+    """Others write as many entries as were lost, or more: the length says nothing.
+
+    A step that followed from what was lost has ended when that is noticed, or is under way.
+    """
+    store, begun = backup.store, list[str]()
+    gates, beside = [asyncio.Event(), asyncio.Event()], asyncio.Event()
     shop = App("restored")
 
     @shop.step
@@ -167,11 +172,17 @@ async def test_a_running_turn_does_not_go_on_after_entries_that_are_lost(
             await gates[number].wait()
         return f"{number} after ({after})"
 
+    @shop.step
+    async def tick() -> None:
+        await beside.wait()
+
     @shop.workflow
     async def order(ctx: Context, items: int) -> list[str]:
+        ticking = asyncio.create_task(tick())
         drawn = [await draw("")]
         for _ in range(2):
             drawn.append(await draw(drawn[-1]))
+        await ticking
         for _ in range(items):
             await ctx.wait_for_signal("item")
         return drawn
@@ -179,7 +190,7 @@ async def test_a_running_turn_does_not_go_on_after_entries_that_are_lost(
     async def recorded() -> list[str]:
         log = (await store.read_events([(run_id, 0)]))[run_id]
         ends = [event.details or "" for event in log if event.type == STEP_COMPLETED]
-        return [json.loads(details)["result"] for details in ends]
+        return [found for each in ends if (found := json.loads(each)["result"]) is not None]
 
     async def has_recorded() -> bool:
         return len(await recorded()) == 1 and len(begun) == 2
@@ -197,7 +208,9 @@ async def test_a_running_turn_does_not_go_on_after_entries_that_are_lost(
         await backup.restore()
         for number in range(others):
             await send(store, [run_id], number)
-        gates[1].set()
+        for gate in (beside, gates[1]) if under_way else (gates[1], beside):
+            gate.set()
+            await eventually(lambda: len(begun) >= 3)
         await eventually(ended)
     first, second, third = await recorded()
     assert second.endswith(f"after ({first})")

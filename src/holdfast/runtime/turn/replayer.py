@@ -305,7 +305,7 @@ class Replayer:
 
         If the tail can wait, it is fed after what the code has seen. Otherwise the code is replayed
         with the tail first. An empty tail says that the log is not the one that the code was fed:
-        it is read again.
+        it is read again, and ends of steps that followed from the other log are dropped.
         """
         log = self.log
         undurable = log.refused()
@@ -324,10 +324,12 @@ class Replayer:
         if tail:
             self._keep_live_from()
             log.extend(tail)
+            ends = [without_mark(event) for event in undurable if event.type in STEPS]
         else:
             log.forget()
-            self._live_from, self._deadlines = None, {}
-        self._begin_again([without_mark(event) for event in undurable if event.type in STEPS])
+            self._live_from, self._deadlines, ends = None, {}, []
+            self.executions.uncertain_ends.clear()
+        self._begin_again(ends)
 
     def record_raised(self) -> None:
         """Record before all else, once, that the code has raised: its end is in a later commit."""

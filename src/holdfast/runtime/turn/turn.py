@@ -32,7 +32,7 @@ __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
 _RUNNING, _SUSPENDING, _ENDING = State.RUNNING, State.SUSPENDING, State.ENDING
 _LACKING = (
     "the log lacks what this worker has seen of it, as after a restore or a failover to "
-    "a replica that lags: the run is replayed, and steps that the log has lost run again"
+    "a replica that lags: the run is replayed, and steps that the log lacks run again"
 )
 # In a row; then commits may be appended after entries of others, until one finds none before it.
 _CONFLICTS = 3
@@ -195,8 +195,9 @@ class Turn:
         """Continue after a commit that was not written: `tail` has taken its place in the log."""
         self._continue()
         self._conflicts += 1
-        if not tail:
+        if not tail:  # what is under way was begun because of entries that may be lost
             self._warn([_LACKING])
+            self._cancel += tuple(self._replayer.executions.stop())
         if self._has_lost(tail):
             return self._effects()
         self._replayer.refused(tail)
