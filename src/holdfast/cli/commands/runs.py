@@ -9,10 +9,11 @@ import click
 
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import duration, filled, read_json
+from holdfast.cli.inputs import duration, filled, filter_options, read_filters, read_json
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
+    from holdfast.types import CountBy
 
 
 _HERE = "holdfast.cli.commands"
@@ -23,6 +24,7 @@ _HERE = "holdfast.cli.commands"
     cls=Group,
     sources={
         "list": f"{_HERE}.runs_read:list_runs",
+        "count": f"{_HERE}.runs:count",
         "show": f"{_HERE}.runs_show:show",
         "log": f"{_HERE}.runs_read:log",
         "why": f"{_HERE}.runs_show:why",
@@ -48,6 +50,50 @@ def runs() -> None:
     RUN is an id, at least four digits of the beginning or end of an id, or a workflow and a
     key: checkout/order-7, or with the app, shop/checkout/order-7.
     """
+
+
+@command(
+    "count",
+    examples=(
+        "holdfast runs count --by state --workflow checkout",
+        "holdfast runs count --by workflow --state failed --since 24h --json",
+    ),
+)
+@click.option(
+    "--by",
+    type=click.Choice(("workflow", "state", "queue", "tag")),
+    required=True,
+    help="What to count by. A run counts for each of its tags.",
+)
+@filter_options
+def count(by: CountBy, **options: object) -> None:
+    """Count runs by workflow, state, queue or tag, most first.
+
+    The filters are those of `holdfast runs list`. At most the newest 10,000 runs that match are
+    counted; the command says how far it searched.
+    """
+    from holdfast.cli.finding import find_parent
+    from holdfast.insight.wording import moment
+    from holdfast.values.moments import to_micros
+
+    filters = read_filters(options)
+
+    async def work(link: Link) -> Answer:
+        counted = await link.client.runs.count(by, **await find_parent(link.client, filters))
+        until = counted.searched_until
+
+        def write() -> None:
+            for value, runs in counted.counts.items():
+                click.echo(f"{runs:>7,}  {value}")
+            if not counted.counts:
+                click.echo(f"no runs in {link.database}", err=True)
+            if until is not None:
+                since = moment(to_micros(until))
+                click.echo(f"counted only runs created since {since}", err=True)
+
+        return Answer(counted, write)
+
+    answer(work)
 
 
 @command(
