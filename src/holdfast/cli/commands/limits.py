@@ -109,13 +109,13 @@ def set_limit(
     already counts, and is not stopped. With --app, a key is refused that the database cannot look
     for because the app encodes its inputs. Exit code 1 if the limit was just so.
     """
-    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.process.loading import load_app
     from holdfast.insight.limits import limit_text
     from holdfast.insight.serving import find_unknown
 
     _check_one("--queue, --workflow and --activity", queue, workflow, activity)
     limit = _limit(key, **options)
-    app = None if app_reference is None else AppReference.parse(app_reference).load()
+    app = load_app(app_reference)
 
     async def work(link: Link) -> Answer:
         changed = await link.client.limits.set(

@@ -225,13 +225,13 @@ def fork(
     again, and so do --step with all after it; with --input all steps without a --result.
     """
     from holdfast.cli.finding import find_run
-    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.process.loading import load_app
     from holdfast.cli.render.console import decoded
     from holdfast.cli.render.runs import run_object
 
     options: ForkOptions = {"step": step, "index": index, "version": workflow_version}
     options["results"] = named_values(results, "result")
-    app = None if app_reference is None else AppReference.parse(app_reference).load()
+    app = load_app(app_reference)
 
     async def work(link: Link) -> Answer:
         origin = await find_run(link.client, reference)

@@ -100,7 +100,9 @@ def create(
     that the workflow declares. With --topic or --message-queue there is no WORKFLOW: INPUT is the
     payload. Exit code 1 if there is a schedule of this name, 4 if there is no such queue.
     """
-    options, app = _given(given), _load(app_reference)
+    from holdfast.cli.process.loading import load_app
+
+    options, app = _given(given), load_app(app_reference)
     create: dict[str, Any] = options | {"cron": cron, "paused": paused}
     if topic is not None or message_queue is not None:
         if input is not None:
@@ -145,6 +147,8 @@ def update(
     `--start none`, `--end none` and `--note none` take these away. A change of a schedule that an
     app has in its code holds until the code changes it. Exit code 4 if there is no such schedule.
     """
+    from holdfast.cli.process.loading import load_app
+
     options = _given(given)
     for each in ("start", "end", "note"):
         if options.get(each) == _NONE:
@@ -152,7 +156,7 @@ def update(
     text = None if input is None else read_json(input, "input")
     if cron is None and text is None and not options:
         raise click.UsageError("give what is to be changed")
-    app = _load(app_reference)
+    app = load_app(app_reference)
 
     async def work(link: Link) -> Answer:
         if text is not None:
@@ -186,12 +190,6 @@ def _given(given: dict[str, Any]) -> dict[str, Any]:
     if "workflow_version" in found:
         found["version"] = found.pop("workflow_version")
     return found
-
-
-def _load(app_reference: str | None) -> App | None:
-    from holdfast.cli.process.loading import AppReference
-
-    return None if app_reference is None else AppReference.parse(app_reference).load()
 
 
 async def _answer(link: Link, schedule: ScheduleInfo) -> Answer:
