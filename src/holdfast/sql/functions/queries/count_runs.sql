@@ -39,7 +39,8 @@ end $$;
 -- Return how many runs that match all filters that are not null have which workflow, state, queue
 -- or tag (p_by), most first. The newest p_most are counted, found as list_runs finds them. If there
 -- may be more, stopped_at is the creation of the last one that was looked at; without any value it
--- is in a row of its own. Refuses an unknown p_by (22023). Locks nothing. Called by clients.
+-- is in a row of its own. Refuses an unknown p_by and a negative p_most (22023). Locks nothing.
+-- Called by clients.
 create or replace function holdfast.count_runs_by(
     p_by text, p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since bigint, p_until bigint, p_parent_run_id uuid, p_input_contains jsonb,
@@ -59,7 +60,7 @@ begin
     from holdfast._list_ids(p_states, p_names, p_queues, p_tags, p_key,
         holdfast._moment(holdfast._check_moment('the first moment', p_since)),
         holdfast._moment(holdfast._check_moment('the last moment', p_until)), p_parent_run_id,
-        p_input_contains, null, null, p_most + 1, p_bound, p_seconds) as l;
+        p_input_contains, null, null, holdfast._limit(p_most) + 1, p_bound, p_seconds) as l;
     if cardinality(v_run_ids) > p_most then
         v_run_ids := v_run_ids[:p_most];
         v_stopped_at := (select r.created_at from holdfast.runs r
