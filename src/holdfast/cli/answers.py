@@ -1,4 +1,4 @@
-"""What a command answers, and how it is carried out: settings, client, work, then text or JSON."""
+"""Carry out a command: read its settings, open a client, do its work, write text or JSON."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 class Answer:
     """The answer of a command: `json` for scripts, `text` for people.
 
-    `text` is a sentence, which goes to stderr if the command failed, or a function that writes it,
-    or returns what the console prints. An empty `json` is told as `none`, on stderr. The exit code
-    is 1 if not `ok`.
+    `text` is a sentence, or a function that writes to the console or returns what it prints. If
+    the command did not do what was asked (`ok` is false), the exit code is 1, and a sentence goes
+    to stderr. If `json` is empty, `none` is written to stderr in place of the text.
     """
 
     json: object
@@ -34,7 +34,7 @@ class Answer:
     ok: bool = True
 
     def write(self) -> None:
-        """Write the answer, and exit if it is that of a command that failed."""
+        """Write the answer; exit with code 1 if it is not `ok`."""
         from holdfast.cli.render.console import console, write_json
 
         if current_settings().json:
@@ -50,12 +50,12 @@ class Answer:
 
 
 def current_settings() -> Settings:
-    """Return the settings of the command that is carried out."""
+    """Return the settings of the command that runs now."""
     return settings_of(click.get_current_context())
 
 
 def call(work: Callable[[Link], Awaitable[T]], *, app: App | None = None, make: bool = False) -> T:
-    """Return what `work` returns, done with a client on the database of the settings."""
+    """Open a client on the database of the settings, and return what `work` does with it."""
     from holdfast.cli.connecting import with_link
 
     return with_link(current_settings(), work, app=app, make=make)
@@ -69,7 +69,7 @@ def answer(
 
 
 def answered(work: Callable[..., Awaitable[Answer]]) -> Callable[..., None]:
-    """Return the function of a command: `work` gets a client, and the command's parameters."""
+    """Return a command's function: it calls `work` with a client and the command's parameters."""
 
     @wraps(work)
     def carry_out(*args: object, **given: object) -> None:

@@ -78,7 +78,7 @@ _all_option = click.option(
 
 
 def names_similar(work: Callable[..., Awaitable[T]]) -> Callable[..., Coroutine[Any, Any, T]]:
-    """Return work on the message queue `name` whose error, if there is none, has similar names."""
+    """Return `work` with a better error for an unknown message queue: it names similar ones."""
 
     @wraps(work)
     async def named(link: Link, name: str, *args: Any, **given: Any) -> T:
