@@ -23,6 +23,7 @@ from tests.cli.processes import PATIENCE_SECONDS, command, environment
 
 READ = {
     "list_runs",
+    "count_runs",
     "get_run",
     "why_run",
     "read_log",

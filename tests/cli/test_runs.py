@@ -53,6 +53,16 @@ def test_list_continues_at_a_cursor(cli: CommandLine) -> None:
     assert second["cursor"] is None
 
 
+def test_runs_are_counted(cli: CommandLine) -> None:
+    cli.start("double", "1", "--tag", "a", "--tag", "b")
+    cli.start("double", "2", "--tag", "b")
+    assert cli("runs", "count", "--by", "tag").stdout == "      2  b\n      1  a\n"
+    counted = cli.json("runs", "count", "--by", "state", "--tag", "a")
+    assert counted == {"by": "state", "counts": {"queued": 1}, "searched_until": None}
+    assert "no runs" in cli("runs", "count", "--by", "tag", "--tag", "none").stderr
+    assert "'colour' is not one of" in cli("runs", "count", "--by", "colour", code=2).stderr
+
+
 def test_list_refuses_an_unknown_state(cli: CommandLine) -> None:
     assert "there are queued" in cli("runs", "list", "--state", "asleep", code=exits.USAGE).stderr
 

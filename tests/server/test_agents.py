@@ -31,6 +31,16 @@ async def test_changes_by_agents_are_logged_as_those_over_rest(
     ]
 
 
+async def test_agents_count_runs(server: Server) -> None:
+    tools = Toolbox(server.site, may_write=True)
+    await tools.call("start", {"workflow": "checkout", "input": 1})
+    counted = await tools.call("count_runs", {"by": "workflow"})
+    assert json.loads(counted.text)["counts"] == {"shop/checkout": 1}
+    refused = await tools.call("count_runs", {"by": "colour"})
+    assert refused.failed
+    assert "colour" in refused.text
+
+
 async def test_an_answer_that_is_large_for_an_agent_is_refused_with_what_to_do(
     server: Server,
 ) -> None:

@@ -97,6 +97,20 @@ async def test_runs_are_listed_page_by_page(api: Api, store: Store) -> None:
     assert "input" not in tagged["runs"][0]
 
 
+async def test_runs_are_counted(api: Api) -> None:
+    for tags in (["a", "b"], ["b"]):
+        body = {"input": 1, "tags": tags}
+        await api.ask("POST", "/v1/workflows/count/runs?app=post", body, status=201)
+    counted = await api.ask("GET", "/v1/runs/count?by=tag&workflow=post/count&input.x=1")
+    assert counted == {"by": "tag", "counts": {}, "searched_until": None}
+    counted = await api.ask("GET", "/v1/runs/count?by=tag&workflow=post/count")
+    assert counted == {"by": "tag", "counts": {"b": 2, "a": 1}, "searched_until": None}
+    problem = await api.ask("GET", "/v1/runs/count?by=colour", status=400)
+    assert problem["detail"] == "$.by: Invalid enum value 'colour'"
+    await api.ask("GET", "/v1/runs/count", status=400)
+    await api.ask("GET", "/v1/runs/count?by=tag&limit=1", status=400)
+
+
 async def test_runs_are_found_by_their_input(api: Api) -> None:
     """B9: `input.<path>=value` is containment; a value is JSON where it can be, else text."""
 

@@ -166,6 +166,23 @@ async def test_a_count_stops_at_its_limit(counted: Counted, names: str) -> None:
     assert read < 4_500  # of three statuses; an entry may be returned with its row
 
 
+@pytest.mark.parametrize("where", ["null, null, null, null", "null, null, null, array['none']"])
+async def test_a_count_by_state_looks_at_a_bounded_number_of_runs(
+    counted: Counted, where: str
+) -> None:
+    """Its runs are found as those of a list: through an index, or a part at a time."""
+    async with counted.connection.transaction():
+        before = await counted.connection.fetchval(READ)
+        found = await counted.connection.fetch(
+            f"select * from holdfast.count_runs_by('state', {where}, null, null, null, null, null, "
+            "p_most => 1000, p_bound => 1000, p_seconds => null)"
+        )
+        read = await counted.connection.fetchval(READ) - before
+    assert sum(row["runs"] for row in found) == (0 if "none" in where else 1000)
+    assert all(row["stopped_at"] is not None for row in found)
+    assert read < 25_000
+
+
 async def test_edge_21_the_counts_of_the_dashboard_touch_a_bounded_number_of_entries(
     counted: Counted,
 ) -> None:

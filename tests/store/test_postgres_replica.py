@@ -119,6 +119,7 @@ async def test_lists_come_from_the_replica_and_one_run_from_the_database(
 # Each call that is made through `reads`, by the name of its method.
 READS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "count_runs": lambda store: store.count_runs(["shop/checkout"], 10),
+    "count_runs_by": lambda store: store.count_runs_by("state", RunFilter(limit=10)),
     "export_runs": lambda store: store.export_runs({uuid4(): None}),
     "get_runs": lambda store: store.get_runs([uuid4()], payloads=False),
     "list_approvals": lambda store: store.list_approvals(run_id=None, limit=10),

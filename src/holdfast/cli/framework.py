@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.answers import answered
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import change, settings_of
 from holdfast.errors import HoldfastError
@@ -221,6 +223,14 @@ def write_lines(formatter: click.HelpFormatter, title: str, lines: Sequence[str]
 
 def command(
     name: str, *, help: str | None = None, examples: Sequence[str] = ()
-) -> Callable[[Callable[..., object]], Command]:
-    """Declare a command with examples. Without `help`, the function's docstring is its help."""
-    return click.command(name, cls=Command, help=help, examples=examples)
+) -> Callable[[Callable[..., Any]], Command]:
+    """Declare a command with examples. Without `help`, the function's docstring is its help.
+
+    An asynchronous function gets a client as its first argument, a `Link`, and returns its Answer.
+    """
+
+    def declare(function: Callable[..., Any]) -> Command:
+        whole = answered(function) if iscoroutinefunction(function) else function
+        return click.command(name, cls=Command, help=help, examples=examples)(whole)
+
+    return declare

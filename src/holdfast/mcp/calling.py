@@ -61,7 +61,7 @@ class Toolbox:
             raise Problem(403, "forbidden", text)
         _check_names(tool, arguments)
         await self._site.open()
-        found = await self._carry_out(tool, {**tool.defaults, **arguments})
+        found = await self._carry_out(tool, {**tool.shown.defaults, **arguments})
         content = found.content if isinstance(found, Reply) else found
         data = msgspec.json.encode(content)
         if len(data) > LARGEST:
@@ -71,7 +71,7 @@ class Toolbox:
                 f"the answer has {len(data):,} bytes, {LARGEST:,} at most are given: ask for less, "
                 "with a smaller limit or clip, or have a person read it with `holdfast runs log`",
             )
-        return Answer(data.decode(), tool.note(content))
+        return Answer(data.decode(), tool.shown.note(content))
 
     async def _carry_out(self, tool: Tool, given: Mapping[str, object]) -> object:
         operation = tool.operation

@@ -85,11 +85,11 @@ class _Stdin:
 def _shown(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
-        description=tool.about,
+        description=tool.shown.about,
         input_schema=tool.schema(),
         annotations=types.ToolAnnotations(
             read_only_hint=not tool.writes,
-            destructive_hint=tool.destructive,
+            destructive_hint=tool.shown.destructive,
             open_world_hint=False,
         ),
     )

@@ -72,6 +72,23 @@ Handler: TypeAlias = Callable[[Call[Any, Any]], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForAgents:
+    """How an agent sees an operation, as a tool of `holdfast mcp`.
+
+    Without a `name` it has that of the operation. `defaults` stand in the place of the operation's
+    own, which are for programs; `hidden` fields cannot be given. `note` says what an answer leaves
+    out, and how to get it.
+    """
+
+    about: str
+    name: str = ""
+    destructive: bool = False
+    defaults: Mapping[str, object] = field(default_factory=dict[str, object], hash=False)
+    hidden: frozenset[str] = frozenset()
+    note: Callable[[Any], str | None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """A row of the table: `holdfast.server.api.table` has all of them.
 
@@ -79,7 +96,7 @@ class Operation:
     `nested`, the operation has a second path, below that of the run's workflow. `body` is the type
     of the body, None if there is none; `answers` are the types of its answers, `statuses` those of
     success. `keyed` operations take an Idempotency-Key. With `inputs` the query may have filters
-    by input.
+    by input. `tool` makes it a tool for agents, too.
     """
 
     method: Method
@@ -96,6 +113,7 @@ class Operation:
     nested: bool = False
     keyed: bool = False
     inputs: bool = False
+    tool: ForAgents | None = None
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ from holdfast.definitions.startable import AnyStartable
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.handle import SyncRunHandle
-from holdfast.types import JSON, LoggedEvent, RetryPlan
+from holdfast.types import JSON, CountBy, LoggedEvent, RetryPlan, RunCounts
 from holdfast.values.durations import Duration
 
 
@@ -40,6 +40,20 @@ class SyncRuns(SyncGroup[Runs]):
         ```
         """
         return self._call(self._target.list, **filters)
+
+    def count(self, by: CountBy, **filters: Unpack[RunFilters]) -> RunCounts:
+        """Return how many runs there are of each workflow, state, queue or tag, most first.
+
+        `filters` are those of `list`, without `limit`, `cursor` and `payloads`. The newest 10,000
+        runs that match are counted, or fewer if they take long to find; `searched_until` then says
+        how far. A run counts for each of its tags.
+
+        ```python
+        counted = client.runs.count(by="state", names="checkout")
+        print(counted.counts.get("failed", 0))
+        ```
+        """
+        return self._call(self._target.count, by, **filters)
 
     def iterate(self, **filters: Unpack[RunFilters]) -> Generator[Run]:
         """Iterate over all runs that `list` gives page by page; `limit` is the size of a page.

@@ -86,6 +86,7 @@ from holdfast.types.retention import (
 )
 from holdfast.types.runs import (
     ClippedEvent,
+    CountBy,
     End,
     Fork,
     Forking,
@@ -93,6 +94,7 @@ from holdfast.types.runs import (
     NewRun,
     RecordPage,
     RetryPlan,
+    RunCounts,
     RunFilter,
     RunRecord,
     StartedRun,
@@ -224,6 +226,7 @@ __all__ = [
     "Claims",
     "ClippedEvent",
     "Committed",
+    "CountBy",
     "Decided",
     "Decision",
     "DeclaredRetention",
@@ -311,6 +314,7 @@ __all__ = [
     "RetryPlan",
     "RuleKind",
     "RulesOfStart",
+    "RunCounts",
     "RunFilter",
     "RunKind",
     "RunRecord",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Literal, TypeAlias
 from uuid import UUID
 
@@ -18,6 +19,9 @@ from holdfast.types.base import (
     Value,
 )
 from holdfast.types.start_rules import RuleKind
+
+CountBy: TypeAlias = Literal["workflow", "state", "queue", "tag"]
+"""What runs are counted by."""
 
 
 class NewRun(Value, frozen=True, kw_only=True):
@@ -154,6 +158,17 @@ class RunFilter(Value, frozen=True, kw_only=True):
     limit: int = 50
     cursor: str | None = None
     payloads: bool = False  # input and output too
+
+
+class RunCounts(Value, frozen=True):
+    """How many runs there are of each workflow, state, queue or tag (`by`), most first.
+
+    With `searched_until`, only runs created since then were counted: there may be more.
+    """
+
+    by: CountBy
+    counts: dict[str, int]
+    searched_until: datetime | None = None
 
 
 class RecordPage(Value, frozen=True):

@@ -79,6 +79,25 @@ async def test_moments_are_in_utc(client: Client, finisher: Finisher) -> None:
     assert (await client.runs.list(until=run.created_at)).runs == []
 
 
+async def test_runs_are_counted_by_workflow(client: Client) -> None:
+    for _ in range(2):
+        await client.start(tick, tags=["vip"])
+    await client.start(order, Order(7))
+    counted = await client.runs.count(by="workflow")
+    assert counted.counts == {tick.full_name: 2, order.full_name: 1}
+    assert counted.searched_until is None
+    assert (await client.runs.count("tag", names=tick.full_name)).counts == {"vip": 2}
+
+
+async def test_a_count_that_cannot_be_is_refused_with_what_there_is(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match=r"by 'colour': there are workflow, state, queue"):
+        await client.runs.count(by="colour")  # type: ignore[arg-type]  # pyright: ignore
+    with pytest.raises(ConfigurationError, match="a count has no pages: leave out cursor, limit"):
+        await client.runs.count(by="tag", limit=5, cursor="x")
+    with pytest.raises(ConfigurationError, match="unknown state 'blue'"):
+        await client.runs.count(by="tag", states="blue")
+
+
 async def test_a_list_without_payloads_says_that_it_has_none(client: Client) -> None:
     await client.start(order, Order(7))
     [run] = (await client.runs.list()).runs

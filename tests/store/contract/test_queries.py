@@ -8,8 +8,9 @@ import pytest
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import RunFilter, State
+from holdfast.types import CountBy, RunFilter, State
 from holdfast.values.ids import keyed_run_id
+from holdfast.values.moments import to_datetime
 
 from .actors import SECOND, ManualWorker, log, new_run, start, step
 
@@ -38,6 +39,40 @@ async def test_runs_are_counted_by_status_up_to_a_limit(store: Store, ann: Manua
     assert await store.count_runs(None, 10) == {"": {"running": 2, "terminated": 2}}
     assert await store.count_runs(["shop/a"], 1) == {"shop/a": {"running": 1, "terminated": 1}}
     assert await store.count_runs([], 10) == {}
+
+
+async def test_runs_are_counted_by_what_they_have(store: Store, ann: ManualWorker) -> None:
+    """B9. With the filters of a list, most first; a run counts for each of its tags."""
+    tagged = [new_run(name="shop/a", tags=("vip", "eu")), new_run(name="shop/a", tags=("eu",))]
+    others = [new_run(name="shop/b", queue="mail"), new_run(name="shop/a")]
+    await store.start_runs(tagged + others)
+    await store.terminate_runs([others[1].run_id])
+
+    async def counted(by: CountBy, **where: object) -> list[tuple[str, int]]:
+        found = await store.count_runs_by(by, RunFilter(**where))  # type: ignore[arg-type]
+        assert (found.by, found.searched_until) == (by, None)
+        return list(found.counts.items())
+
+    assert await counted("workflow") == [("shop/a", 3), ("shop/b", 1)]
+    assert await counted("state") == [("queued", 3), ("terminated", 1)]
+    assert await counted("queue") == [("default", 3), ("mail", 1)]
+    assert await counted("tag") == [("eu", 2), ("vip", 1)]
+    assert await counted("queue", states=("terminated",)) == [("default", 1)]
+    assert await counted("state", names=("shop/a",), tags=("eu",)) == [("queued", 2)]
+    assert await counted("tag", queues=("mail",)) == []
+
+
+async def test_a_count_ends_at_a_limit_and_says_so(store: Store, clock: Clock) -> None:
+    for name in ("shop/a", "shop/b", "shop/b"):
+        last = await start(store, name=name)
+        await clock.advance(1)
+    second = (await store.list_runs(RunFilter())).runs[1]
+    assert second.run_id != last
+    found = await store.count_runs_by("workflow", RunFilter(limit=2))
+    assert found.counts == {"shop/b": 2}
+    assert found.searched_until == to_datetime(second.created_at)
+    assert (await store.count_runs_by("tag", RunFilter(limit=2))).searched_until is not None
+    assert (await store.count_runs_by("tag", RunFilter(limit=3))).searched_until is None
 
 
 async def test_logs_are_read_from_an_index_on(store: Store, ann: ManualWorker) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import read_json
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -38,27 +38,21 @@ def activities() -> None:
 )
 @click.argument("token")
 @click.argument("result", required=False)
-@click.pass_context
-def complete(context: click.Context, token: str, result: str | None) -> None:
+def complete(token: str, result: str | None) -> None:
     """Complete an activity with RESULT.
 
     RESULT is JSON, @FILE, or - for stdin; the default is null. Exit code 4 if the attempt has
     ended, or a newer one has started.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import decoded, write_json
+    from holdfast.cli.render.console import decoded
 
-    settings = settings_of(context)
     value = decoded(read_json(result, "result"))
 
-    async def work(link: Link) -> None:
+    async def work(link: Link) -> Answer:
         await link.client.activities.complete(token, value)
+        return Answer({"token": token, "outcome": "recorded"}, "completed")
 
-    with_link(settings, work)
-    if settings.json:
-        write_json({"token": token, "outcome": "recorded"})
-    else:
-        click.echo("completed")
+    answer(work)
 
 
 @command(
@@ -73,23 +67,12 @@ def complete(context: click.Context, token: str, result: str | None) -> None:
 @click.option(
     "--final", is_flag=True, help="Do not retry the activity, whatever its retry policy says."
 )
-@click.pass_context
-def fail(context: click.Context, token: str, message: str, final: bool) -> None:
+async def fail(link: Link, token: str, message: str, final: bool) -> Answer:
     """Fail an attempt of an activity with MESSAGE.
 
     The activity is tried again as its retry policy says. Exit code 4 if the attempt has ended,
     or a newer one has started.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
-
-    settings = settings_of(context)
-
-    async def work(link: Link) -> bool:
-        return await link.client.activities.fail(token, message, retryable=not final)
-
-    again = with_link(settings, work)
-    if settings.json:
-        write_json({"token": token, "outcome": "retried" if again else "recorded"})
-    else:
-        click.echo("failed; it is tried again" if again else "failed; it is not tried again")
+    again = await link.client.activities.fail(token, message, retryable=not final)
+    text = "failed; it is tried again" if again else "failed; it is not tried again"
+    return Answer({"token": token, "outcome": "retried" if again else "recorded"}, text)

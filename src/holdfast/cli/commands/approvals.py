@@ -11,9 +11,9 @@ from uuid import UUID
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.answers import Answer, answer, call
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import filled
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,29 +62,16 @@ def approvals(context: click.Context) -> None:
     show_default=True,
     help="List at most so many approvals.",
 )
-@click.pass_context
-def list_approvals(context: click.Context, reference: str | None, limit: int) -> None:
+async def list_approvals(link: Link, reference: str | None, limit: int) -> Answer:
     """List the approvals that wait for a decision, with the command that decides each.
 
     The oldest comes first.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
-    from holdfast.cli.render.console import write_json
 
-    settings = settings_of(context)
-
-    async def work(link: Link) -> tuple[list[OpenApproval], int]:
-        run = None if reference is None else (await find_run(link.client, reference)).run_id
-        return await link.client.approvals.list(run, limit), await link.store.now()
-
-    found, now = with_link(settings, work)
-    if settings.json:
-        write_json(found)
-    elif not found:
-        click.echo("no approval waits for a decision", err=True)
-    else:
-        _write(found, now)
+    run = None if reference is None else (await find_run(link.client, reference)).run_id
+    found, now = await link.client.approvals.list(run, limit), await link.store.now()
+    return Answer(found, lambda: _write(found, now), none="no approval waits for a decision")
 
 
 def _write(found: list[OpenApproval], now: int) -> None:
@@ -131,9 +118,7 @@ _MOST = 1_000
     callback=filled,
     help="Decide once, even if this id is sent again.",
 )
-@click.pass_context
 def decide(
-    context: click.Context,
     reference: str,
     key: str | None,
     approve: bool,
@@ -149,24 +134,20 @@ def decide(
     are asked for what is missing: the decision, and the values of the form. Exit code 1 if it was
     decided before, or the run no longer waits for it.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
-
     if approve and reject:
         raise click.UsageError("give either --approve or --reject, not both")
-    settings = settings_of(context)
 
     async def find(link: Link) -> tuple[_Asked, int]:
         return await _find(link, reference, key), await link.store.now()
 
     # There is no connection while the person decides.
-    asked, now = with_link(settings, find)
+    asked, now = call(find)
     decision, values = _fill(
         asked.approval, now, True if approve else False if reject else None, settings_of_fields
     )
 
-    async def work(link: Link) -> bool:
-        return await link.client.approvals.decide(
+    async def work(link: Link) -> Answer:
+        changed = await link.client.approvals.decide(
             asked.run_id,
             asked.key,
             decision,
@@ -175,15 +156,13 @@ def decide(
             values=values,
             decision_id=decision_id,
         )
+        text = f"{'approved' if decision else 'rejected'} {asked.key} of run {asked.run_id}"
+        if not changed:
+            text = "this decision was made before; nothing was changed"
+        told = {"run_id": asked.run_id, "key": asked.key, "approved": decision, "changed": changed}
+        return Answer(told, text)
 
-    changed = with_link(settings, work)
-    if settings.json:
-        answer = {"run_id": asked.run_id, "key": asked.key, "approved": decision}
-        write_json({**answer, "changed": changed})
-    elif changed:
-        click.echo(f"{'approved' if decision else 'rejected'} {asked.key} of run {asked.run_id}")
-    else:
-        click.echo("this decision was made before; nothing was changed")
+    answer(work)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.answers import Answer, call
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import duration
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -60,60 +60,49 @@ def archive() -> None:
     show_default=True,
     help="List at most so many runs.",
 )
-@click.pass_context
-def list_archived(context: click.Context, workflow: str | None, limit: int) -> None:
+async def list_archived(link: Link, workflow: str | None, limit: int) -> Answer:
     """List archived runs, those that were archived last first."""
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, plain, write_json
+    from holdfast.cli.render.console import console, plain
 
-    async def work(link: Link) -> tuple[list[ArchiveEntry], str | None]:
-        found: list[ArchiveEntry] = []
-        async with aclosing(link.client.archive.list(workflow)) as entries:
-            async for entry in entries:
-                found.append(entry)
-                if len(found) == limit:
-                    break
-        return found, await link.client.archive.url()
+    found: list[ArchiveEntry] = []
+    async with aclosing(link.client.archive.list(workflow)) as entries:
+        async for entry in entries:
+            found.append(entry)
+            if len(found) == limit:
+                break
 
-    settings = settings_of(context)
-    found, url = with_link(settings, work)
-    if settings.json:
-        write_json([plain(each) for each in found])
-    elif found:
+    def write() -> None:
         console().print(_table(found))
         if len(found) == limit:
             click.echo("there may be more: --limit", err=True)
-    else:
-        click.echo(f"no such run in {url}", err=True)
+
+    none = f"no such run in {await link.client.archive.url()}"
+    return Answer([plain(each) for each in found], write, none=none)
 
 
 @command("show", examples=("holdfast archive show 0198c0de-7000-7000-8000-000000000000",))
 @click.argument("reference", metavar="RUN")
-@click.pass_context
-def show(context: click.Context, reference: str) -> None:
+async def show(link: Link, reference: str) -> Answer:
     """Show an archived run, also if the database has one with the same id.
 
     RUN is an id, or workflow/key.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, write_json
+    from holdfast.cli.render.console import console
     from holdfast.cli.render.runs import event_line, event_object, run_object, summary
     from holdfast.types import LoggedEvent
 
-    async def work(link: Link) -> tuple[ArchivedRun, int]:
-        return await _get(link, reference), await link.store.now()
-
-    settings = settings_of(context)
-    archived, now = with_link(settings, work)
+    archived, now = await _get(link, reference), await link.store.now()
     record = archived.record
     entries = [LoggedEvent(record.run_id, idx, each) for idx, each in enumerate(archived.events)]
-    if settings.json:
-        write_json({**run_object(record), "log": [event_object(entry) for entry in entries]})
-        return
-    console().print(summary(record, {}, now))
-    click.echo()
-    for entry in entries:
-        click.echo(event_line(entry, record.created_at))
+
+    def write() -> None:
+        console().print(summary(record, {}, now))
+        click.echo()
+        for entry in entries:
+            click.echo(event_line(entry, record.created_at))
+
+    log = [event_object(entry) for entry in entries]
+    return Answer({**run_object(record), "log": log}, write)
 
 
 @command(
@@ -126,16 +115,11 @@ def show(context: click.Context, reference: str) -> None:
 @click.argument("references", metavar="[RUN]...", nargs=-1)
 @click.option("--workflow", metavar="NAME", help="All archived runs of this workflow or flow.")
 @click.option("--output", metavar="FILE", type=Path, help="A new file; the default is stdout.")
-@click.pass_context
-def export(
-    context: click.Context, references: tuple[str, ...], workflow: str | None, output: Path | None
-) -> None:
+def export(references: tuple[str, ...], workflow: str | None, output: Path | None) -> None:
     """Write archived runs as lines of JSON, as they stand in the archive.
 
     A line has a run with its log; a long log continues in the next lines.
     """
-    from holdfast.cli.connecting import with_link
-
     if bool(references) == (workflow is not None):
         raise click.UsageError("give either runs or --workflow")
     if output is not None and output.exists():
@@ -158,7 +142,7 @@ def export(
                         file.writelines(f"{line}\n" for line in lines)
             return len(done)
 
-    count = with_link(settings_of(context), work)
+    count = call(work)
     click.echo(f"exported {count:,} run{'' if count == 1 else 's'}", err=True)
 
 
@@ -173,52 +157,29 @@ def export(
     type=duration,
     help="How long they are kept now; the default is what they were started with.",
 )
-@click.pass_context
-def restore(context: click.Context, references: tuple[str, ...], retention: float | None) -> None:
+async def restore(link: Link, references: tuple[str, ...], retention: float | None) -> Answer:
     """Make archived runs ended runs of the database again, to fork or to retry them.
 
     Their parents and children are not restored. The archive keeps them as well.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
-
-    async def work(link: Link) -> list[UUID]:
-        return [
-            await link.client.archive.restore(_reference(reference), retention)
-            for reference in references
-        ]
-
-    settings = settings_of(context)
-    restored = with_link(settings, work)
-    if settings.json:
-        write_json([{"run_id": run_id, "outcome": "restored"} for run_id in restored])
-    else:
-        for run_id in restored:
-            click.echo(f"restored {run_id}")
+    restored = [
+        await link.client.archive.restore(_reference(reference), retention)
+        for reference in references
+    ]
+    objects = [{"run_id": run_id, "outcome": "restored"} for run_id in restored]
+    return Answer(objects, "\n".join(f"restored {run_id}" for run_id in restored))
 
 
 @command("forget", examples=("holdfast archive forget",))
-@click.pass_context
-def forget(context: click.Context) -> None:
+async def forget(link: Link) -> Answer:
     """Let runs of this database be deleted without being archived from now on.
 
     The archive keeps what it has. First take HOLDFAST_ARCHIVE and App(archive=…) away from the
     workers: one that has it archives again.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
-
-    async def work(link: Link) -> str | None:
-        return await link.client.archive.forget()
-
-    settings = settings_of(context)
-    url = with_link(settings, work)
-    if settings.json:
-        write_json({"forgotten": url})
-    else:
-        click.echo(
-            "runs were not archived" if url is None else f"runs are not archived in {url} now"
-        )
+    url = await link.client.archive.forget()
+    text = "runs were not archived" if url is None else f"runs are not archived in {url} now"
+    return Answer({"forgotten": url}, text)
 
 
 async def _get(link: Link, reference: str) -> ArchivedRun:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from holdfast.cli.answers import Answer, call
 from holdfast.cli.commands.schedules import overlap_option
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import confirm
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -32,15 +32,8 @@ _COUNTED: Final = 10_000  # of more ticks it is only said that they are more
 @overlap_option
 @click.option("--dry-run", is_flag=True, help="Say how many ticks these are, and fire none.")
 @click.option("--yes", is_flag=True, help="Do not ask, however many ticks these are.")
-@click.pass_context
 def backfill(
-    context: click.Context,
-    name: str,
-    start: str,
-    end: str,
-    overlap: str | None,
-    dry_run: bool,
-    yes: bool,
+    name: str, start: str, end: str, overlap: str | None, dry_run: bool, yes: bool
 ) -> None:
     """Fire the ticks of NAME from START to END, moments of the past; a worker does so soon.
 
@@ -48,8 +41,6 @@ def backfill(
     that have started a run do not start another one. Runs follow one another, unless --overlap
     says otherwise. More than 100 ticks have to be confirmed; `cancel-backfills` ends it.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
 
     async def find(link: Link) -> ScheduleRecord:
         return (await link.client.schedules.get(name)).record
@@ -58,42 +49,32 @@ def backfill(
         group = link.client.schedules
         await group.backfill(full, start, end, overlap=cast("Overlap | None", overlap))
 
-    settings = settings_of(context)
-    record = with_link(settings, find)
+    record = call(find)
     full, count = record.name, _count_ticks(record, start, end)
     text = f"the ticks of {full} from {start} to {end}: {_said(count)}"
     if not dry_run:
         if count > _UNASKED and not yes:
             confirm(f"fire {text}?")
-        with_link(settings, ask)
-    if settings.json:
-        counted = count if count <= _COUNTED else None
-        asked = {"schedule": full, "start": start, "end": end}
-        write_json({**asked, "ticks": counted, "dry_run": dry_run})
-    else:
-        click.echo(f"a worker {'would fire' if dry_run else 'fires'} {text}")
+        call(ask)
+    counted = count if count <= _COUNTED else None
+    told = {"schedule": full, "start": start, "end": end, "ticks": counted, "dry_run": dry_run}
+    Answer(told, f"a worker {'would fire' if dry_run else 'fires'} {text}").write()
 
 
 @command("cancel-backfills", examples=("holdfast schedules cancel-backfills nightly",))
 @click.argument("name")
-@click.pass_context
-def cancel_backfills(context: click.Context, name: str) -> None:
+async def cancel_backfills(link: Link, name: str) -> Answer:
     """End all backfills of the schedule NAME; runs that they have started continue.
 
     Ticks of theirs that wait for the end of a run are skipped. Exit code 4 if there is no such
     schedule.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
     from holdfast.insight.wording import several
 
-    settings = settings_of(context)
-    done = with_link(settings, lambda link: link.client.schedules.cancel_backfills(name))
-    if settings.json:
-        write_json({"backfills": done.backfills, "waiting_ticks": done.waiting_ticks})
-        return
+    done = await link.client.schedules.cancel_backfills(name)
     ticks = several(done.waiting_ticks, "waiting tick")
-    click.echo(f"{several(done.backfills, 'backfill')} cancelled, {ticks} dropped")
+    text = f"{several(done.backfills, 'backfill')} cancelled, {ticks} dropped"
+    return Answer({"backfills": done.backfills, "waiting_ticks": done.waiting_ticks}, text)
 
 
 def _count_ticks(record: ScheduleRecord, start: str, end: str) -> int:

@@ -11,9 +11,8 @@ from uuid import UUID
 
 import click
 
-from holdfast.cli import exits
+from holdfast.cli.answers import Answer, answer, call
 from holdfast.cli.inputs import filter_options, read_filters
-from holdfast.cli.settings import Settings, settings_of
 from holdfast.errors import ForkRefused, RunEnded
 from holdfast.insight.wording import several
 
@@ -81,12 +80,11 @@ def run_options(fn: F) -> F:
 
 
 def act(
-    context: click.Context,
     what: Act,
     references: tuple[str, ...],
     everything: bool,
     dry_run: bool,
-    options: dict[str, object],
+    **options: object,
 ) -> None:
     """Change the chosen runs, report what happened to them, and exit."""
     where = read_filters(options)
@@ -95,32 +93,27 @@ def act(
             "name the runs (RUN...), or give filters such as --workflow, or give --all: only one "
             "of these"
         )
-    settings = settings_of(context)
     if references:
-        context.exit(_act_on_each(settings, what, references, dry_run))
-    context.exit(_act_on_all(settings, what, where, dry_run))
+        answer(lambda link: _act_on_each(link, what, references, dry_run))
+        return
+    counter = Counter()
+    outcome = call(lambda link: _act_on_all(link, what, where, dry_run, counter))
+    counter.end()
+    counts = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
+    Answer({**counts, "dry_run": dry_run}, _summary(what.verb, outcome, dry_run)).write()
 
 
-def _act_on_each(settings: Settings, what: Act, references: tuple[str, ...], dry_run: bool) -> int:
+async def _act_on_each(link: Link, what: Act, references: tuple[str, ...], dry_run: bool) -> Answer:
     """Find all runs before the first is changed, so that a wrong name changes none."""
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
-    from holdfast.cli.render.console import write_json
 
-    async def work(link: Link) -> dict[UUID, Change]:
-        runs = [await find_run(link.client, each) for each in references]
-        if dry_run:
-            return {run.run_id: await _foreseen(what, link.client, run) for run in runs}
-        return {run.run_id: await _attempt(what, link.client, run.run_id) for run in runs}
-
-    changes = with_link(settings, work)
-    if settings.json:
-        write_json([_object(run_id, change) for run_id, change in changes.items()])
-    else:
-        for run_id, change in changes.items():
-            click.echo(f"{run_id}: {change.text}")
-    done = dry_run or all(change.changed for change in changes.values())
-    return exits.OK if done else exits.FAILED
+    runs = [await find_run(link.client, each) for each in references]
+    change = _foreseen if dry_run else _attempt
+    changes = {run.run_id: await change(what, link.client, run) for run in runs}
+    objects = [_object(run_id, change) for run_id, change in changes.items()]
+    text = "\n".join(f"{run_id}: {change.text}" for run_id, change in changes.items())
+    ok = dry_run or all(change.changed for change in changes.values())
+    return Answer(objects, lambda: click.echo(text), ok=ok)
 
 
 async def _foreseen(what: Act, client: Client, run: RunRecord) -> Change:
@@ -134,9 +127,9 @@ async def _foreseen(what: Act, client: Client, run: RunRecord) -> Change:
     return Change(False, "\n  ".join(lines), plan=plan)
 
 
-async def _attempt(what: Act, client: Client, run_id: UUID) -> Change:
+async def _attempt(what: Act, client: Client, run: RunRecord) -> Change:
     try:
-        return await what.one(client, run_id)
+        return await what.one(client, run.run_id)
     except RunEnded as error:
         return Change(False, f"it has ended ({error.status}) and cannot be changed")
     except ForkRefused as error:
@@ -152,34 +145,22 @@ def _object(run_id: UUID, change: Change) -> dict[str, object]:
     return {"run_id": run_id, "changed": change.changed, **made}
 
 
-def _act_on_all(settings: Settings, what: Act, where: RunFilters, dry_run: bool) -> int:
+async def _act_on_all(
+    link: Link, what: Act, where: RunFilters, dry_run: bool, counter: Counter
+) -> BulkOutcome:
     import asyncio
 
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_parent
-    from holdfast.cli.render.console import write_json
 
-    counter = Counter()
-
-    async def work(link: Link) -> BulkOutcome:
-        meant = await find_parent(link.client, where)
-        try:
-            return await what.every(link.client)(meant, dry_run=dry_run, progress=counter)
-        except asyncio.CancelledError:
-            counter.end()
-            if not dry_run:
-                done = several(counter.outcome.changed, "run")
-                click.echo(f"{done} {what.verb}; the same command does the rest", err=True)
-            raise
-
-    outcome = with_link(settings, work)
-    counter.end()
-    if settings.json:
-        counts = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
-        write_json({**counts, "dry_run": dry_run})
-    else:
-        click.echo(_summary(what.verb, outcome, dry_run))
-    return exits.OK
+    meant = await find_parent(link.client, where)
+    try:
+        return await what.every(link.client)(meant, dry_run=dry_run, progress=counter)
+    except asyncio.CancelledError:
+        counter.end()
+        if not dry_run:
+            done = several(counter.outcome.changed, "run")
+            click.echo(f"{done} {what.verb}; the same command does the rest", err=True)
+        raise
 
 
 def _summary(verb: str, outcome: BulkOutcome, dry_run: bool) -> str:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exits
+from holdfast.cli.answers import Answer, current_settings
 from holdfast.cli.framework import command
 from holdfast.cli.render.hints import with_database
-from holdfast.cli.settings import Settings, settings_of
+from holdfast.cli.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.database.migrate import MigrationReport
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sql", is_flag=True, help="Write the whole schema as an SQL script, and do nothing else."
 )
-@click.pass_context
-def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
+def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
     """Bring the database's schema up to date.
 
     Roles that could use the schema before can also use the new parts. Everything happens in one
@@ -49,24 +48,21 @@ def migrate(context: click.Context, dry_run: bool, roles: tuple[str, ...], sql: 
     import asyncio
 
     from holdfast.cli.connecting import find_database
-    from holdfast.cli.render.console import write_json
     from holdfast.database.migrate import render
 
-    settings = settings_of(context)
+    settings = current_settings()
     if sql:
         click.echo(render(settings.schema), nl=False)
         return
     with find_database(settings) as database:
         outcome = asyncio.run(_migrate(database.url, settings.schema, roles, dry_run=dry_run))
-        if settings.json:
-            fields = ("schema", "migrations", "functions")
-            changes = {name: getattr(outcome, name) for name in fields}
-            write_json({"applied": not dry_run, **changes, "granted_to": list(roles)})
-        else:
-            click.echo(f"{database}, schema {settings.schema!r}: {_describe(outcome, dry_run)}")
-            if roles:
-                verb = "would get" if dry_run else "has" if len(roles) == 1 else "have"
-                click.echo(f"{', '.join(roles)} {verb} the rights that workers and clients need")
+        lines = [f"{database}, schema {settings.schema!r}: {_describe(outcome, dry_run)}"]
+        if roles:
+            verb = "would get" if dry_run else "has" if len(roles) == 1 else "have"
+            lines.append(f"{', '.join(roles)} {verb} the rights that workers and clients need")
+        changes = {name: getattr(outcome, name) for name in ("schema", "migrations", "functions")}
+        told = {"applied": not dry_run, **changes, "granted_to": list(roles)}
+        Answer(told, "\n".join(lines)).write()
 
 
 async def _migrate(
@@ -90,8 +86,7 @@ def _describe(outcome: MigrationReport, dry_run: bool) -> str:
 
 
 @command("doctor", examples=("holdfast doctor", "holdfast doctor --json | jq '.[].level'"))
-@click.pass_context
-def doctor(context: click.Context) -> None:
+def doctor() -> None:
     """Check the database, the workers, and tasks that no live worker serves.
 
     Each line is one check. If something is wrong, the next line says what to do. Exit code
@@ -100,19 +95,15 @@ def doctor(context: click.Context) -> None:
     import asyncio
 
     from holdfast.cli.connecting import find_database
-    from holdfast.cli.render.console import write_json
 
-    settings = settings_of(context)
+    settings = current_settings()
     with find_database(settings, make=False) as database:
         if not settings.json:
             click.echo(str(database))
         findings = asyncio.run(_examine(database, settings))
-    if settings.json:
-        write_json([_object(finding) for finding in findings])
-    else:
-        _write(findings)
-    failed = any(finding.level == "fail" for finding in findings)
-    context.exit(exits.FAILED if failed else exits.OK)
+    passed = all(finding.level != "fail" for finding in findings)
+    objects = [_object(finding) for finding in findings]
+    Answer(objects, lambda: _write(findings), ok=passed).write()
 
 
 async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:

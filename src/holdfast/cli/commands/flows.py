@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exits
+from holdfast.cli.answers import Answer, answer, call
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import app_argument, confirm
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,26 +47,16 @@ def flows() -> None:
 
 
 @command("list", examples=("holdfast flows list", "holdfast flows list --json"))
-@click.pass_context
-def list_flows(context: click.Context) -> None:
+async def list_flows(link: Link) -> Answer:
     """List every version of every flow in the database.
 
     Of each it says how many runs have not ended, and if it was defined in code or in SQL.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, plain, write_json
+    from holdfast.cli.render.console import plain
 
-    async def work(link: Link) -> tuple[list[FlowInfo], int, str]:
-        return await link.client.flows.list(), await link.store.now(), str(link.database)
-
-    settings = settings_of(context)
-    found, now, database = with_link(settings, work)
-    if settings.json:
-        write_json([plain(each) for each in found])
-    elif found:
-        console().print(_table(found, now))
-    else:
-        click.echo(f"no flows in {database}", err=True)
+    found, now = await link.client.flows.list(), await link.store.now()
+    objects = [plain(each) for each in found]
+    return Answer(objects, lambda: _table(found, now), none=f"no flows in {link.database}")
 
 
 @command(
@@ -83,32 +72,28 @@ def list_flows(context: click.Context) -> None:
     "--flow-version", type=click.IntRange(1), help="The flow's version. Default: the newest."
 )
 @click.option("--mermaid", is_flag=True, help="Write a Mermaid flowchart, for Markdown.")
-@click.pass_context
-def show(context: click.Context, name: str, flow_version: int | None, mermaid: bool) -> None:
+async def show(link: Link, name: str, flow_version: int | None, mermaid: bool) -> Answer:
     """Draw the flow NAME: its steps, in layers, and what each depends on.
 
     `[]` marks a map: a task for each element of what it maps over. After a step are the options
     that differ from the flow's. Exit code 4 if the database has no such flow.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, plain, write_json
+    from holdfast.cli.render.console import console, plain
     from holdfast.flows import draw, to_mermaid
 
-    async def work(link: Link) -> FlowShape:
-        return await link.client.flows.get(name, flow_version)
+    shape = await link.client.flows.get(name, flow_version)
 
-    settings = settings_of(context)
-    shape = with_link(settings, work)
-    if settings.json:
-        write_json({**plain(shape), "steps": [_step_object(step) for step in shape.steps]})
-    elif mermaid:
-        click.echo(to_mermaid(shape), nl=False)
-    else:
+    def write() -> None:
+        if mermaid:
+            click.echo(to_mermaid(shape), nl=False)
+            return
         notes = {step.slug: _options(step) for step in shape.steps}
         output = console()
         output.print(f"{shape.handler}  {_flow_options(shape)}", soft_wrap=True)
         for line in draw(shape, {slug: note for slug, note in notes.items() if note}):
             output.print(line, soft_wrap=True, markup=False)
+
+    return Answer({**plain(shape), "steps": [_step_object(step) for step in shape.steps]}, write)
 
 
 @command(
@@ -126,37 +111,27 @@ def show(context: click.Context, name: str, flow_version: int | None, mermaid: b
     is_flag=True,
     help="Replace shapes that differ: their runs that have not ended are terminated.",
 )
-@click.pass_context
-def compile_app(context: click.Context, app_reference: str, check: bool, replace: bool) -> None:
+def compile_app(app_reference: str, check: bool, replace: bool) -> None:
     """Give the database the shapes of an app's flows, as its workers do when they start.
 
     A shape that the database has in another form is refused: runs keep the shape that they
     started with, so give the changed flow a new version. Exit code 2 if one was refused; with
     --check, exit code 1 if one differs or is missing.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.process.loading import AppReference
-    from holdfast.cli.render.console import write_json
 
     if check and replace:
         raise click.UsageError("give either --check or --replace, not both")
     app = AppReference.parse(app_reference).load()
 
-    async def work(link: Link) -> list[CompiledFlow]:
+    async def work(link: Link) -> Answer:
         group = link.client.flows
-        return await (group.check(app) if check else group.compile(app, replace=replace))
+        found = await (group.check(app) if check else group.compile(app, replace=replace))
+        is_same = all(each.status not in ("missing", "different") for each in found)
+        none = f"app {app.name} has no flows"
+        return Answer(found, lambda: _report(found), none=none, ok=is_same)
 
-    settings = settings_of(context)
-    found = with_link(settings, work, make=not check)
-    if settings.json:
-        write_json(found)
-    elif found:
-        for each in found:
-            _report(each)
-    else:
-        click.echo(f"app {app.name} has no flows", err=True)
-    is_same = all(each.status not in ("missing", "different") for each in found)
-    context.exit(exits.OK if is_same else exits.FAILED)
+    answer(work, make=not check)
 
 
 @command(
@@ -170,8 +145,7 @@ def compile_app(context: click.Context, app_reference: str, check: bool, replace
 @click.option("--terminate", is_flag=True, help="Terminate its runs that have not ended.")
 @click.option("--force", is_flag=True, help="Delete it although other flows or schedules run it.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_context
-def delete(context: click.Context, name: str, terminate: bool, force: bool, yes: bool) -> None:
+def delete(name: str, terminate: bool, force: bool, yes: bool) -> None:
     """Delete all versions of the flow NAME, with all its runs.
 
     Their logs and outputs are deleted too. It is refused while runs have not ended, unless
@@ -179,23 +153,18 @@ def delete(context: click.Context, name: str, terminate: bool, force: bool, yes:
     given (exit code 1). A worker that has the flow compiles it again when it
     starts. Exit code 4 if the database has no such flow.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
     from holdfast.insight.wording import several
 
-    settings = settings_of(context)
-    full_name = with_link(settings, lambda link: _full_name(link, name))
+    full_name = call(lambda link: _full_name(link, name))
     if not yes:
         confirm(f"delete flow {full_name} with all its runs?")
 
-    async def work(link: Link) -> int:
-        return await link.client.flows.delete(full_name, terminate=terminate, force=force)
+    async def work(link: Link) -> Answer:
+        runs = await link.client.flows.delete(full_name, terminate=terminate, force=force)
+        text = f"flow {full_name} deleted, with {several(runs, 'run')}"
+        return Answer({"flow": full_name, "runs": runs}, text)
 
-    runs = with_link(settings, work)
-    if settings.json:
-        write_json({"flow": full_name, "runs": runs})
-    else:
-        click.echo(f"flow {full_name} deleted, with {several(runs, 'run')}")
+    answer(work)
 
 
 async def _full_name(link: Link, name: str) -> str:
@@ -208,19 +177,20 @@ def _step_object(step: StepShape) -> dict[str, object]:
     return plain(step) | {"required": embed(step.required), "forbidden": embed(step.forbidden)}
 
 
-def _report(flow: CompiledFlow) -> None:
+def _report(flows: Sequence[CompiledFlow]) -> None:
     from holdfast.insight.wording import several
 
-    words = {
-        "verified": "the database has the same",
-        "compiled": "compiled",
-        "replaced": f"replaced; {several(flow.ended, 'run')} terminated",
-        "missing": "the database does not have it",
-        "different": "the database has another shape",
-    }
-    click.echo(f"{flow.name}@{flow.version}: {words[flow.status]}")
-    for line in flow.differences:
-        click.echo(f"  {line}")
+    for flow in flows:
+        words = {
+            "verified": "the database has the same",
+            "compiled": "compiled",
+            "replaced": f"replaced; {several(flow.ended, 'run')} terminated",
+            "missing": "the database does not have it",
+            "different": "the database has another shape",
+        }
+        click.echo(f"{flow.name}@{flow.version}: {words[flow.status]}")
+        for line in flow.differences:
+            click.echo(f"  {line}")
 
 
 def _table(found: Sequence[FlowInfo], now: int) -> Table:

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import exits
+from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import complete_app
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.table import Table
 
@@ -60,23 +59,10 @@ def _named(fn: Callable[..., None]) -> Callable[..., None]:
 
 
 @command("list", examples=("holdfast limits list", "holdfast limits list --json"))
-@click.pass_context
-def list_limits(context: click.Context) -> None:
+async def list_limits(link: Link) -> Answer:
     """List all limits, how many tasks count for each now, and how many wait."""
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, write_json
-
-    async def work(link: Link) -> list[LimitInfo]:
-        return await link.client.limits.list()
-
-    settings = settings_of(context)
-    found = with_link(settings, work)
-    if settings.json:
-        write_json(found)
-    elif found:
-        console().print(_table(found))
-    else:
-        click.echo("no limits", err=True)
+    found = await link.client.limits.list()
+    return Answer(found, lambda: _table(found), none="no limits")
 
 
 @command(
@@ -108,10 +94,8 @@ def list_limits(context: click.Context) -> None:
     help="Refuse a key that is encoded in the inputs of this app.",
     shell_complete=complete_app,
 )
-@click.pass_context
 def set_limit(
-    context: click.Context,
-    /,
+    *,
     queue: str | None,
     workflow: str | None,
     activity: str | None,
@@ -125,17 +109,15 @@ def set_limit(
     already counts, and is not stopped. With --app, a key is refused that the database cannot look
     for because the app encodes its inputs. Exit code 1 if the limit was just so.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.process.loading import AppReference
-    from holdfast.cli.render.console import write_json
+    from holdfast.cli.process.loading import load_app
     from holdfast.insight.limits import limit_text
     from holdfast.insight.serving import find_unknown
 
     _check_one("--queue, --workflow and --activity", queue, workflow, activity)
     limit = _limit(key, **options)
-    app = None if app_reference is None else AppReference.parse(app_reference).load()
+    app = load_app(app_reference)
 
-    async def work(link: Link) -> tuple[bool, LimitInfo, Mapping[str, Sequence[str]]]:
+    async def work(link: Link) -> Answer:
         changed = await link.client.limits.set(
             limit, queue=queue, workflow=workflow, activity=activity
         )
@@ -149,19 +131,19 @@ def set_limit(
             and info.rule.key == (key or "")
             and info.rule.name in (name, f"{info.rule.name.partition('/')[0]}/{name}")
         )
-        return changed, info, await find_unknown(link.store, info.rule.scope, [info.rule.name])
+        unknown = await find_unknown(link.store, info.rule.scope, [info.rule.name])
+        similar = unknown.get(info.rule.name, ())
 
-    settings = settings_of(context)
-    changed, info, unknown = with_link(settings, work, app=app)
-    similar = unknown.get(info.rule.name, ())
-    if settings.json:
+        def write() -> None:
+            click.echo(limit_text(info.rule) + ("" if changed else ": it was just so"))
+            if unknown:
+                click.echo(_warning(info.rule, similar), err=True)
+
         known = not unknown
-        write_json({"changed": changed, "limit": info, "known": known, "similar": similar})
-    else:
-        click.echo(limit_text(info.rule) + ("" if changed else ": it was just so"))
-        if unknown:
-            click.echo(_warning(info.rule, similar), err=True)
-    context.exit(exits.OK if changed else exits.FAILED)
+        told = {"changed": changed, "limit": info, "known": known, "similar": similar}
+        return Answer(told, write, ok=changed)
+
+    answer(work, app=app)
 
 
 @command(
@@ -173,22 +155,14 @@ def set_limit(
 )
 @click.argument("kind", type=click.Choice(_KINDS))
 @_named
-@click.pass_context
 def remove(
-    context: click.Context,
-    kind: str,
-    queue: str | None,
-    workflow: str | None,
-    activity: str | None,
-    key: str | None,
+    kind: str, queue: str | None, workflow: str | None, activity: str | None, key: str | None
 ) -> None:
     """Remove a limit: concurrency, rate, fairness or ageing. What waits for it may run at once.
 
     A limit that code declares stays removed until the code declares something else. Exit code 1
     if there is no such limit.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
     from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
 
     _check_one("--queue, --workflow and --activity", queue, workflow, activity)
@@ -196,18 +170,14 @@ def remove(
         zip(_KINDS, (Limit, Rate, Fairness, Ageing), strict=True)
     )
 
-    async def work(link: Link) -> bool:
-        return await link.client.limits.remove(
+    async def work(link: Link) -> Answer:
+        removed = await link.client.limits.remove(
             types[kind], queue=queue, workflow=workflow, activity=activity, key=key
         )
+        text = "removed" if removed else "there is no such limit"
+        return Answer({"removed": removed}, text, ok=removed)
 
-    settings = settings_of(context)
-    removed = with_link(settings, work)
-    if settings.json:
-        write_json({"removed": removed})
-    else:
-        click.echo("removed" if removed else "there is no such limit", err=not removed)
-    context.exit(exits.OK if removed else exits.FAILED)
+    answer(work)
 
 
 def _warning(rule: LimitRule, similar: Sequence[str]) -> str:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import exits
+from holdfast.cli.answers import Answer
 from holdfast.cli.framework import Command, Group, command
 from holdfast.cli.render.hints import with_database
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,9 +51,12 @@ def _list(scope: Scope, words: Words) -> Command:
     examples = (f"holdfast {scope}s list", f"holdfast {scope}s list --json")
 
     @command("list", help=words.list, examples=examples)
-    @click.pass_context
-    def list_served(context: click.Context) -> None:
-        _show_served(context, scope)
+    async def list_served(link: Link) -> Answer:
+        from holdfast.insight.serving import read_served
+
+        found, now = await read_served(link.store, scope), await link.store.now()
+        none = f"no worker serves a {scope}, and none is paused"
+        return Answer(found, lambda: _table(scope, found, now), none=none)
 
     return list_served
 
@@ -69,9 +71,8 @@ def _pause(scope: Scope, words: Words) -> Command:
     @command("pause", help=help, examples=(example,))
     @click.argument("names", metavar=f"{scope.upper()}...", nargs=-1, required=True)
     @click.option("--reason", metavar="TEXT", help="Why; shown with the pause.")
-    @click.pass_context
-    def pause(context: click.Context, names: tuple[str, ...], reason: str | None) -> None:
-        _pause_names(context, scope, names, reason)
+    async def pause(link: Link, names: tuple[str, ...], reason: str | None) -> Answer:
+        return await _pause_names(link, scope, names, reason)
 
     return pause
 
@@ -81,9 +82,12 @@ def _resume(scope: Scope, words: Words) -> Command:
 
     @command("resume", help=help, examples=(f"holdfast {scope}s resume {words.name}",))
     @click.argument("names", metavar=f"{scope.upper()}...", nargs=-1, required=True)
-    @click.pass_context
-    def resume(context: click.Context, names: tuple[str, ...]) -> None:
-        _resume_names(context, scope, names)
+    async def resume(link: Link, names: tuple[str, ...]) -> Answer:
+        change = link.client.queues.resume if scope == "queue" else link.client.workflows.resume
+        changes = {name: await change(name) for name in await _full_names(link, scope, names)}
+        objects = [{scope: name, "changed": changed} for name, changed in changes.items()]
+        text = _report(scope, changes, "resumed", "it was not paused")
+        return Answer(objects, lambda: click.echo(text), ok=all(changes.values()))
 
     return resume
 
@@ -113,81 +117,35 @@ workflows = pausable_group(
 )
 
 
-def _show_served(context: click.Context, scope: Scope) -> None:
-    """List the queues or the workflows."""
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, write_json
-    from holdfast.insight.serving import read_served
-
-    async def work(link: Link) -> tuple[list[Served], int]:
-        return await read_served(link.store, scope), await link.store.now()
-
-    settings = settings_of(context)
-    found, now = with_link(settings, work)
-    if settings.json:
-        write_json(found)
-    elif found:
-        console().print(_table(scope, found, now))
-    else:
-        click.echo(f"no worker serves a {scope}, and none is paused", err=True)
-
-
-def _pause_names(
-    context: click.Context, scope: Scope, names: tuple[str, ...], reason: str | None
-) -> None:
-    """Pause these names, report each change and each unknown name, and exit.
+async def _pause_names(
+    link: Link, scope: Scope, names: tuple[str, ...], reason: str | None
+) -> Answer:
+    """Pause these names, and report each change and each unknown name.
 
     An unknown name is paused too: a worker may serve it later.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
     from holdfast.insight.serving import find_unknown
 
-    async def work(link: Link) -> tuple[dict[str, bool], Mapping[str, Sequence[str]]]:
-        client = link.client
-        change = client.queues.pause if scope == "queue" else client.workflows.pause
-        full_names = await _full_names(link, scope, names)
-        changes = {name: await change(name, reason) for name in full_names}
-        return changes, await find_unknown(link.store, scope, full_names)
+    change = link.client.queues.pause if scope == "queue" else link.client.workflows.pause
+    full_names = await _full_names(link, scope, names)
+    changes = {name: await change(name, reason) for name in full_names}
+    unknown = await find_unknown(link.store, scope, full_names)
 
-    settings = settings_of(context)
-    changes, unknown = with_link(settings, work)
-    if settings.json:
-        write_json(
-            [
-                {
-                    scope: name,
-                    "changed": changed,
-                    "known": name not in unknown,
-                    "similar": unknown.get(name, ()),
-                }
-                for name, changed in changes.items()
-            ]
-        )
-    else:
-        _report(scope, changes, "paused", "it was paused before")
+    def write() -> None:
+        click.echo(_report(scope, changes, "paused", "it was paused before"))
         for name, similar in unknown.items():
             click.echo(with_database(_warning(scope, name, similar)), err=True)
-    context.exit(exits.OK if all(changes.values()) else exits.FAILED)
 
-
-def _resume_names(context: click.Context, scope: Scope, names: tuple[str, ...]) -> None:
-    """Resume these names, report each change, and exit."""
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
-
-    async def work(link: Link) -> dict[str, bool]:
-        client = link.client
-        change = client.queues.resume if scope == "queue" else client.workflows.resume
-        return {name: await change(name) for name in await _full_names(link, scope, names)}
-
-    settings = settings_of(context)
-    changes = with_link(settings, work)
-    if settings.json:
-        write_json([{scope: name, "changed": changed} for name, changed in changes.items()])
-    else:
-        _report(scope, changes, "resumed", "it was not paused")
-    context.exit(exits.OK if all(changes.values()) else exits.FAILED)
+    objects = [
+        {
+            scope: name,
+            "changed": changed,
+            "known": name not in unknown,
+            "similar": unknown.get(name, ()),
+        }
+        for name, changed in changes.items()
+    ]
+    return Answer(objects, write, ok=all(changes.values()))
 
 
 async def _full_names(link: Link, scope: Scope, names: Sequence[str]) -> Sequence[str]:
@@ -200,9 +158,10 @@ async def _full_names(link: Link, scope: Scope, names: Sequence[str]) -> Sequenc
     return [await known.full(name) for name in names]
 
 
-def _report(scope: Scope, changes: Mapping[str, bool], done: str, undone: str) -> None:
-    for name, changed in changes.items():
-        click.echo(f"{scope} {name}: {done if changed else undone}")
+def _report(scope: Scope, changes: Mapping[str, bool], done: str, undone: str) -> str:
+    return "\n".join(
+        f"{scope} {name}: {done if changed else undone}" for name, changed in changes.items()
+    )
 
 
 def _warning(scope: Scope, name: str, similar: Sequence[str]) -> str:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import duration, read_json
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 
     from holdfast.cli.connecting import Link
     from holdfast.client import Message
     from holdfast.types import MessagePage, QueueInfo, QueueMetrics
+
+T = TypeVar("T")
 
 _HERE = "holdfast.cli.commands.queue"
 _WRITING = "holdfast.cli.commands.queue_write"
@@ -75,48 +77,33 @@ _all_option = click.option(
 )
 
 
-def with_client(
-    context: click.Context, work: Callable[[Link], Awaitable[Any]], name: str | None = None
-) -> tuple[Any, bool]:
-    """Return what `work` returns, and True if JSON is to be written.
+def names_similar(work: Callable[..., Awaitable[T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+    """Return `work` with a better error for an unknown message queue: it names similar ones."""
 
-    If there is no message queue of this name, the error has similar names.
-    """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.finding import unknown_queue
-    from holdfast.errors import UnknownQueue
+    @wraps(work)
+    async def named(link: Link, name: str, *args: Any, **given: Any) -> T:
+        from holdfast.cli.finding import unknown_queue
+        from holdfast.errors import UnknownQueue
 
-    async def named(link: Link) -> Any:
         try:
-            return await work(link)
+            return await work(link, name, *args, **given)
         except UnknownQueue:
-            if name is None:
-                raise
             raise await unknown_queue(link.client, name) from None
 
-    settings = settings_of(context)
-    return with_link(settings, named), settings.json
+    return named
 
 
 @command("list", examples=("holdfast queue list", "holdfast queue list --json"))
-@click.pass_context
-def list_queues(context: click.Context) -> None:
+async def list_queues(link: Link) -> Answer:
     """List the message queues, and how much is in each; counts end at 10,000."""
-    from holdfast.cli.render.console import console, plain, write_json
+    from holdfast.cli.render.console import plain
     from holdfast.cli.render.queues import queue_table
 
-    async def work(link: Link) -> tuple[list[QueueInfo], list[QueueMetrics], int]:
-        queues = link.client.queues
-        return await queues.list(), await queues.metrics(), await link.store.now()
-
-    (found, counted, now), as_json = with_client(context, work)
-    if as_json:
-        counts = {each.name: each for each in counted}
-        write_json([plain(each) | {"metrics": counts.get(each.settings.name)} for each in found])
-    elif found:
-        console().print(queue_table(found, counted, now))
-    else:
-        click.echo("no message queues", err=True)
+    queues = link.client.queues
+    found, counted, now = await queues.list(), await queues.metrics(), await link.store.now()
+    counts = {each.name: each for each in counted}
+    objects = [plain(each) | {"metrics": counts.get(each.settings.name)} for each in found]
+    return Answer(objects, lambda: queue_table(found, counted, now), none="no message queues")
 
 
 @command(
@@ -131,15 +118,15 @@ def list_queues(context: click.Context) -> None:
 @_limit_option
 @_cursor_option
 @_all_option
-@click.pass_context
-def show(context: click.Context, name: str, limit: int, cursor: str | None, all_: bool) -> None:
+def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """Show a message queue: its settings, how much is in it, and messages, not received by it."""
     from holdfast.cli.render.console import write_json
     from holdfast.cli.render.queues import message_json, queue_lines, write_messages
 
-    as_json = settings_of(context).json
+    as_json = current_settings().json
 
-    async def work(link: Link) -> None:
+    @names_similar
+    async def work(link: Link, name: str) -> None:
         queues, now = link.client.queues, await link.store.now()
         info: QueueInfo = await queues.get(name)
         counted: QueueMetrics
@@ -160,7 +147,7 @@ def show(context: click.Context, name: str, limit: int, cursor: str | None, all_
         elif rest is not None:
             click.echo(f"more with --cursor {rest}", err=True)
 
-    with_client(context, work, name)
+    call(lambda link: work(link, name))
 
 
 async def _pages(
@@ -212,31 +199,19 @@ async def _pages(
 @click.option(
     "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may be repeated."
 )
-@click.pass_context
-def send(
-    context: click.Context,
-    /,
-    name: str,
-    payload: str | None,
-    headers: tuple[str, ...],
-    **options: Any,
-) -> None:
+def send(name: str, payload: str | None, headers: tuple[str, ...], **options: Any) -> None:
     """Send a message: JSON, `@file`, or `-` for stdin."""
     import msgspec
 
-    from holdfast.cli.render.console import write_json
-
     value = msgspec.json.decode(read_json(payload, "payload"))
     given = dict(_header(text) for text in headers)
-    sent, as_json = with_client(
-        context,
-        lambda link: link.client.queues.send(name, value, headers=given or None, **options),
-        name,
-    )
-    if as_json:
-        write_json({"message_id": sent})
-    else:
-        click.echo(f"sent message {sent} to {name}")
+
+    @names_similar
+    async def work(link: Link, name: str) -> Answer:
+        sent = await link.client.queues.send(name, value, headers=given or None, **options)
+        return Answer({"message_id": sent}, f"sent message {sent} to {name}")
+
+    answer(lambda link: work(link, name))
 
 
 @command(
@@ -255,10 +230,7 @@ def send(
 @click.option("--visibility", metavar="TIME", type=duration, help="How long they are in flight.")
 @click.option("--contains", metavar="JSON", help="Only messages that contain this.")
 @click.option("--ack", "acks", is_flag=True, help="Acknowledge them once they are written.")
-@click.pass_context
-def receive(
-    context: click.Context, /, name: str, contains: str | None, acks: bool, **options: Any
-) -> None:
+def receive(name: str, contains: str | None, acks: bool, **options: Any) -> None:
     """Receive messages. Exit code 1 if there is none.
 
     Without --ack they are in flight: acknowledge each with its receipt, or give it back.
@@ -268,9 +240,10 @@ def receive(
     from holdfast.cli.render.queues import write_received
 
     pattern = None if contains is None else msgspec.json.decode(read_json(contains, "condition"))
-    as_json = settings_of(context).json
+    as_json = current_settings().json
 
-    async def work(link: Link) -> list[Message]:
+    @names_similar
+    async def work(link: Link, name: str) -> list[Message]:
         queues = link.client.queues
         found = await queues.receive(name, contains=pattern, **options)
         write_received(found, as_json)
@@ -278,20 +251,22 @@ def receive(
             await queues.ack(found)
         return found
 
-    found, _ = with_client(context, work, name)
+    found = call(lambda link: work(link, name))
     if not found and not as_json:
         click.echo("no message is due", err=True)
-    context.exit(exits.OK if found else exits.FAILED)
+    click.get_current_context().exit(exits.OK if found else exits.FAILED)
 
 
 @command("ack", examples=("holdfast queue ack RECEIPT",))
 @click.argument("receipts", nargs=-1, required=True)
-@click.pass_context
-def ack(context: click.Context, receipts: tuple[str, ...]) -> None:
+def ack(receipts: tuple[str, ...]) -> None:
     """Acknowledge messages by their receipts. Exit code 1 if one is not in flight any more."""
     parsed = _parsed(receipts)
-    acked, as_json = with_client(context, lambda link: link.client.queues.ack(parsed))
-    _write_outcomes(context, acked, as_json, "acknowledged")
+
+    async def work(link: Link) -> Answer:
+        return _outcomes(await link.client.queues.ack(parsed), "acknowledged")
+
+    answer(work)
 
 
 @command("nack", examples=("holdfast queue nack RECEIPT --delay 10s --error 'no van'",))
@@ -300,16 +275,15 @@ def ack(context: click.Context, receipts: tuple[str, ...]) -> None:
     "--delay", metavar="TIME", type=duration, default="0s", help="Due again so much later."
 )
 @click.option("--error", metavar="TEXT", help="Why.")
-@click.pass_context
-def nack(
-    context: click.Context, receipts: tuple[str, ...], delay: float, error: str | None
-) -> None:
+def nack(receipts: tuple[str, ...], delay: float, error: str | None) -> None:
     """Give messages back by their receipts. Exit code 1 if one is not in flight any more."""
     parsed = _parsed(receipts)
-    returned, as_json = with_client(
-        context, lambda link: link.client.queues.nack(parsed, delay=delay, error=error)
-    )
-    _write_outcomes(context, returned, as_json, "given back")
+
+    async def work(link: Link) -> Answer:
+        returned = await link.client.queues.nack(parsed, delay=delay, error=error)
+        return _outcomes(returned, "given back")
+
+    answer(work)
 
 
 @command(
@@ -324,17 +298,17 @@ def nack(
 @_limit_option
 @_cursor_option
 @_all_option
-@click.pass_context
-def dead(context: click.Context, name: str, limit: int, cursor: str | None, all_: bool) -> None:
+def dead(name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """List the dead letters of a queue, each with the reason of the last time."""
     from holdfast.cli.render.console import write_json
     from holdfast.cli.render.hints import with_database
     from holdfast.cli.render.queues import message_json, write_messages
     from holdfast.insight.wording import several
 
-    as_json = settings_of(context).json
+    as_json = current_settings().json
 
-    async def work(link: Link) -> None:
+    @names_similar
+    async def work(link: Link, name: str) -> None:
         settings = (await link.client.queues.get(name)).settings
         now, letters = await link.store.now(), settings.dead_letters
         found, count, rest = list[dict[str, object]](), 0, None
@@ -360,7 +334,7 @@ def dead(context: click.Context, name: str, limit: int, cursor: str | None, all_
         if rest is not None:
             click.echo(f"more with --cursor {rest}", err=True)
 
-    with_client(context, work, name)
+    call(lambda link: work(link, name))
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -381,14 +355,12 @@ def _parsed(texts: tuple[str, ...]) -> list[Any]:
         ) from None
 
 
-def _write_outcomes(context: click.Context, done: list[bool], as_json: bool, what: str) -> None:
-    from holdfast.cli.render.console import write_json
+def _outcomes(done: list[bool], what: str) -> Answer:
+    late = done.count(False)
 
-    if as_json:
-        write_json(done)
-    else:
-        late = done.count(False)
+    def write() -> None:
         click.echo(f"{done.count(True)} {what}")
         if late:
             click.echo(f"{late} not: no longer in flight; others may have it", err=True)
-    context.exit(exits.OK if all(done) else exits.FAILED)
+
+    return Answer(done, write, ok=not late)

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import exits
-from holdfast.cli.commands.queue import with_client
+from holdfast.cli.answers import Answer, answer, call
+from holdfast.cli.commands.queue import names_similar
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import confirm, duration
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from holdfast.cli.connecting import Link
 
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -50,19 +48,11 @@ _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--keep", metavar="TIME", type=duration, help="Keep acknowledged messages for so long."
 )
-@click.pass_context
-def create(context: click.Context, /, name: str, **options: Any) -> None:
+async def create(link: Link, name: str, **options: Any) -> Answer:
     """Create a message queue. Exit code 1 if there is one of this name."""
-    from holdfast.cli.render.console import write_json
-
-    created, as_json = with_client(context, lambda link: link.client.queues.create(name, **options))
-    if as_json:
-        write_json({"created": created})
-    else:
-        click.echo(
-            f"created {name}" if created else f"there is {name} already, with these settings"
-        )
-    context.exit(exits.OK if created else exits.FAILED)
+    created = await link.client.queues.create(name, **options)
+    text = f"created {name}" if created else f"there is {name} already, with these settings"
+    return Answer({"created": created}, lambda: click.echo(text), ok=created)
 
 
 @command(
@@ -90,24 +80,22 @@ def create(context: click.Context, /, name: str, **options: Any) -> None:
     type=duration,
     help="Keep acknowledged messages for so long; 0: do not.",
 )
-@click.pass_context
-def update(context: click.Context, /, name: str, **options: Any) -> None:
+def update(name: str, **options: Any) -> None:
     """Change what is given of a message queue; the rest stays.
 
     What is in flight stays so for as long as it was received. Whether a queue is FIFO, has
     priorities or filters cannot be changed.
     """
-    from holdfast.cli.render.console import write_json
-
     if all(each is None for each in options.values()):
         raise click.UsageError("give what is to be changed")
-    changed, as_json = with_client(
-        context, lambda link: link.client.queues.update(name, **options), name
-    )
-    if as_json:
-        write_json({"changed": changed})
-    else:
-        click.echo(f"{name} is changed" if changed else f"{name} has these settings already")
+
+    @names_similar
+    async def work(link: Link, name: str) -> Answer:
+        changed = await link.client.queues.update(name, **options)
+        text = f"{name} is changed" if changed else f"{name} has these settings already"
+        return Answer({"changed": changed}, text)
+
+    answer(lambda link: work(link, name))
 
 
 @command(
@@ -116,64 +104,54 @@ def update(context: click.Context, /, name: str, **options: Any) -> None:
 )
 @click.argument("name")
 @click.option("--message", "ids", metavar="ID", type=int, multiple=True, help="Only this one.")
-@click.pass_context
-def redrive(context: click.Context, name: str, ids: tuple[int, ...]) -> None:
+@names_similar
+async def redrive(link: Link, name: str, ids: tuple[int, ...]) -> Answer:
     """Move dead letters back to their queue, due at once. Those in flight stay."""
-    _write_count(
-        context,
-        "moved",
-        lambda link: link.client.queues.redrive(name, ids or None),
-        "back to",
-        name,
-    )
+    return _count("moved", await link.client.queues.redrive(name, ids or None), "back to", name)
 
 
 @command("purge", examples=("holdfast queue purge parcels --yes",))
 @click.argument("name")
 @_yes_option
-@click.pass_context
-def purge(context: click.Context, name: str, yes: bool) -> None:
+def purge(name: str, yes: bool) -> None:
     """Delete all messages that wait in a queue. What is in flight stays."""
+
+    @names_similar
+    async def work(link: Link, name: str) -> Answer:
+        return _count("deleted", await link.client.queues.purge(name), "of", name)
+
     if not yes:
-        _ask(context, name, f"Delete all messages that wait in {name}?")
-    _write_count(context, "deleted", lambda link: link.client.queues.purge(name), "of", name)
+        _ask(name, f"Delete all messages that wait in {name}?")
+    answer(lambda link: work(link, name))
 
 
 @command("delete", examples=("holdfast queue delete parcels --yes",))
 @click.argument("name")
 @_yes_option
-@click.pass_context
-def delete(context: click.Context, name: str, yes: bool) -> None:
+def delete(name: str, yes: bool) -> None:
     """Delete a message queue with all that is in it. Exit code 1 if there is none."""
-    from holdfast.cli.render.console import write_json
+
+    async def work(link: Link) -> Answer:
+        deleted = await link.client.queues.delete(name)
+        text = "deleted" if deleted else f"there is no message queue {name}"
+        return Answer({"deleted": deleted}, text, ok=deleted)
 
     if not yes:
-        _ask(context, name, f"Delete the message queue {name} and its messages?")
-    deleted, as_json = with_client(context, lambda link: link.client.queues.delete(name))
-    if as_json:
-        write_json({"deleted": deleted})
-    else:
-        click.echo("deleted" if deleted else f"there is no message queue {name}", err=not deleted)
-    context.exit(exits.OK if deleted else exits.FAILED)
+        _ask(name, f"Delete the message queue {name} and its messages?")
+    answer(work)
 
 
-def _ask(context: click.Context, name: str, question: str) -> None:
+def _ask(name: str, question: str) -> None:
     """Ask before something is deleted; a queue that is not there is said first."""
-    with_client(context, lambda link: link.client.queues.get(name), name)
+
+    @names_similar
+    async def find(link: Link, name: str) -> None:
+        await link.client.queues.get(name)
+
+    call(lambda link: find(link, name))
     confirm(question)
 
 
-def _write_count(
-    context: click.Context,
-    what: str,
-    work: Callable[[Link], Awaitable[int]],
-    where: str,
-    name: str,
-) -> None:
-    from holdfast.cli.render.console import write_json
-
-    count, as_json = with_client(context, work, name)
-    if as_json:
-        write_json({what: count})
-    else:
-        click.echo(f"{what} {count} message{'' if count == 1 else 's'} {where} {name}")
+def _count(what: str, count: int, where: str, name: str) -> Answer:
+    text = f"{what} {count} message{'' if count == 1 else 's'} {where} {name}"
+    return Answer({what: count}, text)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import click
 
+from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import duration, filled, read_json
-from holdfast.cli.settings import settings_of
+from holdfast.cli.inputs import duration, filled, filter_options, read_filters, read_json
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
+    from holdfast.types import CountBy
 
 
 _HERE = "holdfast.cli.commands"
@@ -23,6 +24,7 @@ _HERE = "holdfast.cli.commands"
     cls=Group,
     sources={
         "list": f"{_HERE}.runs_read:list_runs",
+        "count": f"{_HERE}.runs:count",
         "show": f"{_HERE}.runs_show:show",
         "log": f"{_HERE}.runs_read:log",
         "why": f"{_HERE}.runs_show:why",
@@ -51,6 +53,50 @@ def runs() -> None:
 
 
 @command(
+    "count",
+    examples=(
+        "holdfast runs count --by state --workflow checkout",
+        "holdfast runs count --by workflow --state failed --since 24h --json",
+    ),
+)
+@click.option(
+    "--by",
+    type=click.Choice(("workflow", "state", "queue", "tag")),
+    required=True,
+    help="What to count by. A run counts for each of its tags.",
+)
+@filter_options
+def count(by: CountBy, **options: object) -> None:
+    """Count runs by workflow, state, queue or tag, most first.
+
+    The filters are those of `holdfast runs list`. At most the newest 10,000 runs that match are
+    counted; the command says how far it searched.
+    """
+    from holdfast.cli.finding import find_parent
+    from holdfast.insight.wording import moment
+    from holdfast.values.moments import to_micros
+
+    filters = read_filters(options)
+
+    async def work(link: Link) -> Answer:
+        counted = await link.client.runs.count(by, **await find_parent(link.client, filters))
+        until = counted.searched_until
+
+        def write() -> None:
+            for value, runs in counted.counts.items():
+                click.echo(f"{runs:>7,}  {value}")
+            if not counted.counts:
+                click.echo(f"no runs in {link.database}", err=True)
+            if until is not None:
+                since = moment(to_micros(until))
+                click.echo(f"counted only runs created since {since}", err=True)
+
+        return Answer(counted, write)
+
+    answer(work)
+
+
+@command(
     "signal",
     examples=(
         """holdfast runs signal checkout/order-7 packed '{"boxes": 2}' --id parcel-99""",
@@ -67,32 +113,25 @@ def runs() -> None:
     callback=filled,
     help="Deliver once, even if this id is sent again.",
 )
-@click.pass_context
-def signal(
-    context: click.Context, reference: str, name: str, payload: str | None, signal_id: str | None
-) -> None:
+def signal(reference: str, name: str, payload: str | None, signal_id: str | None) -> None:
     """Send a run the signal NAME.
 
     PAYLOAD is JSON, @FILE, or - for stdin; the default is null. Exit code 1 if the run has ended.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
-    from holdfast.cli.render.console import decoded, write_json
+    from holdfast.cli.render.console import decoded
 
-    settings = settings_of(context)
     value = decoded(read_json(payload, "payload"))
 
-    async def work(link: Link) -> tuple[UUID, bool]:
-        run = await find_run(link.client, reference)
-        return run.run_id, await link.client.signal(run.run_id, name, value, signal_id)
+    async def work(link: Link) -> Answer:
+        run_id = (await find_run(link.client, reference)).run_id
+        delivered = await link.client.signal(run_id, name, value, signal_id)
+        text = f"sent {name} to run {run_id}"
+        if not delivered:
+            text = f"run {run_id} had received signal {signal_id} before"
+        return Answer({"run_id": run_id, "delivered": delivered}, text)
 
-    run_id, delivered = with_link(settings, work)
-    if settings.json:
-        write_json({"run_id": run_id, "delivered": delivered})
-    elif delivered:
-        click.echo(f"sent {name} to run {run_id}")
-    else:
-        click.echo(f"run {run_id} had received signal {signal_id} before")
+    answer(work)
 
 
 @command(
@@ -115,9 +154,7 @@ def signal(
 @click.option(
     "--timeout", metavar="TIME", type=duration, help="Stop waiting after this time (exit code 5)."
 )
-@click.pass_context
 def update(
-    context: click.Context,
     reference: str,
     name: str,
     payload: str | None,
@@ -131,27 +168,23 @@ def update(
     """
     import asyncio
 
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
     from holdfast.cli.render.console import decoded, write_json
 
-    settings = settings_of(context)
     value = decoded(read_json(payload, "payload"))
     sent_as = update_id or str(uuid4())
 
-    async def work(link: Link) -> tuple[UUID, object]:
-        run = await find_run(link.client, reference)
+    async def work(link: Link) -> Answer:
+        run_id = (await find_run(link.client, reference)).run_id
         try:
-            return run.run_id, await link.client.update(
-                run.run_id, name, value, update_id=sent_as, timeout=timeout
+            result = await link.client.update(
+                run_id, name, value, update_id=sent_as, timeout=timeout
             )
         except asyncio.CancelledError:
             again = f"repeat the command with --id {sent_as} to get the answer"
             click.echo(f"the run may still carry it out; {again}", err=True)
             raise
+        told = {"run_id": run_id, "update_id": sent_as, "result": result}
+        return Answer(told, lambda: write_json(result))
 
-    run_id, answer = with_link(settings, work)
-    if settings.json:
-        write_json({"run_id": run_id, "update_id": sent_as, "result": answer})
-    else:
-        write_json(answer)
+    answer(work)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 
+from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, run_options
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_option, filled, named_values, read_json
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
     from holdfast.client import Client
     from holdfast.client.forking import ForkOptions
-    from holdfast.types import RetryPlan, RunRecord
+    from holdfast.types import RetryPlan
 
 
 _reason = click.option("--reason", metavar="TEXT", help="Why; recorded in the log.")
@@ -32,16 +32,7 @@ _reason = click.option("--reason", metavar="TEXT", help="Why; recorded in the lo
 )
 @run_options
 @_reason
-@click.pass_context
-def cancel(
-    context: click.Context,
-    /,
-    references: tuple[str, ...],
-    everything: bool,
-    dry_run: bool,
-    reason: str | None,
-    **filters: object,
-) -> None:
+def cancel(reason: str | None, **chosen: Any) -> None:
     """Ask runs to end: their code may clean up first.
 
     Name the runs, or give filters. Exit code 1 if a named run had ended before.
@@ -54,7 +45,7 @@ def cancel(
     def every(client: Client) -> ChangeAll:
         return partial(client.runs.cancel_all, reason=reason)
 
-    act(context, Act("asked to end", one, every), references, everything, dry_run, filters)
+    act(Act("asked to end", one, every), **chosen)
 
 
 @command(
@@ -66,16 +57,7 @@ def cancel(
 )
 @run_options
 @_reason
-@click.pass_context
-def terminate(
-    context: click.Context,
-    /,
-    references: tuple[str, ...],
-    everything: bool,
-    dry_run: bool,
-    reason: str | None,
-    **filters: object,
-) -> None:
+def terminate(reason: str | None, **chosen: Any) -> None:
     """End runs at once: their code does not clean up.
 
     Name the runs, or give filters. Exit code 1 if a named run had ended before.
@@ -88,7 +70,7 @@ def terminate(
     def every(client: Client) -> ChangeAll:
         return partial(client.runs.terminate_all, reason=reason)
 
-    act(context, Act("terminated", one, every), references, everything, dry_run, filters)
+    act(Act("terminated", one, every), **chosen)
 
 
 @command(
@@ -100,16 +82,7 @@ def terminate(
 )
 @run_options
 @_reason
-@click.pass_context
-def pause(
-    context: click.Context,
-    /,
-    references: tuple[str, ...],
-    everything: bool,
-    dry_run: bool,
-    reason: str | None,
-    **filters: object,
-) -> None:
+def pause(reason: str | None, **chosen: Any) -> None:
     """Stop runs until they are resumed.
 
     Name the runs, or give filters. Steps that run now end and are recorded. Runs that are started
@@ -124,7 +97,7 @@ def pause(
     def every(client: Client) -> ChangeAll:
         return partial(client.runs.pause_all, reason=reason)
 
-    act(context, Act("paused", one, every), references, everything, dry_run, filters)
+    act(Act("paused", one, every), **chosen)
 
 
 @command(
@@ -135,15 +108,7 @@ def pause(
     ),
 )
 @run_options
-@click.pass_context
-def resume(
-    context: click.Context,
-    /,
-    references: tuple[str, ...],
-    everything: bool,
-    dry_run: bool,
-    **filters: object,
-) -> None:
+def resume(**chosen: Any) -> None:
     """Let paused runs continue.
 
     Name the runs, or give filters. Exit code 1 if a named run was not paused.
@@ -156,7 +121,7 @@ def resume(
     def every(client: Client) -> ChangeAll:
         return client.runs.resume_all
 
-    act(context, Act("resumed", one, every), references, everything, dry_run, filters)
+    act(Act("resumed", one, every), **chosen)
 
 
 @command(
@@ -180,16 +145,8 @@ def resume(
     is_flag=True,
     help="Of named runs: repeat all calls that failed, also those whose failures the code handled.",
 )
-@click.pass_context
 def retry(
-    context: click.Context,
-    /,
-    references: tuple[str, ...],
-    everything: bool,
-    dry_run: bool,
-    from_step: str | None,
-    failed_steps: bool,
-    **filters: object,
+    references: tuple[str, ...], from_step: str | None, failed_steps: bool, **chosen: Any
 ) -> None:
     """Start new runs that continue where others failed.
 
@@ -219,7 +176,7 @@ def retry(
     async def plan(client: Client, run_id: UUID) -> RetryPlan:
         return await client.runs.retry_plan(run_id, failed_steps=failed_steps)
 
-    act(context, Act("retried", one, every, plan), references, everything, dry_run, filters)
+    act(Act("retried", one, every, plan), references, **chosen)
 
 
 @command(
@@ -249,9 +206,7 @@ def retry(
     "--workflow-version", type=click.IntRange(1), help="Use this version of the workflow."
 )
 @app_option
-@click.pass_context
 def fork(
-    context: click.Context,
     reference: str,
     step: str | None,
     index: int | None,
@@ -269,18 +224,16 @@ def fork(
     The fork of a flow keeps the steps that completed. The steps after one with another result run
     again, and so do --step with all after it; with --input all steps without a --result.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
-    from holdfast.cli.process.loading import AppReference
-    from holdfast.cli.render.console import decoded, write_json
+    from holdfast.cli.process.loading import load_app
+    from holdfast.cli.render.console import decoded
     from holdfast.cli.render.runs import run_object
 
-    settings = settings_of(context)
     options: ForkOptions = {"step": step, "index": index, "version": workflow_version}
     options["results"] = named_values(results, "result")
-    app = None if app_reference is None else AppReference.parse(app_reference).load()
+    app = load_app(app_reference)
 
-    async def work(link: Link) -> RunRecord:
+    async def work(link: Link) -> Answer:
         origin = await find_run(link.client, reference)
         if payload is not None:
             text = read_json(payload, "input")
@@ -288,10 +241,7 @@ def fork(
             known = ours and ours.startable(origin.name, workflow_version or origin.version)
             options["input"] = known.decode_input(text) if known else decoded(text)
         forked = await link.client.runs.fork(origin.run_id, **options)
-        return (await forked.get()).record
+        run = (await forked.get()).record
+        return Answer(run_object(run), str(run.run_id))
 
-    run = with_link(settings, work, app=app)
-    if settings.json:
-        write_json(run_object(run))
-    else:
-        click.echo(str(run.run_id))
+    answer(work, app=app)

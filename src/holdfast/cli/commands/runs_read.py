@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import duration, filter_options, read_filters
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.client.run import RunPage
     from holdfast.types import RunRecord
 
 
@@ -35,19 +34,15 @@ if TYPE_CHECKING:
 )
 @click.option("--cursor", metavar="CURSOR", help="Continue a list: the cursor that it ended with.")
 @click.option("--payloads", is_flag=True, help="With --json: write inputs and outputs, too.")
-@click.pass_context
-def list_runs(
-    context: click.Context, /, limit: int, cursor: str | None, payloads: bool, **options: object
-) -> None:
+def list_runs(limit: int, cursor: str | None, payloads: bool, **options: object) -> None:
     """List runs, newest first.
 
     A run is listed if it matches all filters. --state, --workflow and --queue may be repeated: a
     run must match one of each. With a tag, a queue or an input, 5,000 runs at most are searched
     at a time; the command says how far it searched.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_parent
-    from holdfast.cli.render.console import console, write_json
+    from holdfast.cli.render.console import console
     from holdfast.cli.render.runs import run_object, runs_table
     from holdfast.insight.wording import moment
     from holdfast.values.moments import to_micros
@@ -55,29 +50,27 @@ def list_runs(
     filters = read_filters(options)
     filters["limit"], filters["cursor"], filters["payloads"] = limit, cursor, payloads
 
-    async def work(link: Link) -> tuple[RunPage, int, str]:
+    async def work(link: Link) -> Answer:
         page = await link.client.runs.list(**await find_parent(link.client, filters))
-        return page, await link.store.now(), str(link.database)
+        runs, now = [each.record for each in page.runs], await link.store.now()
 
-    settings = settings_of(context)
-    page, now, database = with_link(settings, work)
-    runs = [each.record for each in page.runs]
-    if settings.json:
+        def write() -> None:
+            if runs:
+                output = console()
+                output.print(runs_table(runs, now, output.width))
+            else:
+                none = "no run fits the filters," if any(options.values()) else "no runs"
+                click.echo(f"{none} in {link.database}", err=True)
+            if page.searched_until is not None:
+                since = moment(to_micros(page.searched_until))
+                click.echo(f"searched only runs created since {since}", err=True)
+            if page.cursor is not None:
+                click.echo(f"more with --cursor {page.cursor}", err=True)
+
         found = {"runs": [run_object(run) for run in runs], "cursor": page.cursor}
-        write_json({**found, "searched_until": page.searched_until})
-        return
-    if runs:
-        output = console()
-        output.print(runs_table(runs, now, output.width))
-    else:
-        none = "no run fits the filters," if any(options.values()) else "no runs"
-        click.echo(f"{none} in {database}", err=True)
-    if page.searched_until is not None:
-        click.echo(
-            f"searched only runs created since {moment(to_micros(page.searched_until))}", err=True
-        )
-    if page.cursor is not None:
-        click.echo(f"more with --cursor {page.cursor}", err=True)
+        return Answer({**found, "searched_until": page.searched_until}, write)
+
+    answer(work)
 
 
 @command(
@@ -89,22 +82,20 @@ def list_runs(
 )
 @click.argument("reference", metavar="RUN")
 @click.option("--follow", is_flag=True, help="Write new entries until the run has ended.")
-@click.pass_context
-def log(context: click.Context, reference: str, follow: bool) -> None:
+def log(reference: str, follow: bool) -> None:
     """Write a run's log, one entry on each line.
 
     With --json each line is an object.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
     from holdfast.cli.render.console import write_json
     from holdfast.cli.render.runs import event_line, event_object
     from holdfast.types import LoggedEvent
 
-    settings = settings_of(context)
+    as_json = current_settings().json
 
     def write(entry: LoggedEvent, run: RunRecord) -> None:
-        if settings.json:
+        if as_json:
             write_json(event_object(entry))
         else:
             click.echo(event_line(entry, run.created_at))
@@ -119,7 +110,7 @@ def log(context: click.Context, reference: str, follow: bool) -> None:
             async for entry in entries:
                 write(entry, run)
 
-    with_link(settings, work)
+    call(work)
 
 
 @command("wait", examples=("holdfast runs wait checkout/order-7 --timeout 10m",))
@@ -127,21 +118,18 @@ def log(context: click.Context, reference: str, follow: bool) -> None:
 @click.option(
     "--timeout", metavar="TIME", type=duration, help="Stop waiting after this time (exit code 5)."
 )
-@click.pass_context
-def wait(context: click.Context, reference: str, timeout: float | None) -> None:
+def wait(reference: str, timeout: float | None) -> None:
     """Wait until a run has ended, and write its output.
 
     If the run continues as a new run, the command waits for the newest one. The exit code says how
     the run ended.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
     from holdfast.cli.render.progress import report_end, watch_run
-
-    settings = settings_of(context)
 
     async def work(link: Link) -> RunRecord:
         run = await find_run(link.client, reference)
         return await watch_run(link, run, timeout, quiet=True)
 
-    context.exit(report_end(settings, with_link(settings, work)))
+    code = report_end(current_settings(), call(work))
+    click.get_current_context().exit(code)

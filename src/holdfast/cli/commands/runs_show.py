@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.answers import Answer
 from holdfast.cli.framework import command
 from holdfast.cli.render.hints import command_of, with_database
-from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from rich.console import Console
     from rich.tree import Tree
 
     from holdfast.cli.connecting import Link
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 @command("show", examples=("holdfast runs show checkout/order-7", "holdfast runs show 3f9a --json"))
 @click.argument("reference", metavar="RUN")
 @click.option("--all", "whole", is_flag=True, help="Show each step of a long run on its own line.")
-@click.pass_context
-def show(context: click.Context, reference: str, whole: bool) -> None:
+async def show(link: Link, reference: str, whole: bool) -> Answer:
     """Show a run: what it is, what it has set, its timeline, and the runs it started.
 
     The run of a flow has its steps too: each with its state, after those that it depends on. In a
@@ -48,10 +46,17 @@ def show(context: click.Context, reference: str, whole: bool) -> None:
     ▶ running      ○ queued        ◷ delayed                  · not begun
     ■ under way when the run ended
     """
-    from holdfast.cli.connecting import with_link
+    from holdfast.cli.render.flows import step_object
+    from holdfast.cli.render.runs import event_object, run_object
 
-    settings = settings_of(context)
-    _write(settings, with_link(settings, lambda link: _look(link, reference)), whole)
+    picture = await _look(link, reference)
+    events = [event_object(entry) for entry in picture.log]
+    children = _tree_objects(picture.children)
+    told = {**run_object(picture.run), "values": picture.values, "log": events}
+    told["children"] = children
+    if picture.run.kind == "flow":
+        told["steps"] = [step_object(step) for step in picture.steps]
+    return Answer(told, lambda: _write(picture, whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +100,14 @@ async def _look(link: Link, reference: str) -> _Picture:
     return _Picture(run, log, values, spans, children, steps, await link.store.now())
 
 
-def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
-    from holdfast.cli.render.console import console, write_json, write_traceback
-    from holdfast.cli.render.flows import step_object, steps_table
-    from holdfast.cli.render.runs import event_object, run_object, summary
+def _write(picture: _Picture, whole: bool) -> None:
+    from holdfast.cli.render.console import console, write_traceback
+    from holdfast.cli.render.flows import steps_table
+    from holdfast.cli.render.runs import summary
     from holdfast.cli.render.timeline import timeline
     from holdfast.insight.spans import read_json, traceback_text
 
-    run = picture.run
-    if settings.json:
-        events = [event_object(entry) for entry in picture.log]
-        children = _tree_objects(picture.children)
-        answer = {**run_object(run), "values": picture.values, "log": events, "children": children}
-        if run.kind == "flow":
-            answer["steps"] = [step_object(step) for step in picture.steps]
-        write_json(answer)
-        return
-    output = console()
+    run, output = picture.run, console()
     output.print(summary(run, picture.values, picture.now))
     if picture.steps:
         output.print()
@@ -132,47 +128,38 @@ def _write(settings: Settings, picture: _Picture, whole: bool) -> None:
 
 @command("why", examples=("holdfast runs why checkout/order-7",))
 @click.argument("reference", metavar="RUN")
-@click.pass_context
-def why(context: click.Context, reference: str) -> None:
+async def why(link: Link, reference: str) -> Answer:
     """Say what a run does or waits for, and what would move it.
 
     Each activity, child run and approval that it waits for is explained.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import find_run
-    from holdfast.cli.render.console import console, write_json
 
-    async def work(link: Link) -> Explanation:
-        return await link.client.why((await find_run(link.client, reference)).run_id)
-
-    settings = settings_of(context)
-    explanation = with_link(settings, work)
-    if settings.json:
-        fields = ("run_id", "state", "because", "details", "traceback")
-        answer = {name: getattr(explanation, name) for name in fields}
-        commands = [with_database(command_of(each)) for each in explanation.actions]
-        write_json({**answer, "commands": commands})
-    else:
-        _write_explanation(console(), explanation)
+    explanation = await link.client.why((await find_run(link.client, reference)).run_id)
+    fields = ("run_id", "state", "because", "details", "traceback")
+    told = {name: getattr(explanation, name) for name in fields}
+    commands = [with_database(command_of(each)) for each in explanation.actions]
+    return Answer({**told, "commands": commands}, lambda: _write_explanation(explanation))
 
 
-def _write_explanation(console: Console, explanation: Explanation) -> None:
+def _write_explanation(explanation: Explanation) -> None:
     """Write the explanation, its details, and the commands that would move the run."""
     from rich.text import Text
 
-    from holdfast.cli.render.console import write_traceback
+    from holdfast.cli.render.console import console, write_traceback
     from holdfast.cli.render.runs import STYLES
 
+    output = console()
     state = Text(explanation.state.replace("_", " "), STYLES.get(explanation.state, ""))
-    console.print(state.append(": ", "").append(explanation.because, "default"), soft_wrap=True)
+    output.print(state.append(": ", "").append(explanation.because, "default"), soft_wrap=True)
     for detail in explanation.details:
-        console.print(Text(f"  {detail}"), soft_wrap=True)
-    write_traceback(console, explanation.traceback)
+        output.print(Text(f"  {detail}"), soft_wrap=True)
+    write_traceback(output, explanation.traceback)
     if explanation.actions:
-        console.print(Text("what would move it:", "dim"))
+        output.print(Text("what would move it:", "dim"))
         for action in explanation.actions:
             command = with_database(command_of(action))
-            console.print(Text(f"  {command}", "bold"), soft_wrap=True)
+            output.print(Text(f"  {command}", "bold"), soft_wrap=True)
 
 
 def _tree(run_id: UUID, children: Children) -> Tree:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.cli import exits
+from holdfast.cli.answers import Answer, call
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import confirm, duration
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.client import ScheduleInfo, Tick
-    from holdfast.types import Bucket, Overlap, When
+    from holdfast.client import ScheduleInfo
+    from holdfast.types import Overlap, When
 
 _HERE = "holdfast.cli.commands.schedules"
 _WRITING = "holdfast.cli.commands.schedules_write"
@@ -73,27 +72,21 @@ def schedules() -> None:
 @click.option("--app", metavar="NAME", help="Only those of this app.")
 @click.option("--after", metavar="NAME", help="Continue after this schedule.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
-@click.pass_context
-def list_schedules(context: click.Context, app: str | None, after: str | None, limit: int) -> None:
+async def list_schedules(link: Link, app: str | None, after: str | None, limit: int) -> Answer:
     """List schedules with their last and their next fire times."""
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, write_json
+    from holdfast.cli.render.console import console
     from holdfast.cli.render.schedules import schedule_object, schedules_table
 
-    async def work(link: Link) -> tuple[list[ScheduleInfo], int, str]:
-        found = await link.client.schedules.list(app=app, after=after, limit=limit)
-        return found, await link.store.now(), str(link.database)
+    found = await link.client.schedules.list(app=app, after=after, limit=limit)
+    now = await link.store.now()
 
-    settings = settings_of(context)
-    found, now, database = with_link(settings, work)
-    if settings.json:
-        write_json([schedule_object(each.record) for each in found])
-    elif found:
+    def write() -> None:
         console().print(schedules_table([each.record for each in found], now))
         if len(found) == limit:
             click.echo(f"there may be more: --after {found[-1].name}", err=True)
-    else:
-        click.echo(f"no schedules in {database}", err=True)
+
+    objects = [schedule_object(each.record) for each in found]
+    return Answer(objects, write, none=f"no schedules in {link.database}")
 
 
 @command("show", examples=("holdfast schedules show nightly", "holdfast schedules show a/b --json"))
@@ -106,14 +99,12 @@ def list_schedules(context: click.Context, app: str | None, after: str | None, l
     show_default=True,
     help="Show what the last N ticks did.",
 )
-@click.pass_context
-def show(context: click.Context, name: str, limit: int) -> None:
+async def show(link: Link, name: str, limit: int) -> Answer:
     """Show one schedule: what it starts or sends, when it fires next, what its last ticks did.
 
     Exit code 4 if the database has no such schedule.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, write_json
+    from holdfast.cli.render.console import console
     from holdfast.cli.render.schedules import (
         bucket_line,
         bucket_object,
@@ -122,31 +113,28 @@ def show(context: click.Context, name: str, limit: int) -> None:
         schedule_object,
     )
 
-    async def work(link: Link) -> tuple[ScheduleInfo, list[Bucket], int]:
-        schedule = await link.client.schedules.get(name)
-        ticks = await link.client.schedules.ticks(schedule.name, limit=limit)
-        return schedule, [each.bucket for each in ticks], await link.store.now()
-
-    settings = settings_of(context)
-    schedule, buckets, now = with_link(settings, work)
+    schedule = await link.client.schedules.get(name)
+    found = await link.client.schedules.ticks(schedule.name, limit=limit)
+    buckets, now = [each.bucket for each in found], await link.store.now()
     coming = [] if schedule.paused_at or schedule.error else _coming(schedule)
-    if settings.json:
-        ticks = [bucket_object(each) for each in buckets]
-        fields = schedule_object(schedule.record) | {"next_ticks": coming, "ticks": ticks}
-        write_json(fields)
-        return
-    output = console()
-    for line in schedule_lines(schedule.record, now):
-        output.print(line, soft_wrap=True, markup=False)
-    zone = schedule.when.timezone
-    if coming:
-        output.print("next:", style="dim")
-    for moment in coming:
-        output.print(f"  {local_text(moment, zone)}", soft_wrap=True, markup=False)
-    if buckets:
-        output.print("last:", style="dim")
-    for each in buckets:
-        output.print(f"  {bucket_line(each, zone)}", soft_wrap=True, markup=False)
+
+    def write() -> None:
+        output = console()
+        for line in schedule_lines(schedule.record, now):
+            output.print(line, soft_wrap=True, markup=False)
+        zone = schedule.when.timezone
+        if coming:
+            output.print("next:", style="dim")
+        for moment in coming:
+            output.print(f"  {local_text(moment, zone)}", soft_wrap=True, markup=False)
+        if buckets:
+            output.print("last:", style="dim")
+        for each in buckets:
+            output.print(f"  {bucket_line(each, zone)}", soft_wrap=True, markup=False)
+
+    ticks = [bucket_object(each) for each in buckets]
+    fields = schedule_object(schedule.record) | {"next_ticks": coming, "ticks": ticks}
+    return Answer(fields, write)
 
 
 @command(
@@ -161,25 +149,17 @@ def show(context: click.Context, name: str, limit: int) -> None:
 @click.option("--every", metavar="TIME", type=duration, help="At this interval: 90s, 15m, 1d.")
 @click.option("--timezone", metavar="ZONE", help="Of an expression. Default: UTC.")
 @click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.pass_context
 def next_moments(
-    context: click.Context,
-    schedule: str | None,
-    every: float | None,
-    timezone: str | None,
-    count: int,
+    schedule: str | None, every: float | None, timezone: str | None, count: int
 ) -> None:
     """Show the next moments at which SCHEDULE fires.
 
     SCHEDULE is the name of one, or a cron expression in quotes, for which no database is needed.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
     from holdfast.cli.render.schedules import local_text
     from holdfast.schedules import next_ticks, parse_when
     from holdfast.values.moments import to_datetime, to_micros
 
-    settings = settings_of(context)
     expression = schedule if schedule and (" " in schedule or schedule.startswith("@")) else None
     if every is not None or expression is not None:
         if expression is None and schedule is not None:
@@ -195,16 +175,11 @@ def next_moments(
         async def work(link: Link) -> When:
             return (await link.client.schedules.get(name)).when
 
-        when = with_link(settings, work)
+        when = call(work)
     ticks = next_ticks(when, to_micros(datetime.now(UTC)), count)
     found = [to_datetime(tick) for tick in ticks]
-    if settings.json:
-        write_json(found)
-        return
-    for moment in found:
-        click.echo(local_text(moment, when.timezone))
-    if not found:
-        click.echo("it does not fire any more", err=True)
+    text = "\n".join(local_text(moment, when.timezone) for moment in found)
+    Answer(found, text, none="it does not fire any more").write()
 
 
 @command(
@@ -213,32 +188,26 @@ def next_moments(
 )
 @click.argument("name")
 @click.option("--note", metavar="TEXT", help="Say why; it is shown with the schedule.")
-@click.pass_context
-def pause(context: click.Context, name: str, note: str | None) -> None:
+async def pause(link: Link, name: str, note: str | None) -> Answer:
     """Let the ticks of NAME pass without starting runs; runs that it started continue.
 
     Exit code 1 if it was paused before, 4 if there is no such schedule.
     """
-    from holdfast.cli.connecting import with_link
-
-    settings = settings_of(context)
-    changed = with_link(settings, lambda link: link.client.schedules.pause(name, note))
-    _answer(context, changed, f"schedule {name} is paused", f"schedule {name} was paused before")
+    changed = await link.client.schedules.pause(name, note)
+    text = f"schedule {name} {'is paused' if changed else 'was paused before'}"
+    return Answer({"changed": changed}, text, ok=changed)
 
 
 @command("resume", examples=("holdfast schedules resume nightly",))
 @click.argument("name")
-@click.pass_context
-def resume(context: click.Context, name: str) -> None:
+async def resume(link: Link, name: str) -> Answer:
     """Let NAME fire again, from its next tick on; `backfill` makes up for those of the pause.
 
     Exit code 1 if it was not paused, 4 if there is no such schedule.
     """
-    from holdfast.cli.connecting import with_link
-
-    settings = settings_of(context)
-    changed = with_link(settings, lambda link: link.client.schedules.resume(name))
-    _answer(context, changed, f"schedule {name} is resumed", f"schedule {name} was not paused")
+    changed = await link.client.schedules.resume(name)
+    text = f"schedule {name} {'is resumed' if changed else 'was not paused'}"
+    return Answer({"changed": changed}, text, ok=changed)
 
 
 @command(
@@ -248,70 +217,44 @@ def resume(context: click.Context, name: str) -> None:
 @click.argument("name")
 @click.option("--at", metavar="MOMENT", help="The tick's moment, in ISO 8601. Default: now.")
 @overlap_option
-@click.pass_context
-def trigger(context: click.Context, name: str, at: str | None, overlap: str | None) -> None:
+async def trigger(link: Link, name: str, at: str | None, overlap: Overlap | None) -> Answer:
     """Fire NAME now, also if it is paused, and write the id of the run or of the message.
 
     The same moment again is the same tick: it starts one run, or sends once. Exit code 1 if no run
     was started and nothing was sent.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
     from holdfast.cli.render.schedules import bucket_line, bucket_object
 
-    async def work(link: Link) -> Tick:
-        group = link.client.schedules
-        return await group.trigger(name, at=at, overlap=cast("Overlap | None", overlap))
+    tick = await link.client.schedules.trigger(name, at=at, overlap=overlap)
+    made = tick.message_id if tick.run_id is None else tick.run_id
 
-    settings = settings_of(context)
-    tick = with_link(settings, work)
-    if settings.json:
-        write_json(bucket_object(tick.bucket))
-    elif tick.run_id is not None:
-        click.echo(str(tick.run_id))
-    elif tick.message_id is not None:
-        click.echo(str(tick.message_id))
-    else:
-        click.echo(bucket_line(tick.bucket, "UTC"), err=True)
-    context.exit(exits.OK if tick.outcome in ("started", "sent", "buffered") else exits.FAILED)
+    def write() -> None:
+        text = bucket_line(tick.bucket, "UTC") if made is None else str(made)
+        click.echo(text, err=made is None)
+
+    ok = tick.outcome in ("started", "sent", "buffered")
+    return Answer(bucket_object(tick.bucket), write, ok=ok)
 
 
 @command("delete", examples=("holdfast schedules delete nightly --yes",))
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_context
-def delete(context: click.Context, name: str, yes: bool) -> None:
+def delete(name: str, yes: bool) -> None:
     """Delete the schedule NAME, with what its ticks did; runs that it started continue.
 
     A worker whose app has it in its code creates it again when it starts: `pause` holds. Exit
     code 4 if there is no such schedule.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
 
     async def find(link: Link) -> str:
         return (await link.client.schedules.get(name)).name
 
-    settings = settings_of(context)
-    full = with_link(settings, find)
+    full = call(find)
     if not yes:
         confirm(f"delete schedule {full}?")
-    with_link(settings, lambda link: link.client.schedules.delete(full))
-    if settings.json:
-        write_json({"schedule": full})
-    else:
-        click.echo(f"schedule {full} is deleted")
+    call(lambda link: link.client.schedules.delete(full))
+    Answer({"schedule": full}, f"schedule {full} is deleted").write()
 
 
 def _coming(schedule: ScheduleInfo) -> list[datetime]:
     return schedule.next_ticks(3, after=datetime.now(UTC))
-
-
-def _answer(context: click.Context, changed: bool, done: str, before: str) -> None:
-    from holdfast.cli.render.console import write_json
-
-    if settings_of(context).json:
-        write_json({"changed": changed})
-    else:
-        click.echo(done if changed else before, err=not changed)
-    context.exit(exits.OK if changed else exits.FAILED)

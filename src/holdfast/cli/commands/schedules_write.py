@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.schedules import overlap_option
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_option, duration, read_json
-from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -81,10 +81,8 @@ def schedule_options(fn: F) -> F:
 @click.option("--message-queue", metavar="QUEUE", help="Send a message to this queue at each tick.")
 @click.option("--paused", is_flag=True, help="Create it paused.")
 @schedule_options
-@click.pass_context
 def create(
-    context: click.Context,
-    /,
+    *,
     name: str,
     workflow: str | None,
     input: str | None,
@@ -102,8 +100,9 @@ def create(
     that the workflow declares. With --topic or --message-queue there is no WORKFLOW: INPUT is the
     payload. Exit code 1 if there is a schedule of this name, 4 if there is no such queue.
     """
-    settings, options = settings_of(context), _given(given)
-    app = _load(app_reference)
+    from holdfast.cli.process.loading import load_app
+
+    options, app = _given(given), load_app(app_reference)
     create: dict[str, Any] = options | {"cron": cron, "paused": paused}
     if topic is not None or message_queue is not None:
         if input is not None:
@@ -118,11 +117,10 @@ def create(
         create["workflow"] = workflow
         create["input"] = _checked(app, named, options.get("version"), text)
 
-    async def work(link: Link) -> tuple[ScheduleInfo, int]:
-        made = await link.client.schedules.create(name, **create)
-        return made, await link.store.now()
+    async def work(link: Link) -> Answer:
+        return await _answer(link, await link.client.schedules.create(name, **create))
 
-    _run(settings, work, app)
+    answer(work, app=app)
 
 
 @command(
@@ -136,10 +134,8 @@ def create(
 @click.argument("name")
 @click.option("--input", metavar="JSON", help="Another input of each run: JSON, @FILE or -.")
 @schedule_options
-@click.pass_context
 def update(
-    context: click.Context,
-    /,
+    *,
     name: str,
     input: str | None,
     app_reference: str | None,
@@ -151,16 +147,18 @@ def update(
     `--start none`, `--end none` and `--note none` take these away. A change of a schedule that an
     app has in its code holds until the code changes it. Exit code 4 if there is no such schedule.
     """
-    settings, options = settings_of(context), _given(given)
+    from holdfast.cli.process.loading import load_app
+
+    options = _given(given)
     for each in ("start", "end", "note"):
         if options.get(each) == _NONE:
             options[each] = None
     text = None if input is None else read_json(input, "input")
     if cron is None and text is None and not options:
         raise click.UsageError("give what is to be changed")
-    app = _load(app_reference)
+    app = load_app(app_reference)
 
-    async def work(link: Link) -> tuple[ScheduleInfo, int]:
+    async def work(link: Link) -> Answer:
         if text is not None:
             from holdfast.types import RunTarget
 
@@ -170,10 +168,9 @@ def update(
                 options["input"] = _checked(app, workflow, target.version, text)
             else:
                 options["input"] = _checked(None, workflow, None, text)
-        changed = await link.client.schedules.update(name, cron, **options)
-        return changed, await link.store.now()
+        return await _answer(link, await link.client.schedules.update(name, cron, **options))
 
-    _run(settings, work, app)
+    answer(work, app=app)
 
 
 def _checked(app: App | None, workflow: str, version: int | None, text: str) -> object:
@@ -195,21 +192,15 @@ def _given(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _load(app_reference: str | None) -> App | None:
-    from holdfast.cli.process.loading import AppReference
-
-    return None if app_reference is None else AppReference.parse(app_reference).load()
-
-
-def _run(settings: Settings, work: Callable[[Link], Any], app: App | None) -> None:
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, write_json
+async def _answer(link: Link, schedule: ScheduleInfo) -> Answer:
+    from holdfast.cli.render.console import console
     from holdfast.cli.render.schedules import schedule_lines, schedule_object
 
-    schedule, now = with_link(settings, work, app=app)
-    if settings.json:
-        write_json(schedule_object(schedule.record))
-        return
-    output = console()
-    for line in schedule_lines(schedule.record, now):
-        output.print(line, soft_wrap=True, markup=False)
+    now = await link.store.now()
+
+    def write() -> None:
+        output = console()
+        for line in schedule_lines(schedule.record, now):
+            output.print(line, soft_wrap=True, markup=False)
+
+    return Answer(schedule_object(schedule.record), write)

@@ -154,7 +154,7 @@ def server(
 
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.process.interpreter import loop_factory
-    from holdfast.cli.process.loading import AppReference
+    from holdfast.cli.process.loading import load_app
     from holdfast.cli.process.logs import configure
     from holdfast.database.keeping import kept_running
     from holdfast.errors import DatabaseError
@@ -168,7 +168,7 @@ def server(
     if root_path and (not root_path.startswith("/") or root_path.endswith("/")):
         raise click.UsageError("--root-path is a path such as /holdfast")
     access = _access(settings, host, auth, auth_header, scope_header, proxies)
-    app = None if app_reference is None else AppReference.parse(app_reference).load()
+    app = load_app(app_reference)
     with checked_database(settings) as database:
         try:
             bound = bind(host, port)

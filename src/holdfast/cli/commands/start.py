@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.answers import call, current_settings
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_option, duration, filled, future_moment, read_json
 from holdfast.cli.render.hints import with_database
-from holdfast.cli.settings import Settings, settings_of
+from holdfast.cli.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -71,9 +72,7 @@ if TYPE_CHECKING:
     type=duration,
     help="As --wait, but stop waiting after this time (exit code 5).",
 )
-@click.pass_context
 def start(
-    context: click.Context,
     workflow: str,
     input: str | None,
     app_reference: str | None,
@@ -97,10 +96,9 @@ def start(
     refused; without it, the run is started and fails. With --wait, the exit code says how the run
     ended.
     """
-    from holdfast.cli.connecting import with_link
     from holdfast.values.retention import shortened
 
-    settings = settings_of(context)
+    settings = current_settings()
     payload = read_json(input, "input")
     given = {
         "key": key,
@@ -128,7 +126,7 @@ def start(
             await _warn_if_not_taken(link, run)
         return exits.OK
 
-    context.exit(with_link(settings, work, app=app))
+    click.get_current_context().exit(call(work, app=app))
 
 
 def _checked(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.framework import command
 from holdfast.cli.render.hints import with_database
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,8 +28,7 @@ _PREVIEWED = 100_000
     ),
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
-@click.pass_context
-def sweep(context: click.Context, dry_run: bool) -> None:
+def sweep(dry_run: bool) -> None:
     """Delete ended runs whose retention is over, now.
 
     Workers do this in the background, every 5 minutes. A run is kept for the `retention` that it
@@ -39,19 +38,18 @@ def sweep(context: click.Context, dry_run: bool) -> None:
     With HOLDFAST_ARCHIVE (s3://bucket/prefix or file:///folder), or if the workers of this database
     use an archive, runs are written there before they are deleted.
     """
-    from holdfast.cli.connecting import with_link
-
-    settings = settings_of(context)
     if dry_run:
-        shares, now, database = with_link(settings, _preview)
-        _write_preview(shares, now, database, as_json=settings.json)
+        answer(_preview)
     else:
-        with_link(settings, _sweep_quietly if settings.json else _sweep)
+        call(_sweep_quietly if current_settings().json else _sweep)
 
 
-async def _preview(link: Link) -> tuple[list[SweepShare], int, str]:
-    store = link.store
-    return await store.preview_sweep(limit=_PREVIEWED), await store.now(), str(link.database)
+async def _preview(link: Link) -> Answer:
+    from holdfast.cli.render.console import plain
+
+    shares, now = await link.store.preview_sweep(limit=_PREVIEWED), await link.store.now()
+    objects = [{**plain(each), "kept": each.kept} for each in shares]
+    return Answer(objects, lambda: _write_preview(shares, now, str(link.database)))
 
 
 async def _sweep_quietly(link: Link) -> None:
@@ -78,13 +76,10 @@ async def _sweep(link: Link) -> None:
     click.echo(text)
 
 
-def _write_preview(shares: list[SweepShare], now: int, database: str, *, as_json: bool) -> None:
-    from holdfast.cli.render.console import console, plain, write_json
+def _write_preview(shares: list[SweepShare], now: int, database: str) -> None:
+    from holdfast.cli.render.console import console
     from holdfast.insight.wording import several
 
-    if as_json:
-        write_json([{**plain(each), "kept": each.kept} for each in shares])
-        return
     due, kept = sum(each.due for each in shares), sum(each.kept for each in shares)
     if not due:
         click.echo(f"nothing to delete in {database}")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import exits
+from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import read_json
-from holdfast.cli.settings import settings_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,30 +61,24 @@ def topics() -> None:
 @click.argument("topic")
 @click.argument("payload", required=False)
 @click.option("--id", "event_id", metavar="ID", help="Publish an event of this id only once.")
-@click.pass_context
-def publish(context: click.Context, topic: str, payload: str | None, event_id: str | None) -> None:
+def publish(topic: str, payload: str | None, event_id: str | None) -> None:
     """Publish an event: all that is subscribed to its topic gets it.
 
     PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 if an event of this id was published
     within the last hour.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import decoded, write_json
+    from holdfast.cli.render.console import decoded
 
     value = decoded(read_json(payload, "PAYLOAD"))
 
-    async def work(link: Link) -> Published:
-        return await link.client.topics.publish(topic, value, event_id=event_id)
+    async def work(link: Link) -> Answer:
+        published = await link.client.topics.publish(topic, value, event_id=event_id)
+        text = f"event {published.event_id}: {_reached(published)}"
+        if not published.is_new:
+            text = f"event {published.event_id} was published before"
+        return Answer(published, text, ok=published.is_new)
 
-    settings = settings_of(context)
-    published = with_link(settings, work)
-    if settings.json:
-        write_json(published)
-    elif published.is_new:
-        click.echo(f"event {published.event_id}: {_reached(published)}")
-    else:
-        click.echo(f"event {published.event_id} was published before", err=True)
-    context.exit(exits.OK if published.is_new else exits.FAILED)
+    answer(work)
 
 
 @command(
@@ -107,9 +100,7 @@ def publish(context: click.Context, topic: str, payload: str | None, event_id: s
     help="Of a URL: the file that has the secret.",
 )
 @click.option("--allow-inner", is_flag=True, help="Of a URL: it may be at an inner address.")
-@click.pass_context
 def subscribe(
-    context: click.Context,
     pattern: str,
     workflow: str | None,
     queue: str | None,
@@ -122,8 +113,7 @@ def subscribe(
 
     With --workflow, --queue is the queue of its runs. The subscription's id is printed.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import decoded, write_json
+    from holdfast.cli.render.console import decoded
 
     if url is not None and secret_file is None:
         raise click.UsageError("--url needs the secret that signs: --secret-file FILE")
@@ -131,8 +121,8 @@ def subscribe(
     secret = None if secret_file is None else secret_file.read_text().strip()
     options: Any = {} if queue is None else {"queue": queue}
 
-    async def work(link: Link) -> int:
-        return await link.client.topics.subscribe(
+    async def work(link: Link) -> Answer:
+        subscription_id = await link.client.topics.subscribe(
             pattern,
             workflow=workflow,
             url=url,
@@ -141,64 +131,68 @@ def subscribe(
             allow_inner=allow_inner,
             **options,
         )
+        return Answer({"subscription_id": subscription_id}, str(subscription_id))
 
-    settings = settings_of(context)
-    subscription_id = with_link(settings, work)
-    if settings.json:
-        write_json({"subscription_id": subscription_id})
-    else:
-        click.echo(subscription_id)
+    answer(work)
 
 
 @command("unsubscribe", examples=("holdfast topics unsubscribe 12",))
 @click.argument("subscription_id", metavar="ID", type=int)
-@click.pass_context
-def unsubscribe(context: click.Context, subscription_id: int) -> None:
+async def unsubscribe(link: Link, subscription_id: int) -> Answer:
     """Remove a subscription. Exit code 1 if there is none.
 
     What it has started stays. One that an app's code declares comes back: change the code.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
     from holdfast.cli.render.hints import with_database
 
-    async def work(link: Link) -> tuple[bool, str | None]:
-        topics = link.client.topics
-        apps = {each.subscription_id: each.app for each in await topics.list(limit=_SEARCHED)}
-        return await topics.unsubscribe(subscription_id), apps.get(subscription_id)
+    topics = link.client.topics
+    apps = {each.subscription_id: each.app for each in await topics.list(limit=_SEARCHED)}
+    removed, app = await topics.unsubscribe(subscription_id), apps.get(subscription_id)
 
-    settings = settings_of(context)
-    removed, app = with_link(settings, work)
-    if settings.json:
-        write_json({"removed": removed})
-    elif removed:
+    def write() -> None:
+        if not removed:
+            none = f"there is no subscription {subscription_id}; `holdfast topics list` names them"
+            click.echo(with_database(none), err=True)
+            return
         click.echo("removed")
         if app is not None:
             warning = (
                 f"WARNING: the code of {app} declares it: a live worker with that code adds it"
             )
             click.echo(f"{warning} again. To be rid of it, change the code", err=True)
-    else:
-        none = f"there is no subscription {subscription_id}; `holdfast topics list` names them"
-        click.echo(with_database(none), err=True)
-    context.exit(exits.OK if removed else exits.FAILED)
+
+    return Answer({"removed": removed}, write, ok=removed)
 
 
 @command("list", examples=("holdfast topics list", "holdfast topics list --kind url --limit 1000"))
 @click.option("--kind", type=click.Choice(_KINDS), help="Of this kind; run: runs that wait.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
-@click.pass_context
-def list_subscriptions(context: click.Context, kind: SubscriptionKind | None, limit: int) -> None:
+async def list_subscriptions(link: Link, kind: SubscriptionKind | None, limit: int) -> Answer:
     """List subscriptions: all but those of runs that wait."""
-    _list(context, kind=kind, topic=None, limit=limit)
+    found = await link.client.topics.list(kind=kind, limit=limit)
+    none = "no subscriptions"
+    return Answer([each.record for each in found], lambda: _table(found), none=none)
 
 
 @command("show", examples=("holdfast topics show invoices.17.paid",))
 @click.argument("topic")
-@click.pass_context
-def show(context: click.Context, topic: str) -> None:
+async def show(link: Link, topic: str) -> Answer:
     """Show what an event of a topic would reach, apart from conditions."""
-    _list(context, kind=None, topic=topic, limit=1_000)
+    found = await link.client.topics.list(topic=topic, limit=1_000)
+    waiting = (await link.client.topics.count(topic)).get("run", 0)
+
+    def write() -> None:
+        from holdfast.cli.render.console import console
+
+        if found:
+            console().print(_table(found))
+        elif not waiting:
+            click.echo("no subscriptions", err=True)
+        if waiting:
+            click.echo(f"{waiting} subscription(s) of runs that wait")
+
+    records = [each.record for each in found]
+    return Answer({"subscriptions": records, "waiting_runs": waiting}, write)
 
 
 @command(
@@ -207,84 +201,31 @@ def show(context: click.Context, topic: str) -> None:
 )
 @click.option("--dead", is_flag=True, help="Only those that failed five times.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
-@click.pass_context
-def deliveries(context: click.Context, dead: bool, limit: int) -> None:
+async def deliveries(link: Link, dead: bool, limit: int) -> Answer:
     """List events that are not yet delivered to URLs, and why."""
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, write_json
-
-    async def work(link: Link) -> list[DeliveryRecord]:
-        return await link.client.topics.deliveries(dead=True if dead else None, limit=limit)
-
-    settings = settings_of(context)
-    found = with_link(settings, work)
-    if settings.json:
-        write_json(found)
-    elif found:
-        console().print(_deliveries(found))
-    else:
-        click.echo("no deliveries", err=True)
+    found = await link.client.topics.deliveries(dead=True if dead else None, limit=limit)
+    return Answer(found, lambda: _deliveries(found), none="no deliveries")
 
 
 @command("redrive", examples=("holdfast topics redrive", "holdfast topics redrive 7 8"))
 @click.argument("delivery_ids", metavar="[ID]...", type=int, nargs=-1)
-@click.pass_context
-def redrive(context: click.Context, delivery_ids: tuple[int, ...]) -> None:
+async def redrive(link: Link, delivery_ids: tuple[int, ...]) -> Answer:
     """Deliver dead deliveries again: these, or all. Exit code 1 if there were none."""
-    _act(context, delivery_ids, "redrive", "redriven")
+    count = await link.client.topics.redrive(list(delivery_ids) or None)
+    return _acted(delivery_ids, "redriven", count)
 
 
 @command("discard", examples=("holdfast topics discard 7 8",))
 @click.argument("delivery_ids", metavar="ID...", type=int, nargs=-1, required=True)
-@click.pass_context
-def discard(context: click.Context, delivery_ids: tuple[int, ...]) -> None:
+async def discard(link: Link, delivery_ids: tuple[int, ...]) -> Answer:
     """Delete dead deliveries. Exit code 1 if there were none."""
-    _act(context, delivery_ids, "discard", "discarded")
+    count = await link.client.topics.discard(list(delivery_ids))
+    return _acted(delivery_ids, "discarded", count)
 
 
-def _act(context: click.Context, ids: tuple[int, ...], method: str, done: str) -> None:
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import write_json
-
-    async def work(link: Link) -> int:
-        count: int = await getattr(link.client.topics, method)(list(ids) or None)
-        return count
-
-    settings = settings_of(context)
-    count = with_link(settings, work)
-    if settings.json:
-        write_json({done: count})
-    else:
-        none = "none of these is a dead delivery" if ids else "there are no dead deliveries"
-        click.echo(f"{done}: {count}" if count else none, err=not count)
-    context.exit(exits.OK if count else exits.FAILED)
-
-
-def _list(
-    context: click.Context, *, kind: SubscriptionKind | None, topic: str | None, limit: int
-) -> None:
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, write_json
-
-    async def work(link: Link) -> tuple[list[Subscription], int]:
-        found = await link.client.topics.list(kind=kind, topic=topic, limit=limit)
-        waiting = 0 if topic is None else (await link.client.topics.count(topic)).get("run", 0)
-        return found, waiting
-
-    settings = settings_of(context)
-    found, waiting = with_link(settings, work)
-    if settings.json:
-        records = [each.record for each in found]
-        write_json(
-            records if topic is None else {"subscriptions": records, "waiting_runs": waiting}
-        )
-        return
-    if found:
-        console().print(_table(found))
-    elif not waiting:
-        click.echo("no subscriptions", err=True)
-    if waiting:
-        click.echo(f"{waiting} subscription(s) of runs that wait")
+def _acted(ids: tuple[int, ...], done: str, count: int) -> Answer:
+    none = "none of these is a dead delivery" if ids else "there are no dead deliveries"
+    return Answer({done: count}, f"{done}: {count}" if count else none, ok=count > 0)
 
 
 def _table(found: list[Subscription]) -> Table:

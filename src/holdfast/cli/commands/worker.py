@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
+from holdfast.cli.answers import Answer
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import (
     app_argument,
@@ -248,28 +249,18 @@ def workers(context: click.Context) -> None:
 @command(
     "list", examples=("holdfast workers list", "holdfast workers list --json | jq '.[].queues'")
 )
-@click.pass_context
-def list_workers(context: click.Context) -> None:
+async def list_workers(link: Link) -> Answer:
     """List the workers that are signed on.
 
     Each line says what a worker serves, how many of its threads for plain functions are in use,
     when it last sent a heartbeat, and, if one uses Redis, if that tells it of new work now.
     """
-    from holdfast.cli.connecting import with_link
-    from holdfast.cli.render.console import console, plain, write_json
+    from holdfast.cli.render.console import plain
 
-    async def work(link: Link) -> tuple[list[WorkerInfo], int, str]:
-        return await link.store.list_workers(), await link.store.now(), str(link.database)
-
-    settings = settings_of(context)
-    found, now, database = with_link(settings, work)
-    if settings.json:
-        write_json([plain(each) for each in found])
-    elif found:
-        console().print(_table(found, now))
-    else:
-        text = f"no worker is signed on in {database}; `holdfast worker MODULE:APP` starts one"
-        click.echo(with_database(text), err=True)
+    found, now = await link.store.list_workers(), await link.store.now()
+    none = f"no worker is signed on in {link.database}; `holdfast worker MODULE:APP` starts one"
+    objects = [plain(each) for each in found]
+    return Answer(objects, lambda: _table(found, now), none=with_database(none))
 
 
 def _table(workers: list[WorkerInfo], now: int) -> Table:

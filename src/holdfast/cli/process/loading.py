@@ -143,3 +143,8 @@ def _suggestion(apps: dict[str, App], module: str) -> str:
     if not apps:
         return ': it needs one, such as `app = App("shop")` with `from holdfast import App`'
     return ": name it, as in " + " or ".join(f"{module}:{name}" for name in apps)
+
+
+def load_app(reference: str | None) -> App | None:
+    """Load the app that an option names, None if it is not given."""
+    return None if reference is None else AppReference.parse(reference).load()

@@ -11,7 +11,16 @@ from holdfast.codec import is_sealed
 from holdfast.errors import ConfigurationError
 from holdfast.payloads.details import open_event
 from holdfast.payloads.store.part import SEALED_SHOWS, PayloadPart
-from holdfast.types import ClippedEvent, Event, LoggedEvent, RecordPage, RunFilter, RunRecord
+from holdfast.types import (
+    ClippedEvent,
+    CountBy,
+    Event,
+    LoggedEvent,
+    RecordPage,
+    RunCounts,
+    RunFilter,
+    RunRecord,
+)
 
 
 class PayloadQueries(PayloadPart):
@@ -26,13 +35,21 @@ class PayloadQueries(PayloadPart):
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """List runs; see `QueryStore.list_runs`. Raises ConfigurationError for `input_contains`."""
+        self._check_filter(where)
+        page = await self._store.list_runs(where)
+        return msgspec.structs.replace(page, runs=[self._open_record(run) for run in page.runs])
+
+    async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
+        """Count runs; see `QueryStore.count_runs_by`. Raises as `list_runs`."""
+        self._check_filter(where)
+        return await self._store.count_runs_by(by, where)
+
+    def _check_filter(self, where: RunFilter) -> None:
         if where.input_contains is not None and self.payloads.hides:
             raise ConfigurationError(
                 f"runs cannot be listed by input_contains: their inputs {self.payloads.hiding}, "
                 "and the database cannot look into them. Start runs with tags, and list by these"
             )
-        page = await self._store.list_runs(where)
-        return msgspec.structs.replace(page, runs=[self._open_record(run) for run in page.runs])
 
     async def read_events(
         self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1

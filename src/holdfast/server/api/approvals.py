@@ -12,7 +12,7 @@ from holdfast.errors import ApprovalClosed, ApprovalDecided, ApprovalNotFound, R
 from holdfast.insight.approvals import OpenApproval
 from holdfast.server.api.fields import Changed, Key, Size, Text
 from holdfast.server.api.runs import one_id
-from holdfast.server.operations import Body, Call, Nothing, Operation, Query
+from holdfast.server.operations import Body, Call, ForAgents, Nothing, Operation, Query
 
 
 class ApprovalQuery(Query, frozen=True):
@@ -72,6 +72,7 @@ OPERATIONS: Final = (
         query=ApprovalQuery,
         answers=(ApprovalList,),
         problems=(RunNotFound,),
+        tool=ForAgents(about="List the approvals that wait for a decision, oldest first."),
     ),
     Operation(
         method="POST",
@@ -82,5 +83,11 @@ OPERATIONS: Final = (
         answers=(Changed,),
         problems=(RunNotFound, ApprovalNotFound, ApprovalDecided, ApprovalClosed),
         keyed=True,
+        tool=ForAgents(
+            name="decide",
+            about="Approve or reject what a run asks for. The first decision counts.",
+            destructive=True,
+            hidden=frozenset({"by", "decision_id"}),  # it decides as itself, with `idempotency_key`
+        ),
     ),
 )

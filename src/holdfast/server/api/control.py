@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.errors import RunEnded, RunNotFound
 from holdfast.server.api.fields import Changed, Reason, Text
-from holdfast.server.operations import Call, Nothing, Operation, Query
+from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query
 
 
 class CancelQuery(Query, frozen=True):
@@ -68,6 +68,11 @@ OPERATIONS: Final = (
         body_required=False,
         answers=(Changed,),
         problems=(RunNotFound,),
+        tool=ForAgents(
+            name="cancel",
+            about="Ask a run to end; its code may clean up first.",
+            destructive=True,
+        ),
     ),
     Operation(
         method="POST",

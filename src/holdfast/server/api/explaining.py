@@ -12,7 +12,7 @@ from holdfast.insight.actions import Action
 from holdfast.insight.shapes import RunHead, run_head
 from holdfast.insight.tree import Children, read_children
 from holdfast.insight.why import Explanation
-from holdfast.server.operations import Call, Nothing, Operation
+from holdfast.server.operations import Call, ForAgents, Nothing, Operation
 from holdfast.server.run_logs import logs_of
 from holdfast.types import StepShape as FlowStep
 
@@ -120,7 +120,7 @@ def _children(children: Children) -> ChildList:
     return ChildList(shown, children.more)
 
 
-def _read(path: str, handler: Any, *answers: Any) -> Operation:
+def _read(path: str, handler: Any, *answers: Any, tool: ForAgents | None = None) -> Operation:
     return Operation(
         method="GET",
         path=f"/v1/runs/{{run}}/{path}",
@@ -128,11 +128,17 @@ def _read(path: str, handler: Any, *answers: Any) -> Operation:
         handler=handler,
         answers=answers,
         problems=(RunNotFound,),
+        tool=tool,
     )
 
 
 OPERATIONS: Final = (
-    _read("why", explain_run, Why),
+    _read(
+        "why",
+        explain_run,
+        Why,
+        tool=ForAgents(name="why_run", about="Say why a run waits, and what would move it."),
+    ),
     _read("children", list_children, ChildList),
     _read("values", get_values, Values),
     _read("graph", get_graph, Graph),

@@ -30,8 +30,8 @@ class OfWorkflow(Query, frozen=True):
     app: Name | None = None
 
 
-class RunQuery(Query, frozen=True):
-    """Which runs to list, newest first."""
+class RunConditions(Query, frozen=True):
+    """Which runs are meant: those that match all that is given."""
 
     status: tuple[State, ...] = ()
     workflow: tuple[Name, ...] = ()
@@ -41,6 +41,11 @@ class RunQuery(Query, frozen=True):
     parent: UUID | None = None
     since: Moment | None = None
     until: Moment | None = None
+
+
+class RunQuery(RunConditions, frozen=True):
+    """Which runs to list, newest first."""
+
     limit: Limit = Size
     cursor: Annotated[str, Meta(max_length=100)] | None = None
 
@@ -67,7 +72,7 @@ def named_workflow(call: Call[Any, Any]) -> str:
 
 async def filters_of(call: Call[Any, Any]) -> RunFilters:
     """Return the client's filters. Raises Problem 400 for what cannot be read."""
-    query: RunQuery | WorkflowRunQuery = call.query
+    query: RunConditions | WorkflowRunQuery = call.query
     names = (named_workflow(call),) if isinstance(query, WorkflowRunQuery) else query.workflow
     if query.key is not None and not names:
         raise bad_parameter("key", "name its workflow as well: keys are those of one workflow")
@@ -81,10 +86,10 @@ async def filters_of(call: Call[Any, Any]) -> RunFilters:
         "until": await _moment(call, "until", query.until),
         "parent": query.parent,
         "input_contains": call.inputs,
-        "limit": query.limit,
-        "cursor": query.cursor,
     }
-    return filters
+    if not isinstance(query, RunQuery | WorkflowRunQuery):
+        return filters
+    return {**filters, "limit": query.limit, "cursor": query.cursor}
 
 
 async def _moment(call: Call[Any, Any], name: str, text: str | None) -> datetime | None:

@@ -11,7 +11,7 @@ from msgspec import Meta
 from holdfast.client.forking import ForkOptions
 from holdfast.errors import ForkRefused, RunExists, RunNotFound
 from holdfast.server.api.fields import Key
-from holdfast.server.operations import Body, Call, Nothing, Operation, Reply
+from holdfast.server.operations import Body, Call, ForAgents, Nothing, Operation, Reply
 
 
 class ForkBody(Body, frozen=True):
@@ -91,5 +91,6 @@ OPERATIONS: Final = (
         answers=(Forked,),
         statuses=(201, 200),
         problems=(RunNotFound, ForkRefused),
+        tool=ForAgents(name="retry", about="Start a run that continues where another one failed."),
     ),
 )

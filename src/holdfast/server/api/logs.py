@@ -24,7 +24,7 @@ from holdfast.insight.shapes import (
 from holdfast.insight.spans import Span, Timeline, error_text
 from holdfast.server.api.fields import Limit
 from holdfast.server.log_pages import read_log_page
-from holdfast.server.operations import Call, Operation, Query
+from holdfast.server.operations import Call, ForAgents, Operation, Query
 from holdfast.server.run_logs import RunLog, logs_of
 from holdfast.types import RunRecord
 from holdfast.values.moments import to_datetime
@@ -180,6 +180,20 @@ def _shown(text: str | None) -> msgspec.Raw | None:
     return None if found is None or len(bytes(found)) > LARGEST_SHOWN else found
 
 
+def _cut_log(found: EventList) -> str | None:
+    """Return what a page of a tool leaves out."""
+    cut = [each.idx for each in found.events if each.details_bytes is not msgspec.UNSET]
+    notes: list[str] = []
+    if cut:
+        notes.append(
+            f"The details of {len(cut)} entries are left out: details_bytes is their size. For the "
+            f"first give after={cut[0] - 1}, limit=1 and a clip of that size."
+        )
+    if found.next is not None:
+        notes.append(f"The log continues: give after={found.next}.")
+    return " ".join(notes) or None
+
+
 OPERATIONS: Final = (
     Operation(
         method="GET",
@@ -189,6 +203,13 @@ OPERATIONS: Final = (
         query=EventQuery,
         answers=(EventList,),
         problems=(RunNotFound,),
+        tool=ForAgents(
+            name="read_log",
+            about="Return a run's log, a page at a time. Details of more than `clip` bytes are "
+            "left out.",
+            defaults={"limit": 50, "clip": 2_048},
+            note=_cut_log,
+        ),
     ),
     Operation(
         method="GET",

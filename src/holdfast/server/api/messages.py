@@ -10,7 +10,7 @@ import msgspec
 from holdfast.client.replies import read_reply
 from holdfast.errors import ResultTimeout, RunEnded, RunNotFound, UpdateFailed, UpdateRejected
 from holdfast.server.api.fields import Changed, Key, Seconds
-from holdfast.server.operations import Call, Nothing, Operation, Query, Reply
+from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query, Reply
 from holdfast.server.waiting import place, within
 
 
@@ -96,6 +96,7 @@ OPERATIONS: Final = (
         problems=(RunNotFound, RunEnded),
         nested=True,
         keyed=True,
+        tool=ForAgents(name="signal", about="Send a run a signal."),
     ),
     Operation(
         method="POST",

@@ -32,15 +32,16 @@ from holdfast.insight.shapes import (
 from holdfast.server.api.fields import Key, Length, Name, Seconds, Tags
 from holdfast.server.api.filters import (
     OfWorkflow,
+    RunConditions,
     RunQuery,
     WorkflowRunQuery,
     filters_of,
     named_workflow,
 )
-from holdfast.server.operations import Body, Call, Operation, Query, Reply
+from holdfast.server.operations import Body, Call, ForAgents, Operation, Query, Reply
 from holdfast.server.problems import Problem
 from holdfast.server.waiting import place, wait_for_end
-from holdfast.types import Status
+from holdfast.types import CountBy, RunCounts, Status
 from holdfast.values.names import split_name
 
 
@@ -93,6 +94,12 @@ class Started(msgspec.Struct, frozen=True):
     warning: str | None = None
 
 
+class CountQuery(RunConditions, frozen=True, kw_only=True):
+    """Which runs to count, and by what."""
+
+    by: CountBy
+
+
 class RunList(msgspec.Struct, frozen=True):
     """A page of runs.
 
@@ -138,6 +145,14 @@ async def list_runs(call: Call[RunQuery | WorkflowRunQuery, None]) -> RunList:
 async def list_runs_of_workflow(call: Call[WorkflowRunQuery, None]) -> RunList:
     """List the runs of a workflow, newest first."""
     return await list_runs(call)
+
+
+async def count_runs(call: Call[CountQuery, None]) -> RunCounts:
+    """Count runs by workflow, state, queue or tag, most first.
+
+    The newest 10,000 that match are counted. With `searched_until`, there may be more.
+    """
+    return await call.site.reader.runs.count(call.query.by, **await filters_of(call))
 
 
 async def get_run(call: Call[WaitQuery, None]) -> RunShape:
@@ -190,6 +205,16 @@ async def typed_input(call: Call[Any, StartBody], name: str) -> object:
     return known.decode_input(encode(call.body.input))
 
 
+def _cut_run(found: RunShape) -> str | None:
+    """Return what a run of a tool leaves out."""
+    if found.input_bytes is msgspec.UNSET and found.output_bytes is msgspec.UNSET:
+        return None
+    return (
+        "A payload is left out, its size is given: "
+        f"`holdfast runs show {found.run_id} --json` has it whole."
+    )
+
+
 async def _warning(call: Call[Any, StartBody], name: str) -> str | None:
     """Return a warning if no worker has ever had the workflow of a full name: its run waits."""
     site = call.site
@@ -222,6 +247,11 @@ OPERATIONS: Final = (
             StartThrottled,
         ),
         keyed=True,
+        tool=ForAgents(
+            name="start",
+            about="Start a run of a workflow. list_workflows has the schema of the input.",
+            hidden=frozenset({"wait"}),
+        ),
     ),
     Operation(
         method="GET",
@@ -242,6 +272,22 @@ OPERATIONS: Final = (
         answers=(RunList,),
         problems=(AmbiguousWorkflow, RunNotFound),
         inputs=True,
+        tool=ForAgents(
+            about="List runs, newest first, without payloads. `cursor` of an answer continues "
+            "after it. The run of a workflow and a key is found by `workflow` and `key`.",
+            defaults={"limit": 20},
+        ),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/runs/count",
+        level="read",
+        handler=count_runs,
+        query=CountQuery,
+        answers=(RunCounts,),
+        problems=(AmbiguousWorkflow, RunNotFound),
+        inputs=True,
+        tool=ForAgents(about="Count runs by workflow, state, queue or tag, most first."),
     ),
     Operation(
         method="GET",
@@ -252,5 +298,10 @@ OPERATIONS: Final = (
         answers=(RunShape,),
         problems=(RunNotFound,),
         nested=True,
+        tool=ForAgents(
+            about="Return a run as it is now, with its payloads.",
+            hidden=frozenset({"wait"}),
+            note=_cut_run,
+        ),
     ),
 )

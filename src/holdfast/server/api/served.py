@@ -14,7 +14,7 @@ from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, clipped_shape, sh
 from holdfast.server.api.fields import Changed, Reason
 from holdfast.server.api.filters import OfWorkflow, moment_of, named_workflow
 from holdfast.server.catalogue import Entry, find_entries
-from holdfast.server.operations import Call, Nothing, Operation, Query
+from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query
 from holdfast.types import Status
 
 _COUNTED: Final = 10_000  # a count of more is shown as this many and more
@@ -188,6 +188,10 @@ OPERATIONS: Final = (
         level="read",
         handler=list_workflows,
         answers=(WorkflowList,),
+        tool=ForAgents(
+            about="List the workflows with their runs by status, and the JSON schema of each one's "
+            "input."
+        ),
     ),
     Operation(
         method="GET",

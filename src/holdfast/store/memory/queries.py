@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from uuid import UUID
@@ -17,9 +18,11 @@ from holdfast.store.memory.rows import NEVER, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables
 from holdfast.types import (
     ClippedEvent,
+    CountBy,
     Event,
     LoggedEvent,
     RecordPage,
+    RunCounts,
     RunFilter,
     RunRecord,
     State,
@@ -27,6 +30,7 @@ from holdfast.types import (
     Wait,
 )
 from holdfast.values.ids import keyed_run_id
+from holdfast.values.moments import to_datetime
 from holdfast.values.names import split_name
 
 
@@ -46,10 +50,7 @@ class MemoryQueries(Part):
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """Return a page of runs; see `QueryStore.list_runs`."""
         async with self._transaction() as (tables, now):
-            of_key = None if where.key is None else runs_of_key(tables, where.names, where.key)
-            run_ids = tables.runs if of_key is None else of_key
-            runs = [_run(tables, now, run_id) for run_id in run_ids]
-            found = sorted((run for run in runs if _matches(run, where)), key=_place, reverse=True)
+            found = _find(tables, now, where)
             if where.cursor is not None:
                 created_at, run_id = where.cursor.split("/")
                 behind = int(created_at), UUID(run_id)
@@ -59,6 +60,17 @@ class MemoryQueries(Part):
             if not where.payloads:
                 page = [_without_payloads(run) for run in page]
             return RecordPage(page, cursor)
+
+    async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
+        """Return how many runs have what; see `QueryStore.count_runs_by`."""
+        async with self._transaction() as (tables, now):
+            found = _find(tables, now, where)
+        counted = found[: where.limit]
+        counts = Counter(value for run in counted for value in _values_of(run, by))
+        most_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        is_whole = len(counted) == len(found)
+        last = None if is_whole else to_datetime(counted[-1].created_at)
+        return RunCounts(by, dict(most_first), last)
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
         """Return the ids of runs from `first` to `last`, in order."""
@@ -237,6 +249,21 @@ def _wait(turn: TaskRow) -> Wait:
         stuck=turn.stuck,
         paused=turn.paused,
     )
+
+
+def _find(tables: Tables, now: int, where: RunFilter) -> list[RunRecord]:
+    """Return all runs that match, newest first."""
+    of_key = None if where.key is None else runs_of_key(tables, where.names, where.key)
+    run_ids = tables.runs if of_key is None else of_key
+    runs = [_run(tables, now, run_id) for run_id in run_ids]
+    return sorted((run for run in runs if _matches(run, where)), key=_place, reverse=True)
+
+
+def _values_of(run: RunRecord, by: CountBy) -> Sequence[str]:
+    """Return what a run counts for."""
+    if by == "tag":
+        return run.tags
+    return ({"workflow": run.full_name, "state": run.state, "queue": run.queue}[by],)
 
 
 def _place(run: RunRecord) -> tuple[int, UUID]:

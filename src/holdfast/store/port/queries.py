@@ -9,9 +9,11 @@ from uuid import UUID
 from holdfast.store.port.readable import readable
 from holdfast.types import (
     ClippedEvent,
+    CountBy,
     Event,
     LoggedEvent,
     RecordPage,
+    RunCounts,
     RunFilter,
     RunRecord,
     Status,
@@ -31,6 +33,13 @@ class QueryStore(Protocol):
         """Return a page of runs, newest first. Its cursor stays valid while runs start and end.
 
         The work for a page is bounded, so a page may be short and still have a cursor.
+        """
+        ...
+
+    async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
+        """Return how many of the newest `where.limit` runs that `list_runs` finds have what.
+
+        A run counts for each of its tags. The work is bounded, so not all of them may be counted.
         """
         ...
 

@@ -11,14 +11,17 @@ from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.store.postgres.database import Database, Part, read_event, read_headers
 from holdfast.types import (
     ClippedEvent,
+    CountBy,
     Event,
     LoggedEvent,
     RecordPage,
+    RunCounts,
     RunFilter,
     RunRecord,
     Status,
     Wait,
 )
+from holdfast.values.moments import to_datetime
 from holdfast.values.names import split_name
 
 if TYPE_CHECKING:
@@ -54,6 +57,17 @@ class PostgresQueries(Part):
         if stopped_at is None:
             return RecordPage(page, None)
         return RecordPage(page, _cursor(stopped_at, found[0]["stopped_id"]), stopped_at)
+
+    async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
+        """Return how many runs have what; see `QueryStore.count_runs_by`."""
+        with _in_time():
+            found = await self._database.rows("count_runs_by", by, *_conditions(where), where.limit)
+        stopped_at = found[0]["stopped_at"] if found else None
+        return RunCounts(
+            by,
+            {row["value"]: row["runs"] for row in found if row["value"] is not None},
+            None if stopped_at is None else to_datetime(stopped_at),
+        )
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
         """Return the ids of runs from `first` to `last`, in order."""
@@ -160,6 +174,17 @@ async def _list_runs(
 ) -> list[asyncpg.Record]:
     return await database.rows(
         "list_runs",
+        *_conditions(where),
+        before_at,
+        before_id,
+        where.limit + 1,
+        where.payloads,
+    )
+
+
+def _conditions(where: RunFilter) -> tuple[object, ...]:
+    """Return what runs must match, in the order of the parameters of SQL."""
+    return (
         where.states or None,
         where.names or None,
         where.queues or None,
@@ -169,10 +194,6 @@ async def _list_runs(
         where.until,
         where.parent_run_id,
         where.input_contains,
-        before_at,
-        before_id,
-        where.limit + 1,
-        where.payloads,
     )
 
 

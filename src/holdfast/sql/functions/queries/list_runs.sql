@@ -3,7 +3,8 @@
 -- after the other, it looks at a bounded number of them and says how far it came.
 
 -- Return runs as a caller sees them: with the row of the next turn, and the state derived from it.
--- Without p_payloads, input and output are null. Called by get_runs and list_runs.
+-- Without p_payloads, input and output are null. Called by get_runs, list_runs
+-- and count_runs_by.
 create or replace function holdfast._show_runs(p_run_ids uuid[], p_payloads boolean)
 returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
@@ -254,7 +255,7 @@ end $$;
 -- Return the ids of runs, newest first, that match all of the filters that are not null. At most
 -- p_bound runs are looked at one by one, a part at a time, and no further part after p_seconds. If
 -- that was not enough for p_limit, stopped_at and stopped_id are the place of the last one. Called
--- by list_runs.
+-- by list_runs and count_runs_by.
 create or replace function holdfast._list_ids(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since timestamptz, p_until timestamptz, p_parent_run_id uuid, p_input_contains jsonb,
