@@ -75,9 +75,15 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Link the page's Markdown."""
+    """Link the page's Markdown, and let empty heads of tables not count as heads."""
     name = posixpath.basename(page.file.src_uri)
+    html = html.replace("<th></th>", "<td></td>")
     return f'{html}\n<p data-search-exclude><a href="{name}">This page as Markdown</a></p>'
+
+
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
+    """Name the theme's search for those who cannot see it."""
+    return output.replace(' role="dialog"', ' role="dialog" aria-label="Search"')
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
