@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browsers import needs_chromium, opened_chromium
 from tests.docs.blocks import ROOT
 
-# Of each kind a page, and none that is long: axe looks at every word of code.
+# Of each kind a short page: axe looks at every word of code.
 _LOOKED_AT = ["index.html", "howto/outbox.html", "explanation/comparison.html"]
 _LOOKED_AT += ["reference/api/client.limits.html", "reference/cli/start.html"]
 
