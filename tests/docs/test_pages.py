@@ -30,7 +30,7 @@ _OTHERS = {"py", "ts"}  # a program for another project
 _RUN = {"python", "console", "sql"}
 # What stands for something of the reader's, and what the text before has introduced.
 _READERS_OWN = {"app", "client", "connection", "database", "browser", "gateway", "Refused"}
-_READERS_OWN |= {"Order", "checkout", "slow", "token", "other_token"}
+_READERS_OWN |= {"Order", "checkout", "slow", "token", "other_token", "ask_model", "call_tool"}
 _PERSONS_SECONDS = 60
 _PERSONS_TIME = f"asyncio.sleep({_PERSONS_SECONDS})"
 
