@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test test-quick test-others lint ruff mypy pyright layers words bench bench-quick bench-failures clean
+.PHONY: demo test test-quick test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
@@ -47,6 +47,10 @@ layers: .venv/tools
 words: .venv/tools
 	$(BIN)/python scripts/check_words.py
 
+# The site, into build/site. To read it with its search: python -m http.server -d build/site
+docs: .venv/tools
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 bench: .venv/tools
 	$(BIN)/python -m benchmarks
 
@@ -79,5 +83,5 @@ clean:
 	touch $@
 
 .venv/tools: .venv/runtime
-	$(BIN)/pip install --quiet --group test --group lint
+	$(BIN)/pip install --quiet --group test --group lint --group docs
 	touch $@

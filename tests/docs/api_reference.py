@@ -1,13 +1,16 @@
-"""The reference of the Python API, made from signatures and docstrings.
+"""The reference of the Python API, made from signatures and docstrings: a page a module.
 
-`python -m tests.docs.api_reference` writes it again.
+What has more to it than fits on its module's page has one of its own: the classes that every
+program uses, and the groups of a client. `python -m tests.docs.api_reference` writes all again.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,19 +23,27 @@ from holdfast.client import Client
 from holdfast.definitions import activities, middleware, steps
 from holdfast.insight import actions, approvals, spans, why
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "api"
 _WIDTH = 92
+_session = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)  # an example with its answers
 _function = re.compile(r"<function .*? at 0x[0-9a-f]+>")  # the default of a parameter
 
 _HEAD = """\
 # The Python API
 
-This page is made from the signatures and docstrings of the public classes; a test compares them.
-Errors have [a page of their own](errors.md), and so have [options](options.md).
+These pages are made from the signatures and docstrings of the public classes; a test compares
+them. Errors have [a page of their own](../errors.md), and so have [options](../options.md) and
+the [types](../types.md) that values may have.
 
 `SyncClient` has the methods and groups of `Client`, without `await`, `SyncRunHandle` the methods
 of `RunHandle`, and `SyncMessage` those of `Message`.
+
+| page | what is there |
+|---|---|
 """
+
+# Of `holdfast`, with a page of its own.
+_LARGE = ("App", "Client", "Context", "Flow", "RunHandle")
 
 # What `@app.workflow` and the like make, what runs inside them, and what surrounds them.
 _DEFINITIONS = (
@@ -91,34 +102,57 @@ _ENGINE_CALLS = {"Activity", "Step", "Workflow", "ActivityContext", "StepContext
 _ENGINE_CALLS |= {"Consumer", "MessageContext", "Flow", "FlowStep", "FlowStepContext", "RunStep"}
 
 
-def render() -> str:
-    """Write the page."""
-    parts = [_HEAD]
-    for title, names in _sections():
-        parts.append(f"\n## {title}\n")
-        for name, thing in names:
-            parts += _described(name, thing)
-    return "".join(parts)
+def render() -> dict[str, str]:
+    """Return the text of each page by its file's name."""
+    pages = {"index.md": _HEAD}
+    for module, things in _modules():
+        small = [(name, thing) for name, thing in things if name not in _LARGE]
+        file = f"{module}.md"
+        intro = (sys.modules[module].__doc__ or "").partition("\n\n")[0]
+        pages[file] = "".join([f"# `{module}`\n\n{intro}\n", *_listed(small)])
+        names = ", ".join(f"[`{name}`]({file}#{name.lower()})" for name, _ in small)
+        pages["index.md"] += f"| [`{module}`]({file}) | {names} |\n"
+        for name, thing in things:
+            if name in _LARGE:
+                _add_large(pages, name, thing)
+    for name, value in vars(Client()).items():
+        if not name.startswith("_"):
+            _add_large(pages, f"client.{name}", type(value))
+    return pages
 
 
-def _sections() -> Iterator[tuple[str, list[tuple[str, object]]]]:
+def _add_large(pages: dict[str, str], name: str, thing: type) -> None:
+    file = f"{_kebab(name)}.md"
+    pages[file] = "".join(_described(name, thing, "#")).lstrip()
+    doc = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    pages["index.md"] += f"| [`{name}`]({file}) | {doc} |\n"
+
+
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+
+
+def _listed(things: Iterable[tuple[str, object]]) -> Iterator[str]:
+    for name, thing in things:
+        yield from _described(name, thing, "##")
+
+
+def _modules() -> Iterator[tuple[str, list[tuple[str, object]]]]:
     exported = {name: getattr(holdfast, name) for name in holdfast.__all__}
     ours = {
         name: thing
         for name, thing in exported.items()
         if callable(thing) and not _is_error(thing) and name != "SyncClient"
     }
-    yield "`holdfast`", sorted(ours.items(), key=lambda item: (item[0][0].islower(), item[0]))
-    groups = {name: value for name, value in vars(Client()).items() if not name.startswith("_")}
-    yield "Groups of a client", [(f"client.{name}", type(each)) for name, each in groups.items()]
-    yield "`holdfast.definitions`", [(each.__name__, each) for each in _DEFINITIONS]
-    yield "`holdfast.testing`", [("Environment", testing.Environment)]
-    yield "`holdfast.logs`", [(name, getattr(logs, name)) for name in logs.__all__]
-    yield "`holdfast.client`", [(each.__name__, each) for each in _CLIENT]
-    yield "`holdfast.insight`", [(each.__name__, each) for each in _FOUND]
-    yield "`holdfast.payloads`", [(each.__name__, each) for each in _PAYLOADS]
-    yield "`holdfast.core`", list(_core())
-    yield "`holdfast.types`", [(each.__name__, each) for each in _VALUES]
+    yield "holdfast", sorted(ours.items(), key=lambda item: (item[0][0].islower(), item[0]))
+    yield "holdfast.definitions", [(each.__name__, each) for each in _DEFINITIONS]
+    yield "holdfast.testing", [("Environment", testing.Environment)]
+    yield "holdfast.logs", [(name, getattr(logs, name)) for name in logs.__all__]
+    yield "holdfast.client", [(each.__name__, each) for each in _CLIENT]
+    yield "holdfast.insight", [(each.__name__, each) for each in _FOUND]
+    yield "holdfast.payloads", [(each.__name__, each) for each in _PAYLOADS]
+    yield "holdfast.core", list(_core())
+    yield "holdfast.types", [(each.__name__, each) for each in _VALUES]
 
 
 def _core() -> Iterator[tuple[str, object]]:
@@ -133,8 +167,8 @@ def _is_error(thing: object) -> bool:
     return inspect.isclass(thing) and issubclass(thing, BaseException)
 
 
-def _described(name: str, thing: Any) -> Iterator[str]:
-    yield f"\n### {name}\n\n"
+def _described(name: str, thing: Any, heading: str) -> Iterator[str]:
+    yield f"\n{heading} {name}\n\n"
     if not inspect.isclass(thing):
         yield _signature(name, thing)
         yield _text(thing)
@@ -148,7 +182,7 @@ def _described(name: str, thing: Any) -> Iterator[str]:
     elif name in _CONSTRUCTED and (said := inspect.getdoc(thing.__init__)):
         yield f"\n{_plain(said)}\n"
     for member, value in _members(thing):
-        yield f"\n#### {name}.{member}\n\n"
+        yield f"\n{heading}# {name}.{member}\n\n"
         if isinstance(value, property):
             yield _text(value.fget)
         elif isinstance(value, cached_property):
@@ -195,7 +229,7 @@ def _signature(name: str, thing: Callable[..., Any]) -> str:
         body = "".join(f"    {each},\n" for each in stars)
         text = f"{prefix}{name}(\n{body})" + (f" -> {returned}" if returned else "")
     text = _function.sub("…", text)
-    return f"```text\n{text}\n```\n\n"
+    return f"```py\n{text}\n```\n\n"
 
 
 def _with_stars(given: list[inspect.Parameter], texts: list[str]) -> Iterator[str]:
@@ -216,8 +250,22 @@ def _text(thing: object) -> str:
 
 def _plain(doc: str) -> str:
     """Return a docstring as text of the page, whose examples run where they are written."""
-    return doc.replace("```python", "```text")
+    doc = _session.sub(r"```pycon\n\g<0>\n```", doc)
+    return doc.replace("```python", "```py")
+
+
+def write(folder: Path, pages: dict[str, str]) -> None:
+    """Write pages into their folder, in which nothing else stays."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, text in pages.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def read(folder: Path) -> dict[str, str]:
+    """Return the pages of a folder by their names."""
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(), encoding="utf-8")
+    write(FOLDER, render())

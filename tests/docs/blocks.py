@@ -25,12 +25,13 @@ _FILE = re.compile(r"`(?P<name>[\w./-]+\.(?:py|toml|service|yaml|txt)|Dockerfile
 
 @dataclass(frozen=True)
 class Block:
-    """One block: `file` is the name of the file that it shows, if it does; `line` counts from 1."""
+    """One block: `file` is the name of the file that it shows, if any; `line` counts from 1."""
 
     language: str
     text: str
     line: int
     file: str | None
+    hidden: bool
 
 
 def read_blocks(page: Path) -> Iterator[Block]:
@@ -45,6 +46,7 @@ def read_blocks(page: Path) -> Iterator[Block]:
             text=found["text"] or found["setup"] or "",
             line=before.count("\n") + 2,
             file=file["name"] if file and found["language"] != "console" else None,
+            hidden=found["hidden"] is not None,
         )
 
 

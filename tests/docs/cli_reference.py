@@ -1,4 +1,4 @@
-"""The reference of the command line, made from the help of its commands.
+"""The reference of the command line, made from the help of its commands: a page a command.
 
 `python -m tests.docs.cli_reference` writes it again.
 """
@@ -12,14 +12,15 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.root import holdfast
+from tests.docs.api_reference import write
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
+FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "cli"
 _WIDTH = 92
 
 _HEAD = """\
 # The command line
 
-This page is made from `holdfast --help` and the help of each command; a test compares them.
+These pages are made from `holdfast --help` and the help of each command; a test compares them.
 
 With `--json` a command answers in JSON on stdout, for scripts; messages for people go to
 stderr. The global options may be given before or after a command.
@@ -39,21 +40,33 @@ _HOLDFAST_COMPLETE=fish_source holdfast | source    # fish
 | code | meaning |
 |---|---|
 """
+_TABLE = """
+| command | what it does |
+|---|---|
+"""
 
 
-def render() -> str:
-    """Write the page."""
+def render() -> dict[str, str]:
+    """Return the text of each page by its file's name."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in exits.MEANINGS)
-    parts = [_HEAD + codes]
-    for names, text in _helps(holdfast, None, "holdfast"):
-        parts.append(f"\n## {names}\n\n```text\n{text}\n```\n")
-    return "".join(parts)
+    (*_, everything), *commands = _helps(holdfast, None, "holdfast")
+    pages = {"index.md": f"{_HEAD}{codes}\n## Commands\n{_TABLE}"}
+    for name, short, text in commands:
+        _, command, *below = name.split()
+        file = f"{command}.md"
+        if not below:
+            pages["index.md"] += f"| [`{name}`]({file}) | {short} |\n"
+            pages[file] = f"# {name}\n\n{short}\n"
+        heading = f"\n## {name}\n" if below else ""
+        pages[file] += f"{heading}\n```text\n{text}\n```\n"
+    pages["index.md"] += f"\n## holdfast\n\n```text\n{everything}\n```\n"
+    return pages
 
 
 def _helps(
     command: click.Command, parent: click.Context | None, name: str
-) -> Iterator[tuple[str, str]]:
-    """Give the help of a command, and of those below it."""
+) -> Iterator[tuple[str, str, str]]:
+    """Give a command's path, its help in a sentence and the whole of it; then those below it."""
     context = click.Context(
         command,
         parent=parent,
@@ -63,7 +76,7 @@ def _helps(
         **command.context_settings,
     )
     lines = [line.rstrip() for line in command.get_help(context).strip().splitlines()]
-    yield context.command_path, "\n".join(lines)
+    yield context.command_path, command.get_short_help_str(200), "\n".join(lines)
     if isinstance(command, click.Group):
         for each in command.list_commands(context):
             below = command.get_command(context, each)
@@ -72,4 +85,4 @@ def _helps(
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(), encoding="utf-8")
+    write(FOLDER, render())

@@ -38,7 +38,7 @@ def render() -> str:
     description = describe(OPERATIONS)
     parts = [_HEAD]
     for tag, rows in _by_tag(description["paths"]).items():
-        parts.append(f"\n## {tag.capitalize()}\n")
+        parts.append(f"\n## {tag.replace('_', ' ').capitalize()}\n")
         parts += [_operation(*row) for row in rows]
     return "".join(parts)
 
@@ -53,8 +53,8 @@ def _by_tag(paths: Mapping[str, Any]) -> dict[str, list[tuple[str, str, dict[str
 
 def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     text = " ".join([operation["summary"], operation.get("description", "")]).strip()
-    lines = [f"\n`{method.upper()} {path}` ({operation['x-level']})\n", f": {text}\n"]
-    lines += [f"  - {each}\n" for each in _facts(operation)]
+    lines = [f"\n### {method.upper()} {path}\n\n{text}\n\n- level: {operation['x-level']}\n"]
+    lines += [f"- {each}\n" for each in _facts(operation)]
     return "".join(lines)
 
 

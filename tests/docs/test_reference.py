@@ -8,13 +8,29 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 from uuid import uuid4
 
+import click
 import msgspec
 import pytest
 
-from holdfast import App, Client, Context, Retry, current_activity, errors
+import holdfast as package
+from holdfast import (
+    App,
+    Client,
+    Context,
+    Retry,
+    client,
+    core,
+    current_activity,
+    definitions,
+    errors,
+    logs,
+    testing,
+)
+from holdfast.cli.root import holdfast
 from holdfast.client.approvals import Approvals
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
@@ -29,7 +45,8 @@ from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.worker import WorkerOptions
 from tests.docs import api_reference, cli_reference, rest_reference
-from tests.docs.blocks import ROOT
+from tests.docs.api_reference import read
+from tests.docs.blocks import PAGES, ROOT, read_blocks
 
 REFERENCE = ROOT / "docs" / "reference"
 app = App("reference")
@@ -90,17 +107,20 @@ def options_of(function: Callable[..., object], *others: str) -> set[str]:
     return set(inspect.signature(function).parameters) - {"self", *others}
 
 
-def test_the_cli_page_is_what_the_commands_say() -> None:
+def words(pages: dict[str, str]) -> dict[str, list[str]]:
+    """Return the words of each page."""
+    return {name: text.split() for name, text in pages.items()}
+
+
+def test_the_cli_pages_are_what_the_commands_say() -> None:
     """Words are compared: click's releases break lines at other places."""
-    page = cli_reference.PAGE.read_text(encoding="utf-8")
-    assert page.split() == cli_reference.render().split(), (
+    assert words(read(cli_reference.FOLDER)) == words(cli_reference.render()), (
         "run `python -m tests.docs.cli_reference`"
     )
 
 
-def test_the_api_page_is_what_the_docstrings_say() -> None:
-    page = api_reference.PAGE.read_text(encoding="utf-8")
-    assert page.split() == api_reference.render().split(), (
+def test_the_api_pages_are_what_the_docstrings_say() -> None:
+    assert words(read(api_reference.FOLDER)) == words(api_reference.render()), (
         "run `python -m tests.docs.api_reference`"
     )
 
@@ -110,6 +130,15 @@ def test_the_rest_page_is_what_the_operations_say() -> None:
     assert page.split() == rest_reference.render().split(), (
         "run `python -m tests.docs.rest_reference`"
     )
+
+
+@pytest.mark.parametrize(
+    "module", [package, client, core, definitions, logs, testing], ids=lambda m: m.__name__
+)
+def test_each_public_name_has_its_place(module: ModuleType) -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in REFERENCE.rglob("*.md"))
+    public = {name for name in module.__all__ if not name.startswith("_")}
+    assert {name for name in public if not re.search(rf"\b{name}\b", pages)} == set()
 
 
 def test_each_error_has_its_row() -> None:
@@ -296,3 +325,30 @@ def test_each_function_for_callers_is_there() -> None:
     named = set(re.findall(r"(?:holdfast\.|`)([a-z]\w*)\(", page))
     assert named <= defined
     assert "start_run" in named
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Give the words of each command of ours that a page has in a block or between backticks."""
+    source = page.read_text(encoding="utf-8")
+    shown = [block.text for block in read_blocks(page) if block.language in ("console", "text")]
+    prose = re.sub(r"^```.*?^```", "", source, flags=re.MULTILINE | re.DOTALL)
+    lines = "\n".join(shown).replace("\\\n", " ").splitlines()
+    for line in [*lines, *re.findall(r"`([^`]+)`", prose)]:
+        if found := re.match(r"holdfast ([^|#]+)", line):
+            yield found[1].split()
+
+
+@pytest.mark.parametrize("page", [each for each in PAGES if each.parent.name != "cli"], ids=str)
+def test_each_command_and_option_of_a_page_exists(page: Path) -> None:
+    for words in commands(page):
+        command: click.Command = holdfast
+        path = [command]
+        for word in words:
+            if isinstance(command, click.Group):
+                command = command.get_command(click.Context(command), word) or command
+                path.append(command)
+        parameters = [parameter for each in path for parameter in each.params]
+        options = {name for each in parameters for name in (*each.opts, *each.secondary_opts)}
+        given = set(re.findall(r"(?<!\S)--[\w-]+", " ".join(words)))
+        assert given <= options | {"--help"}, " ".join(words)
+        assert command is not holdfast or words[0].startswith("-"), " ".join(words)

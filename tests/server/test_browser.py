@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
@@ -13,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from holdfast.client import Client
 from holdfast.server import Server
@@ -23,6 +21,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.types import MinuteCounts
 from holdfast.types.stats import BUCKETS, COUNTS, ENDED
 from holdfast.worker import Worker, WorkerOptions
+from tests.browsers import needs_chromium, opened_chromium
 from tests.server.desk import (
     Order,
     Site,
@@ -40,14 +39,10 @@ from tests.server.shop import KEY
 T = TypeVar("T")
 
 PATIENCE_MS = 60_000
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 HOSTILE = "<script>alert(1)</script>\"onload='x'"
 
 pytestmark = [
-    pytest.mark.skipif(
-        CHROMIUM is None,
-        reason="there is no Chromium: `make test` installs it as root, or apt-get install chromium",
-    ),
+    needs_chromium,
     pytest.mark.timeout(600),  # a browser on a machine with other work to do
 ]
 expect.set_options(timeout=PATIENCE_MS)
@@ -126,12 +121,8 @@ def desk(module_database_url: str) -> Iterator[Desk]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    assert CHROMIUM is not None, "there is no Chromium: apt-get install chromium"
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+    with opened_chromium() as browser:
         yield browser
-        browser.close()
 
 
 class Reader:

@@ -1,0 +1,28 @@
+"""The browser of the tests: the system's Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None,
+    reason="there is no Chromium: `make test` installs it as root, or apt-get install chromium",
+)
+
+
+@contextmanager
+def opened_chromium() -> Iterator[Browser]:
+    """Open the browser, without a window."""
+    assert CHROMIUM is not None, "there is no Chromium: apt-get install chromium"
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield browser
+        browser.close()
