@@ -144,7 +144,7 @@ async def publish(ctx: Context, job: Job) -> Site:
     pages.sort(key=lambda page: page.name)
     words = sum(page.words for page in pages)
     try:
-        decision = await ctx.approve(
+        decision = await ctx.request_approval(
             f"Write {len(pages)} pages to {job.output}?",
             description="\n".join([f"{words} words", *(f"not converted: {f}" for f in failed)]),
             form=Cover,

@@ -87,7 +87,7 @@ async def checkout(ctx: Context, order: Order) -> list[str]:
 @app.workflow
 async def refund(ctx: Context, order: Order) -> str:
     """Ask a person whether money goes back."""
-    decision = await ctx.approve(
+    decision = await ctx.request_approval(
         f"Refund order {order.number}?",
         description="The lamp arrived broken.",
         form=Refund,

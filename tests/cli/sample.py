@@ -98,7 +98,7 @@ async def refund(ctx: Context, number: int) -> dict[str, Any]:
     ctx.handle_update("add", add)
     weight = await weigh(number)
     doubled = await double(number)
-    decision = await ctx.approve(f"Refund order {number}?", form=Terms)
+    decision = await ctx.request_approval(f"Refund order {number}?", form=Terms)
     amount = decision.values.amount if decision.values is not None else None
     return {"weight": weight, "doubled": doubled, "by": decision.by, "amount": amount, "n": items}
 

@@ -150,7 +150,7 @@ async def order(ctx: Context, name: str) -> str:
     """Order something."""
     if name == "wrong":
         raise ValueError("no such article")
-    decision = await ctx.approve(f"Pay for {name}?")
+    decision = await ctx.request_approval(f"Pay for {name}?")
     return f"{name} {'paid' if decision.approved else 'refused'} by {decision.by}"
 
 

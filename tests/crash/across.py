@@ -93,7 +93,7 @@ async def office(ctx: Context, errand: Errand) -> list[str]:
             for each in (fetch, fetch_in_thread, walk)
         ]
         below = group.create_task(branch(errand))
-        decision = await ctx.approve(f"Office {number}")
+        decision = await ctx.request_approval(f"Office {number}")
         word = await ctx.wait_for_signal("go", type=int)
     last = await act(f"office {number} {decision.by} {word}")
     await answered.wait()
@@ -108,9 +108,9 @@ async def desk(ctx: Context, errand: Errand) -> list[str]:
     fetch_there = fetch.with_options(queue=queue)
     nonces = [(await fetch_there("desk"))["nonce"]]
     nonces += await ctx.child(leaf, errand, queue=queue)
-    await ctx.approve("Desk")
+    await ctx.request_approval("Desk")
     async with asyncio.TaskGroup() as group:
         there = group.create_task(fetch_there("desk again"))
         below = group.create_task(ctx.child(leaf, errand, queue=queue))
-        await ctx.approve("Desk again")
+        await ctx.request_approval("Desk again")
     return [*nonces, there.result()["nonce"], *below.result()]

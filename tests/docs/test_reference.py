@@ -171,7 +171,7 @@ def test_each_error_has_its_row() -> None:
         ("`flow.run_step(", {*RunStepOptions.__annotations__, "of", "over"}),
         ("`ctx.activity(", options_of(Context.activity, "name", "args")),
         ("`ctx.child(", {*ChildOptions.__annotations__, "type"}),
-        ("`ctx.approve(", options_of(Context.approve, "title")),
+        ("`ctx.request_approval(", options_of(Context.request_approval, "title")),
         ("`ctx.handle_update(", options_of(Context.handle_update, "name", "handler")),
         ("`client.runs.fork(", {*ForkOptions.__annotations__}),
         ("`client.approvals.decide(", options_of(Approvals.decide, "run", "key", "approved")),
@@ -243,7 +243,7 @@ async def remote(ctx: Context, round: int) -> int:
     ctx.patched("new-path")
     ctx.handle_update("add", lambda number: 10 // number, validate=[7, 5, 1, 0].index)
     if round:
-        await ctx.approve("Go on?", timeout="1d")
+        await ctx.request_approval("Go on?", timeout="1d")
         ctx.continue_as_new(0)
     await breaks(1)
     for call in (breaks(2), divide(5), divide(0)):
@@ -251,7 +251,7 @@ async def remote(ctx: Context, round: int) -> int:
             await call
         except errors.CallFailed:
             ctx.set_value("progress", 1)
-    for forgotten in (ctx.activity("nobody-has-it"), idle(), ctx.approve("Go?")):
+    for forgotten in (ctx.activity("nobody-has-it"), idle(), ctx.request_approval("Go?")):
         try:
             await asyncio.wait_for(forgotten, 5)
         except TimeoutError:

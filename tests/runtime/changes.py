@@ -84,7 +84,7 @@ class Code:
         self.given(work, await self.ctx.child(f"child-{name}", work, type=int))
 
     async def do_approve(self, at: str, name: str, work: str, old: str | None = None) -> None:
-        await self.ctx.approve(self.make(work + at))
+        await self.ctx.request_approval(self.make(work + at))
 
     async def do_send(self, at: str, name: str, work: str, old: str | None = None) -> None:
         self.ctx.signal_run(ANOTHER_RUN, name, self.make(work + at))

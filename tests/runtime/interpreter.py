@@ -154,7 +154,7 @@ class Interpreter:
 
     async def do_approve(self, at: str, timeout: int | None) -> None:
         try:
-            decision = await self.ctx.approve(at, timeout=timeout)
+            decision = await self.ctx.request_approval(at, timeout=timeout)
             self.log(at, decision.approved, decision.by)
         except TimeoutError:
             self.log(at, "timeout")

@@ -356,7 +356,7 @@ def test_cleanup_of_closed_code_schedules_nothing(cause: str) -> None:
         finally:
             render(1)
             ctx.signal_run(ctx.run_id, "bye")
-            await ctx.approve("really?")
+            await ctx.request_approval("really?")
 
     bench = Bench(flow)
     bench.complete("work")

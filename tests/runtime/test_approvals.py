@@ -54,7 +54,7 @@ def test_a_decision_is_asked_for_and_waited_for() -> None:
     """T4."""
 
     async def flow(ctx: Context) -> list[object]:
-        decision = await ctx.approve("Offer 7", description="big", timeout="1h")
+        decision = await ctx.request_approval("Offer 7", description="big", timeout="1h")
         return [decision.approved, decision.by, decision.feedback, decision.values]
 
     bench = Bench(flow)
@@ -129,7 +129,7 @@ def test_values_come_as_the_forms_type() -> None:
     """T4."""
 
     async def flow(ctx: Context) -> list[object]:
-        decision = await ctx.approve("Offer", form=Terms)
+        decision = await ctx.request_approval("Offer", form=Terms)
         assert decision.values is not None
         return [type(decision.values).__name__, decision.values.note, decision.values.reason]
 
@@ -144,7 +144,7 @@ def test_a_refusal_needs_no_values() -> None:
     """T4."""
 
     async def flow(ctx: Context) -> list[object]:
-        decision = await ctx.approve("Offer", form=Terms)
+        decision = await ctx.request_approval("Offer", form=Terms)
         return [decision.approved, decision.values]
 
     bench = Bench(flow)
@@ -157,7 +157,7 @@ def test_a_refusal_needs_no_values() -> None:
 def test_values_that_do_not_fit_raise_where_they_are_read() -> None:
     async def flow(ctx: Context) -> str:
         try:
-            await ctx.approve("Offer", form=Terms)
+            await ctx.request_approval("Offer", form=Terms)
         except InvalidInput as error:
             return str(error)
         return ""
@@ -174,7 +174,7 @@ def test_an_approval_that_nobody_decides_in_time_is_withdrawn() -> None:
 
     async def flow(ctx: Context) -> str:
         try:
-            await ctx.approve("Offer", timeout=10, id="offer")
+            await ctx.request_approval("Offer", timeout=10, id="offer")
         except TimeoutError:
             await ctx.wait_for_signal("go")
             return "late"
@@ -200,7 +200,7 @@ def test_the_log_decides_between_a_decision_and_a_timeout() -> None:
     """Trap 7. A decision that stands in the log before the timer wins, however late the worker."""
 
     async def flow(ctx: Context) -> bool:
-        return (await ctx.approve("Offer", timeout=10)).approved
+        return (await ctx.request_approval("Offer", timeout=10)).approved
 
     bench = Bench(flow)
     bench.settle()

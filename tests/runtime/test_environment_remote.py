@@ -50,7 +50,7 @@ async def hopeful(ctx: Context) -> None:
 
 @app.workflow
 async def careful(ctx: Context) -> bool:
-    return (await ctx.approve("Publish?")).approved
+    return (await ctx.request_approval("Publish?")).approved
 
 
 @app.workflow

@@ -60,14 +60,14 @@ def stuck_then_healed(bench: Bench, changed: Code, healed: Code) -> str:
 
 
 async def thank(ctx: Context) -> str:
-    thanks = await ctx.approve("Send a thank-you mail?", form=Terms)
+    thanks = await ctx.request_approval("Send a thank-you mail?", form=Terms)
     return await work(str(thanks.approved))
 
 
 @pytest.mark.parametrize("answered", [False, True])
 def test_a_decision_is_not_given_to_another_question(answered: bool) -> None:
     async def delete(ctx: Context) -> str:
-        await ctx.approve("Delete the account?")
+        await ctx.request_approval("Delete the account?")
         return await thank(ctx)
 
     bench = Bench(thank)
@@ -81,7 +81,7 @@ def test_a_decision_is_not_given_to_another_question(answered: bool) -> None:
 
 def test_a_form_with_other_fields_is_another_question() -> None:
     async def changed(ctx: Context) -> str:
-        thanks = await ctx.approve("Send a thank-you mail?", form=LongerTerms)
+        thanks = await ctx.request_approval("Send a thank-you mail?", form=LongerTerms)
         return await work(str(thanks.approved))
 
     bench = Bench(thank)
@@ -92,7 +92,7 @@ def test_a_form_with_other_fields_is_another_question() -> None:
 
 def test_the_description_of_a_question_may_change() -> None:
     async def changed(ctx: Context) -> str:
-        thanks = await ctx.approve(
+        thanks = await ctx.request_approval(
             "Send a thank-you mail?", form=Terms, description="For the order.", timeout="1d"
         )
         return await work(str(thanks.approved))

@@ -320,7 +320,7 @@ SWALLOWED: dict[str, Callable[[Context], Awaitable[object]]] = {
     "ctx.step": lambda ctx: ctx.step("named", print),
     "activity": lambda ctx: elsewhere(1),
     "child": lambda ctx: child_of(ctx),
-    "approval": lambda ctx: ctx.approve("continue?"),
+    "approval": lambda ctx: ctx.request_approval("continue?"),
     "ctx.sleep": lambda ctx: ctx.sleep(5),
     "sleep": lambda ctx: asyncio.sleep(5),
     "signal": lambda ctx: ctx.wait_for_signal("go", timeout=5),

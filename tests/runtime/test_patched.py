@@ -261,7 +261,7 @@ NEW_CALLS: dict[str, Callable[[Context], Coroutine[Any, Any, object]]] = {
     "step": lambda ctx: extra(1),
     "activity": lambda ctx: render(1),
     "child": lambda ctx: ctx.child("child", 1),
-    "approval": lambda ctx: ctx.approve("pay?"),
+    "approval": lambda ctx: ctx.request_approval("pay?"),
     "gather": _both,
     "subscription": _event,
     "sleep": lambda ctx: ctx.sleep(5),

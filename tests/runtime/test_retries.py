@@ -620,7 +620,7 @@ async def test_an_approval_of_a_compensation_is_asked_for_again(shop: Shop) -> N
             await pay("hand")
         except CallFailed:
             ctx.set_value("phase", "undoing")
-            decided.append(await ctx.approve("refund?"))
+            decided.append(await ctx.request_approval("refund?"))
             raise
         return None
 

@@ -26,8 +26,8 @@ CALLS: dict[str, Call] = {
     "tags": lambda ctx: ctx.child("ship", tags="urgent"),
     "version": lambda ctx: ctx.child("ship", version=0),
     "reason": cancel,
-    "title": lambda ctx: ctx.approve("a\0b"),
-    "surrogate": lambda ctx: ctx.approve("Offer", description="\ud800"),
+    "title": lambda ctx: ctx.request_approval("a\0b"),
+    "surrogate": lambda ctx: ctx.request_approval("Offer", description="\ud800"),
 }
 
 

@@ -264,7 +264,7 @@ async def with_a_new_child(ctx: Context) -> object:
 
 async def with_a_new_approval(ctx: Context) -> object:
     await reserve("lamp")
-    await ctx.approve("pay?")
+    await ctx.request_approval("pay?")
     await pay("order")
     return await ship("order")
 

@@ -60,7 +60,7 @@ async def rest(ctx: Context, item: str) -> str:
 @app.workflow
 async def refund(ctx: Context, order: Order) -> str:
     """Ask a person whether money goes back."""
-    decision = await ctx.approve(f"Refund order {order.number}?", form=Terms, timeout="1d")
+    decision = await ctx.request_approval(f"Refund order {order.number}?", form=Terms, timeout="1d")
     return f"{decision.values}" if decision.approved else "refused"
 
 

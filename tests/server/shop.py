@@ -31,7 +31,7 @@ async def countdown(ctx: Context, left: int) -> str:
 @app.workflow
 async def impatient(ctx: Context, timeout: str) -> str:
     try:
-        await ctx.approve("Soon?", timeout=timeout)
+        await ctx.request_approval("Soon?", timeout=timeout)
     except TimeoutError:
         await ctx.wait_for_signal("go")
         return "not in time"
@@ -70,7 +70,7 @@ async def desk(ctx: Context, amount: int) -> str:
 
     ctx.handle_update("rename", rename)
     await charge(amount)
-    decision = await ctx.approve("Refund?", form=Terms, timeout="1h")
+    decision = await ctx.request_approval("Refund?", form=Terms, timeout="1h")
     if not decision.approved:
         return f"refused by {decision.by}"
     child = await ctx.start_child(checkout, amount)

@@ -39,8 +39,8 @@ async def nested(ctx: Context, last: str) -> list[str]:
         return await act("second")
 
     async def ask() -> str:
-        await ctx.approve("At all?")
-        decision = await ctx.approve("Now?")
+        await ctx.request_approval("At all?")
+        decision = await ctx.request_approval("Now?")
         return f"approved {decision.approved}"
 
     loop = asyncio.get_running_loop()

@@ -235,7 +235,7 @@ async def opened_world(store: Store) -> AsyncIterator[World]:
 
     @app.workflow
     async def asks(ctx: Context) -> bool:
-        return (await ctx.approve("Pay?", id="pay")).approved
+        return (await ctx.request_approval("Pay?", id="pay")).approved
 
     @app.activity
     async def later() -> None:

@@ -40,7 +40,7 @@ class ApprovalPart(ContextPart):
     __slots__ = ()
 
     @overload
-    async def approve(
+    async def request_approval(
         self,
         title: str,
         *,
@@ -49,7 +49,7 @@ class ApprovalPart(ContextPart):
         id: str | None = None,
     ) -> Decision[None]: ...
     @overload
-    async def approve(
+    async def request_approval(
         self,
         title: str,
         *,
@@ -58,7 +58,7 @@ class ApprovalPart(ContextPart):
         timeout: Duration | None = None,
         id: str | None = None,
     ) -> Decision[T]: ...
-    async def approve(
+    async def request_approval(
         self,
         title: str,
         *,
@@ -75,7 +75,7 @@ class ApprovalPart(ContextPart):
             discount: float
             reason: Literal["volume", "loyalty"] = "volume"
 
-        decision = await ctx.approve(f"Offer {offer.id}", form=Terms, timeout="2d")
+        decision = await ctx.request_approval(f"Offer {offer.id}", form=Terms, timeout="2d")
         if decision.approved: ...
         ```
 
