@@ -230,7 +230,7 @@ def _resolve(
         if not isinstance(workflow, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
                 f"a start takes a workflow (a function under @app.workflow), a flow, or its name, "
-                f"not {workflow!r}"
+                f"not {workflow!r}: let a workflow call steps and activities"
             )
         return workflow.full_name, version or workflow.version, workflow
     of, name = split_name(check_reference("a workflow", workflow))
