@@ -328,6 +328,7 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "retention.sweep": lambda w, c: c.retention.sweep(),
     "runs.cancel": lambda w, c: of(w.waiting(), c.runs.cancel),
     "runs.cancel_all": lambda w, c: c.runs.cancel_all(NOTHING),
+    "runs.count": lambda w, c: c.runs.count("workflow"),
     "runs.find_ids": lambda w, c: c.runs.find_ids("0123"),
     "runs.follow_log": lambda w, c: of(w.ended(), c.runs.follow_log),
     "runs.fork": lambda w, c: of(w.ended(), c.runs.fork),
