@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from io import StringIO
 from typing import Any
 from uuid import UUID
 
+import pytest
 from rich.console import Console
 
+from holdfast import App, Context
 from holdfast.cli.render.timeline import timeline
 from holdfast.insight.folding import Fold, fold
-from holdfast.insight.spans import Span, is_queued
+from holdfast.insight.spans import Span, Timeline, is_queued
 from holdfast.insight.timeline import read_run_spans, read_spans, with_starts
 from holdfast.server.pages.strips import Bar, Scale, make_strips
+from holdfast.testing import Environment
 from holdfast.types import JSON, Event, FlowStepState, RunRecord
 
 
@@ -369,3 +373,29 @@ def test_a_step_of_a_flow_waits_from_the_end_of_the_steps_before_it() -> None:
     assert known == [(1, 3), (6, 9)]
     late = read_run_spans(record(kind="flow", due_at=2_000_000, state="running"), log, [a])
     assert [(span.kind, span.began_at) for span in late] == [("delay", 0), ("step", 2_000_000)]
+
+
+@pytest.mark.parametrize("then", ["sleep", "signal"])
+async def test_a_deadline_that_the_code_has_left_is_not_open(then: str) -> None:
+    """The log does not say when: at its last entry at the latest. What is waited for is open."""
+    app = App("deadlines")
+
+    @app.workflow
+    async def order(ctx: Context) -> None:
+        async with asyncio.timeout(3600):
+            await ctx.wait_for_signal("packed")
+        if then == "sleep":
+            await asyncio.sleep(7200)
+        await ctx.wait_for_signal("sent")
+
+    def timers(found: Timeline) -> list[tuple[str, bool]]:
+        return [(each.outcome, each.ended_at is None) for each in found.spans if each.due_at]
+
+    async with Environment(app) as env:
+        handle = await env.client.start(order)
+        await env.advance(1)
+        assert timers(await env.client.timeline(handle.run_id)) == [("open", True)]
+        await handle.signal("packed")
+        await env.advance(1)
+        opened = [("open", True)] if then == "sleep" else []
+        assert timers(await env.client.timeline(handle.run_id)) == [("dropped", False), *opened]

@@ -25,7 +25,7 @@ from holdfast.insight.spans import (
 )
 from holdfast.insight.wording import length
 from holdfast.store.port import Store
-from holdfast.types import Event, FlowStepState, RunRecord
+from holdfast.types import Event, FlowStepState, RunRecord, Wait
 
 
 async def read_timeline(store: Store, run: RunRecord) -> Timeline:
@@ -53,6 +53,9 @@ def read_run_spans(
 ) -> list[Span]:
     """Return a run's log as spans, with the time before its first claim: `delay` and `queue`."""
     spans = read_spans(log, run.completed_at, steps, run.due_at)
+    if run.state == "waiting" and log:  # the log does not say that the code has left a timer
+        last = log[-1].at
+        spans = [_closed(span, last) if _is_left(span, run.wait) else span for span in spans]
     return [*_before_begin(run, bool(spans)), *spans]
 
 
@@ -129,6 +132,17 @@ def _closed(span: Span, ended_at: int | None) -> Span:
         return span
     note = span.note if span.kind == "child" else "no longer wanted"
     return replace(span, ended_at=ended_at, outcome="dropped", note=note)
+
+
+def _is_left(span: Span, wait: Wait | None) -> bool:
+    """Return True for a timer that is due before the run wakes: nothing waits for it any more."""
+    return (
+        span.kind == "timer"
+        and span.due_at is not None
+        and wait is not None
+        and wait.worker is None
+        and (wait.visible_at is None or span.due_at < wait.visible_at)
+    )
 
 
 def _between_attempts(key: str, failures: list[Attempt], ended_at: int | None) -> Span:
