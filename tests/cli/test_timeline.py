@@ -399,3 +399,5 @@ async def test_a_deadline_that_the_code_has_left_is_not_open(then: str) -> None:
         await env.advance(1)
         opened = [("open", True)] if then == "sleep" else []
         assert timers(await env.client.timeline(handle.run_id)) == [("dropped", False), *opened]
+        because = (await env.client.why(handle.run_id)).because
+        assert because.endswith("(timer#2)" if then == "sleep" else "signal 'sent'")

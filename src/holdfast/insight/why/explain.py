@@ -11,7 +11,7 @@ from holdfast.insight.actions import Action
 from holdfast.insight.retries import plan_texts
 from holdfast.insight.serving import is_silent, live_workers, serves, thread_shortage
 from holdfast.insight.spans import Span, error_chain, error_text, read_json, traceback_text
-from holdfast.insight.timeline import read_spans, read_steps
+from holdfast.insight.timeline import read_run_spans, read_steps
 from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.flows import explain_flow, running_steps, runs_that_continue
@@ -34,7 +34,7 @@ _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 async def explain_run(store: Store, run: RunRecord) -> Explanation:
     """Return what a run does or waits for, and what would move it."""
     log = (await store.read_events([(run.run_id, 0)])).get(run.run_id, [])
-    spans = read_spans(log, run.completed_at, await read_steps(store, run, outputs=False))
+    spans = read_run_spans(run, log, await read_steps(store, run, outputs=False))
     return explain(run, spans, await look_around(store, run, spans, log))
 
 
