@@ -153,6 +153,11 @@ class Bench:
         self.take(self.turn.committed(ahead))
         return part
 
+    def unrecorded(self) -> Sequence[Event]:
+        """Return ends of attempts that the log may not have."""
+        part = self.turn.unrecorded(self.turn.lease_no)
+        return () if part is None else part.events
+
     def refuse(self, *tail: Event) -> None:
         """Let others be first, and answer the commit with what they wrote."""
         assert self.commit_due is not None

@@ -270,7 +270,7 @@ def test_a_misfit_is_committed_with_the_result_that_did_not_fit(how: str) -> Non
     bench = Bench(code)
     bench.complete("look", {"name": "x" * (9_000_000 if how == "large" else 1)})
     if how == "given back":
-        bench.log += bench.turn.unrecorded()
+        bench.log += bench.unrecorded()
     elif how == "refused value":
         bench.commit_due = None
         bench.take(bench.turn.invalid("what is this"))

@@ -227,7 +227,7 @@ def test_the_results_that_a_blocked_worker_gives_back_say_that_the_code_has_rais
     bench = Bench(raising)
     bench.complete("pay", 1)
     bench.complete("ship", 1)
-    bench.log += bench.turn.unrecorded()
+    bench.log += bench.unrecorded()
     bench.crash()
     assert bench.stuck is None
     bench.settle()
@@ -341,7 +341,7 @@ def test_a_recorded_failure_does_not_excuse_another_before_recorded_calls() -> N
     bench.complete("pay", 1)
     bench.settle()
     bench.complete("ship", 1)
-    bench.log += bench.turn.unrecorded()
+    bench.log += bench.unrecorded()
     bench.crash(new)
     assert "KeyError" in str(bench.stuck)
     bench.crash(old)

@@ -19,7 +19,6 @@ from uuid import UUID
 
 from holdfast.codec import check_open
 from holdfast.errors import PayloadLocked
-from holdfast.runtime.turn.replayer import make_part
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import StepExecution, StepRunner
@@ -356,20 +355,7 @@ class RunDriver:
     @property
     def results(self) -> TurnCommit | None:
         """The commit of what steps returned and the log may lack. For a run that is given up."""
-        turn = self.turn
-        events = turn.unrecorded()
-        if not events:
-            return None
-        return make_part(
-            turn.info,
-            self.lease_no,
-            turn.durable_length,
-            turn.last_at,
-            events,
-            None,
-            None,
-            after_others=True,
-        )
+        return self.turn.unrecorded(self.lease_no)
 
     def interrupt(self) -> bool:
         """Stop the steps that run, and give the run back with an entry that says so.

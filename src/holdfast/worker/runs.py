@@ -197,7 +197,8 @@ class Runs:
             return
         if not self._take_over(task):
             return
-        name, tracer = split_name(task.name)[1], self._tracer
+        _, name = split_name(task.name)
+        tracer = self._tracer
         if task.lease_no == 1:
             self.observing.run_begun(name)
         if len(log) > 1:
@@ -406,9 +407,8 @@ class Runs:
         """Read what others wrote to a run, if it is held here."""
         driver = self._drivers.get(run_id)
         if driver is not None and not driver.commit_in_flight:
-            first = (
-                driver.turn.durable_length - 1
-            )  # the last known entry shows if the log is the same
+            # From the last entry that is known, which shows if the log is the same.
+            first = driver.turn.durable_length - 1
             self._reader.read(run_id, first, lambda tail: driver.unread(tail, first))
 
     # Draining

@@ -276,10 +276,9 @@ class Replayer:
         """
         log = self.log
         after_others = after_others and may_follow_others(then)
-        first, events = log.durable_length, log.commit_sent(count, after_others=after_others)
+        events = log.commit_sent(count, after_others=after_others)
         commands: Commands | None = self.instance.ledgers.get(Commands)
-        last_at = log.last_at
-        return make_part(self._info, lease_no, first, last_at, events, then, commands, after_others)
+        return _part(self._info, lease_no, log, events, then, commands, after_others)
 
     # When the run is due
 
@@ -355,8 +354,8 @@ class Replayer:
         self.log.replace(log)
         self._rebuild()
 
-    def unrecorded(self) -> list[Event]:
-        """Return ends of attempts that the log may not have, so that they can be appended.
+    def unrecorded(self, lease_no: int) -> TurnCommit | None:
+        """Return a commit of ends of attempts that the log may not have, None if there are none.
 
         With them is what the code recorded about itself, such as a result that does not fit.
         If the code has raised, an entry before them says so: the end of the run is not in the log.
@@ -374,10 +373,10 @@ class Replayer:
             if event.type in STEPS or event.type == VALUE_RECORDED
         ]
         if not any(event.type in STEPS for event in ends):
-            return []
+            return None
         if not self.closed and raised(self.instance) is not None:
             ends.insert(0, Event(VALUE_RECORDED, RAISED, write_value("true"), self._clock()))
-        return log.signed(ends)
+        return _part(self._info, lease_no, log, log.signed(ends), None, None, True)
 
     def verify(self) -> None:
         """Replay the log of code that has ended.
@@ -474,18 +473,17 @@ class Replayer:
                 self.executions.pause(call, self.log.length)
 
 
-def make_part(
+def _part(
     info: RunInfo,
     lease_no: int,
-    expected: int,
-    last_at: int,
+    log: VirtualLog,
     events: Sequence[Event],
     then: Suspend | Finish | None,
     commands: Commands | None,
     after_others: bool,
 ) -> TurnCommit:
-    """Make a commit of events at an expected index, or after entries that are there already."""
-    parent = info.parent_run_id
+    """Return a commit of events at the log's durable end, or after entries that are there then."""
+    parent, expected, last_at = info.parent_run_id, log.durable_length, log.last_at
     if then is None and parent is None and commands is None:
         return TurnCommit(
             info.run_id, lease_no, expected, events, None, False, (), False, after_others, last_at

@@ -112,11 +112,6 @@ class Turn:
         """The number of durable events of the run that this turn knows of."""
         return self._replayer.log.durable_length
 
-    @property
-    def last_at(self) -> int:
-        """The moment of the last durable entry; see `TurnCommit.last_at`."""
-        return self._replayer.log.last_at
-
     def ends_with(self, event: Event) -> bool:
         """Return True if this is the last durable event that the suspended turn knows of."""
         return self._replayer.log.last == hash(event)
@@ -278,9 +273,12 @@ class Turn:
             self._yield(self._clock(), ())
         return self._effects()
 
-    def unrecorded(self) -> list[Event]:
-        """Return ends of attempts that the log may not have. Safe from another thread."""
-        return self._replayer.unrecorded()
+    def unrecorded(self, lease_no: int) -> TurnCommit | None:
+        """Return a commit of ends of attempts that the log may not have, None if there are none.
+
+        Safe from another thread.
+        """
+        return self._replayer.unrecorded(lease_no)
 
     def abandon(self) -> None:
         """Close the run's code; the turn does nothing after that. Idempotent."""
