@@ -874,6 +874,22 @@ async def test_a_cleanup_that_fails_is_made_again_as_a_whole(shop: Shop, fails_b
     assert sorted(shop.paid) == sorted(["goods", *cleanup, "release"])
 
 
+async def retried_after_cancel(
+    shop: Shop, code: Callable[[Context, Pay], Awaitable[object]]
+) -> object:
+    """Return what the retry returns, after a run that failed when it was cancelled in a wait."""
+    shop.define(code)
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await eventually(lambda: waits(handle))
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
+        shop.bug = False
+        retry = await client.runs.retry(handle.run_id)
+        await retry.signal("packed")
+        return await retry.result(timeout="60s")
+
+
 @pytest.mark.parametrize("fails_by", ["timeout", "group", "body", "task", "wait", "own error"])
 async def test_what_a_run_called_after_it_took_a_cancel_is_kept(shop: Shop, fails_by: str) -> None:
     """A2. Later cancels, of timeouts and groups, are not the cancel of the run."""
@@ -909,16 +925,7 @@ async def test_what_a_run_called_after_it_took_a_cancel_is_kept(shop: Shop, fail
             await fail()
         return await pay("note")
 
-    shop.define(code)
-    async with working(shop.app, shop.store), Client(store=shop.store) as client:
-        handle = await client.start("checkout")
-        await eventually(lambda: waits(handle))
-        await handle.cancel()
-        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
-        shop.bug = False
-        retry = await client.runs.retry(handle.run_id)
-        await retry.signal("packed")
-        assert await retry.result(timeout="60s") == "note"
+    assert await retried_after_cancel(shop, code) == "note"
     assert shop.paid == ["goods", "note"]
 
 
@@ -958,14 +965,5 @@ async def test_a_cleanup_of_a_task_that_fails_is_made_again(shop: Shop, cancelle
                 return await asyncio.wait_for(work(ctx, pay), 7200)
         return task.result()
 
-    shop.define(code)
-    async with working(shop.app, shop.store), Client(store=shop.store) as client:
-        handle = await client.start("checkout")
-        await eventually(lambda: waits(handle))
-        await handle.cancel()
-        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
-        shop.bug = False
-        retry = await client.runs.retry(handle.run_id)
-        await retry.signal("packed")
-        assert await retry.result(timeout="60s") == "goods"
+    assert await retried_after_cancel(shop, code) == "goods"
     assert shop.paid == ["release", "goods", "release"]

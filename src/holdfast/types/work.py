@@ -144,11 +144,11 @@ class Refusal(Value, frozen=True):
     """Why a turn's part was not committed; nothing of it was written.
 
     `conflict`: `tail` holds what stands from the expected index on; it is empty if the log is not
-    the one that the worker knows. `lost`: the lease is
-    another's, or the run is gone or has ended (the tail says what is known of it). `invalid`:
-    the database refuses a value of it, as `message` says. `failed`: the database fails at this
-    part, and not at others, for a reason that no worker knows. `busy`: another open transaction
-    holds the run's row; the same part may be committed again.
+    the one that the worker knows. `lost`: the lease is another's, or the run is gone or has ended
+    (the tail says what is known of it). `invalid`: the database refuses a value of it, as `message`
+    says. `failed`: the database fails at this part, and not at others, for a reason that no worker
+    knows. `busy`: another open transaction holds the run's row; the same part may be committed
+    again.
     """
 
     reason: Literal["conflict", "lost", "invalid", "failed", "busy"]
