@@ -16,7 +16,7 @@ demo: .venv/runtime
 	$(BIN)/holdfast demo
 
 test: lint .venv/programs
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 4 --dist worksteal
 
 # The daily loop: the stores in memory, and no test of random programs.
 QUICK := tests/unit tests/runtime tests/store/contract tests/store/client \
@@ -27,7 +27,7 @@ test-quick: .venv/tools
 # What may differ between versions of Python, on the others that this machine has.
 test-others: .venv/tools
 	scripts/test_others.sh tests/unit tests/runtime tests/store/test_postgres_edge.py \
-	tests/server/test_requests.py \
+	tests/server/test_requests.py tests/django_site \
 	--ignore tests/runtime/test_mutants.py --ignore tests/runtime/test_random_programs.py
 
 # The two type checkers take most of the time, and each uses one processor: they run side by side.

@@ -189,6 +189,7 @@ def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str, *, precis
 
 def _passed(arguments: ast.arguments) -> list[str]:
     passed = [each.arg for each in arguments.args if each.arg != "self"]
+    passed += [f"*{arguments.vararg.arg}"] if arguments.vararg else []
     passed += [f"{each.arg}={each.arg}" for each in arguments.kwonlyargs]
     if arguments.kwarg:
         passed.append(f"**{arguments.kwarg.arg}")
@@ -214,7 +215,8 @@ def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> s
 
 
 def _is_typevar(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("TypeVar(")
+    made = ast.unparse(node.value) if isinstance(node, ast.Assign) else ""
+    return made.startswith(("TypeVar(", "TypeVarTuple("))
 
 
 def _indented(text: str) -> list[str]:

@@ -41,7 +41,7 @@ SCHEMA = "trace_calls"
 _MADE = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
 _CALLED = re.compile(rf"{SCHEMA}\"?\.(\w+)\(")
 _FIRST_RUN_SECONDS = 0.5  # until the services have run for the first time, and wait
-_TRIES, _MOST_TRIES = 3, 12  # what runs beside a call now and then is not in all of them
+_TRIES, _MOST_TRIES = 3, 40  # what runs beside a call now and then is not in all of them
 # What each path has now. Make a number smaller with the path; a larger one needs a reason.
 LIMITS = {
     "step": 20,

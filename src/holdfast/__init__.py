@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from holdfast.definitions.activities import current_activity
     from holdfast.definitions.app import App
     from holdfast.definitions.batches import Batch, current_batch
-    from holdfast.definitions.consumers import MessageContext, current_message
+    from holdfast.definitions.consumers import Discard, MessageContext, Snooze, current_message
     from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
     from holdfast.definitions.flows import Flow
     from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
     from holdfast.definitions.start_rules import Debounce, Singleton, Throttle
     from holdfast.definitions.steps import current_step
+    from holdfast.definitions.transactions import Database
     from holdfast.errors import (
         ActivityFailed,
         ChildFailed,
@@ -48,8 +49,10 @@ __all__ = [
     "ChildFailed",
     "Client",
     "Context",
+    "Database",
     "DatabaseError",
     "Debounce",
+    "Discard",
     "Fairness",
     "Flow",
     "FlowStepContext",
@@ -66,6 +69,7 @@ __all__ = [
     "RunHandle",
     "RunNotFound",
     "Singleton",
+    "Snooze",
     "StepFailed",
     "SyncClient",
     "Throttle",
@@ -87,8 +91,10 @@ _MODULES = {
     "Batch": "holdfast.definitions.batches",
     "Client": "holdfast.client",
     "Context": "holdfast.runtime.code.context",
+    "Database": "holdfast.definitions.transactions",
     "Fairness": "holdfast.definitions.limits",
     "Debounce": "holdfast.definitions.start_rules",
+    "Discard": "holdfast.definitions.consumers",
     "Flow": "holdfast.definitions.flows",
     "FlowStepContext": "holdfast.definitions.flow_context",
     "Limit": "holdfast.definitions.limits",
@@ -97,6 +103,7 @@ _MODULES = {
     "Retry": "holdfast.retry",
     "RunHandle": "holdfast.client",
     "Singleton": "holdfast.definitions.start_rules",
+    "Snooze": "holdfast.definitions.consumers",
     "SyncClient": "holdfast.sync",
     "Throttle": "holdfast.definitions.start_rules",
     "current_activity": "holdfast.definitions.activities",

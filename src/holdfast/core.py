@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
@@ -31,7 +31,7 @@ import msgspec
 
 from holdfast.codec import describe, encode
 from holdfast.definitions.workflows import Workflow
-from holdfast.errors import HoldfastError, PayloadError
+from holdfast.errors import ConfigurationError, HoldfastError, PayloadError
 from holdfast.events import (
     ACTIVITY_COMPLETED,
     ACTIVITY_FAILED,
@@ -103,9 +103,9 @@ class Append(Value, frozen=True):
 class Command(Value, frozen=True):
     """Something for other programs to do: the entry that asks for it is durable.
 
-    `type` is that of the entry: ActivityScheduled, ChildStarted, ApprovalRequested, SignalSent, one
-    that takes such a command back, or WorkflowContinuedAsNew. Its end is an entry with the same
-    `key`. `details` are those of the entry: the reference of events has their fields.
+    `type` is that of the entry: ActivityScheduled, ChildStarted, ApprovalRequested, WebhookOpened,
+    SignalSent, one that takes such a command back, or WorkflowContinuedAsNew. Its end is an entry
+    with the same `key`. `details` are those of the entry: the reference of events has their fields.
     """
 
     type: str
@@ -140,7 +140,10 @@ class RunStep:
     def retry_at(self, error: BaseException, now: int) -> int | None:
         """Return when the step's policy tries again after an error, None for never."""
         retry = self._step.retry
-        refused = isinstance(error, PayloadError) or not retry.accepts(error)
+        verdict = retry.accepts(error)
+        if isinstance(verdict, Awaitable):
+            raise ConfigurationError(f"should_retry of step {self._step.name} is async")
+        refused = isinstance(error, PayloadError) or not verdict
         if refused or not retry.lasts(self.attempt):
             return None
         asked = retry.asked_seconds(error)

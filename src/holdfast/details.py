@@ -13,7 +13,14 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import fingerprint
-from holdfast.types import ErrorInfo, FormField, RunKind
+from holdfast.types import (
+    AttributeValue,
+    ErrorInfo,
+    FormField,
+    RunKind,
+    WebhookBody,
+    WebhookScheme,
+)
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -86,6 +93,7 @@ class ActivityScheduled(msgspec.Struct, gc=False):
     start_to_close: float | None
     schedule_to_close: float | None
     heartbeat_timeout: float | None
+    units: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordedActivity(msgspec.Struct, gc=False):
@@ -139,6 +147,7 @@ class ChildStarted(msgspec.Struct, gc=False):
     tags: tuple[str, ...]
     headers: Mapping[str, str] | None = None
     kind: RunKind | None = None
+    attributes: Mapping[str, AttributeValue] | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordedChild(msgspec.Struct, gc=False):
@@ -221,6 +230,23 @@ class SignalSent(msgspec.Struct, gc=False):
         return f"{self.run_id} {payload}"
 
 
+class StreamWritten(msgspec.Struct, gc=False):
+    """A value that the code has appended to a stream, as an array; or it `closes` the stream."""
+
+    stream: str
+    items: msgspec.Raw
+    closes: bool = False
+
+    @property
+    def fingerprint(self) -> int:
+        """The stream and the value, condensed."""
+        return fingerprint(self.compared(bytes(self.items).decode()[1:-1]))
+
+    def compared(self, value: str) -> str:
+        """Return what is condensed of such an entry with a value."""
+        return f"{self.stream} {'close' if self.closes else value}"
+
+
 class EventSubscribed(msgspec.Struct, gc=False):
     """The events that a run is to be told of: of topics that fit `pattern`, that contain `match`.
 
@@ -234,6 +260,32 @@ class EventSubscribed(msgspec.Struct, gc=False):
     def fingerprint(self) -> int:
         """The pattern and the condition, condensed."""
         return fingerprint(f"{self.pattern} {bytes(self.match).decode()}")
+
+
+class WebhookOpened(msgspec.Struct, gc=False):
+    """A URL that takes one POST for the run. `digest` is that of the token in it.
+
+    `body` says how the body is read. `secret` is the name of the variable with the key of its
+    signature, None if it has none to check.
+    """
+
+    webhook_name: str
+    body: WebhookBody
+    secret: str | None
+    scheme: WebhookScheme
+    digest: str
+    url: str
+
+    @property
+    def fingerprint(self) -> int:
+        """What is taken and checked, condensed."""
+        return fingerprint(f"{self.body} {self.secret} {self.scheme}")
+
+
+class WebhookReceived(msgspec.Struct, gc=False):
+    """What was posted to a URL of the run, read as its call had said."""
+
+    body: msgspec.Raw
 
 
 class UpdateReply(msgspec.Struct, omit_defaults=True):
@@ -250,6 +302,12 @@ class ValueSet(msgspec.Struct, gc=False):
     value: msgspec.Raw
 
 
+class AttributesSet(msgspec.Struct, gc=False):
+    """Attributes of the run that the code has set, or removed with None."""
+
+    attributes: Mapping[str, AttributeValue | None]
+
+
 class Reason(msgspec.Struct, gc=False):
     """Why a person or a program stopped or paused a run, and who it was if they said so."""
 
@@ -261,6 +319,14 @@ class By(msgspec.Struct, gc=False):
     """Who made a change, if they said so."""
 
     by: str | None = None
+
+
+class Rescheduled(Reason, gc=False, omit_defaults=True):
+    """What changed of a run from outside; a `deadline_at` of None is one that was removed."""
+
+    queue: str | None = None
+    start_at: int | None = None
+    deadline_at: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Forked(msgspec.Struct, gc=False):

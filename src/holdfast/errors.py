@@ -3,7 +3,8 @@
 ```
 HoldfastError
 ├── ConfigurationError            a definition or an option that cannot work
-│   └── InvalidName               a name outside its alphabet
+│   ├── InvalidName               a name outside its alphabet
+│   └── WebhookSecretMissing      the server lacks the key of a signature
 ├── DatabaseError                 the database, before any run is touched
 │   ├── InvalidDatabaseURL
 │   ├── DatabaseUnavailable       (also a ConnectionError)
@@ -27,9 +28,12 @@ HoldfastError
 │   ├── UnknownSchedule           the database has no schedule of this name
 │   ├── ScheduleExists            the name of a new schedule is taken
 │   ├── ScheduleChanged           other programs changed it meanwhile
+│   ├── UnknownBuild              no worker of this build has ever signed on
 │   ├── UnknownQueue              the database has no message queue of this name
 │   ├── QueueExists               there is one with other settings
 │   ├── QueueInUse                it has the dead letters of another one
+│   ├── MessageNotFound           the message queue does not have the message
+│   ├── MessageInFlight           a receiver has the message, so that it cannot be changed
 │   ├── RunFailed                 its result is an error
 │   ├── RunCancelled
 │   ├── RunTerminated
@@ -41,12 +45,16 @@ HoldfastError
 │   ├── ApprovalNotFound          the run has never asked for this approval
 │   ├── ApprovalDecided           another decision was first
 │   ├── ApprovalClosed            the run does not wait for a decision any more
+│   ├── WebhookNotFound           no run has opened this URL
+│   ├── WebhookClosed             the run takes no POST at this URL any more
 │   ├── UpdateRejected            the run refused the update
 │   ├── UpdateFailed              the run accepted it, and failed to carry it out
 │   ├── TokenUnknown              no attempt of an activity has this token any more
 │   └── ResultTimeout             the caller stopped waiting (also a TimeoutError)
+├── StreamClosed                  an attempt can write no more to a stream
 ├── PayloadError                  a value that cannot be stored (also a ValueError)
 │   └── InvalidInput              a value that does not fit the declared type
+│       └── SignatureInvalid      a request whose signature is missing or wrong
 └── CallFailed                    what a workflow called has failed
     ├── StepFailed                a step's attempts are exhausted
     │   └── StepTimedOut
@@ -86,6 +94,16 @@ class ConfigurationError(HoldfastError):
 
 class InvalidName(ConfigurationError):
     """A name is outside the alphabet of its kind."""
+
+
+class WebhookSecretMissing(ConfigurationError):
+    """This program does not have the secret with which the POST to a webhook is checked."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"${name} has the secret of a webhook, and is not set: set it where POSTs are received"
+        )
+        self.name = name
 
 
 class DatabaseError(HoldfastError):
@@ -226,6 +244,17 @@ class ScheduleChanged(RunError):
         self.name = name
 
 
+class UnknownBuild(RunError):
+    """No worker of this build of the app has ever signed on; `known` are those that have."""
+
+    def __init__(self, app: str, build: str, known: Sequence[str]) -> None:
+        have = f"known are {', '.join(known)}" if known else "the app has none"
+        super().__init__(
+            f"no worker of build {build} of app {app} has ever signed on ({have}): start one first"
+        )
+        self.app, self.build, self.known = app, build, tuple(known)
+
+
 class UnknownQueue(RunError):
     """The database has no message queue of this name."""
 
@@ -236,6 +265,20 @@ class QueueExists(RunError):
 
 class QueueInUse(RunError):
     """The message queue has the dead letters of another one, so that it cannot be deleted."""
+
+
+class MessageNotFound(RunError):
+    """The message queue has no message of this id."""
+
+    def __init__(self, queue: str, message_id: int) -> None:
+        super().__init__(
+            f"queue {queue} has no message {message_id}: it was acknowledged or cancelled, or is a "
+            f"dead letter (see `holdfast queue dead {queue}`), or never was in this queue"
+        )
+
+
+class MessageInFlight(RunError):
+    """A receiver has the message, so that it cannot be cancelled or changed now."""
 
 
 class AmbiguousWorkflow(RunError):
@@ -348,6 +391,14 @@ class ForkRefused(RunError):
         self.run_id, self.reason = run_id, reason
 
 
+class RescheduleRefused(RunError):
+    """The run cannot be rescheduled as asked; nothing of it was changed."""
+
+    def __init__(self, run_id: UUID, reason: str) -> None:
+        super().__init__(f"run {run_id} cannot be rescheduled: {reason}")
+        self.run_id, self.reason = run_id, reason
+
+
 class ApprovalNotFound(RunError):
     """The run has never asked for an approval with this key."""
 
@@ -377,6 +428,21 @@ class ApprovalClosed(RunError):
         super().__init__(
             f"approval {key} of run {run_id} is closed: the run does not wait for it any more"
         )
+        self.run_id, self.key = run_id, key
+
+
+class WebhookNotFound(RunError):
+    """No run has opened a webhook with this URL."""
+
+    def __init__(self) -> None:
+        super().__init__("no run has opened a webhook with this URL, or retention removed the run")
+
+
+class WebhookClosed(RunError):
+    """The run takes no POST at this URL any more: it closed the webhook, or has ended."""
+
+    def __init__(self, run_id: UUID, key: str) -> None:
+        super().__init__(f"webhook {key} of run {run_id} is closed, and nothing was posted to it")
         self.run_id, self.key = run_id, key
 
 
@@ -418,6 +484,10 @@ class ResultTimeout(RunError, TimeoutError):
         self.run_id, self.seconds = run_id, seconds
 
 
+class StreamClosed(HoldfastError):
+    """Nothing more can be written: the attempt has ended, lost its lease or closed the stream."""
+
+
 class PayloadError(HoldfastError, ValueError):
     """A value cannot be stored as JSON."""
 
@@ -431,6 +501,10 @@ class PayloadLocked(PayloadError):
 
 class InvalidInput(PayloadError):
     """A value does not fit the type that the code declares."""
+
+
+class SignatureInvalid(InvalidInput):
+    """The signature of a request is missing or wrong, or the request is too old."""
 
 
 class CallFailed(HoldfastError):
@@ -487,5 +561,10 @@ class DeterminismError(BaseException):
 
     Not an `Exception`, so that no `except Exception` in workflow code hides it. It does not
     fail the run: the run is stuck, shown as such, and tried again with backoff, so that a
-    corrected deployment heals it.
+    corrected deployment heals it. `line` is that of the user's code, as `shop.py:12 in order`, and
+    `key` that of the call in the log; None if they are not known.
     """
+
+    def __init__(self, message: str, *, line: str | None = None, key: str | None = None) -> None:
+        super().__init__(message)
+        self.line, self.key = line, key

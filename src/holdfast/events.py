@@ -21,6 +21,7 @@ from holdfast.details import (
     ActivityScheduled,
     ApprovalRequested,
     ApprovalResolved,
+    AttributesSet,
     By,
     ChildCancelRequested,
     ChildCompleted,
@@ -33,15 +34,19 @@ from holdfast.details import (
     RecordedActivity,
     RecordedChild,
     RecordedStep,
+    Rescheduled,
     SignalReceived,
     SignalSent,
     StepCompleted,
     StepFailed,
     StepRetryScheduled,
+    StreamWritten,
     Target,
     Timer,
     UpdateReply,
     ValueSet,
+    WebhookOpened,
+    WebhookReceived,
     WorkerLost,
     WorkflowCanceled,
     WorkflowFailed,
@@ -144,10 +149,22 @@ APPROVAL_RESOLVED: Final = _type(
     "ApprovalResolved", "command_end", ApprovalResolved, of=_APPROVAL, payloads=NONE
 )
 
+_WEBHOOK: Final = "WebhookOpened"
+WEBHOOK_OPENED: Final = _type(
+    _WEBHOOK, "command", WebhookOpened, payloads={"url": "the URL of webhook {}"}
+)
+WEBHOOK_CLOSED: Final = _type("WebhookClosed", "withdrawal", of=_WEBHOOK, payloads=NONE)
+WEBHOOK_RECEIVED: Final = _type(
+    "WebhookReceived", "command_end", WebhookReceived, of=_WEBHOOK, payloads=GIVEN
+)
+
 SIGNAL_RECEIVED: Final = _type("SignalReceived", "external", SignalReceived, payloads=GIVEN)
 EVENT_SUBSCRIBED: Final = _type("EventSubscribed", "command", EventSubscribed, payloads=NONE)
 SIGNAL_SENT: Final = _type(
     "SignalSent", "command", SignalSent, payloads={"input": "the payload of signal {}"}
+)
+STREAM_WRITTEN: Final = _type(
+    "StreamWritten", "command", StreamWritten, payloads={"items": "what is written to stream {}"}
 )
 _REPLY: Final = {"result": "the result of update {}", "error": ""}
 UPDATE_ACCEPTED: Final = _type("UpdateAccepted", "fact", UpdateReply, payloads=_REPLY)
@@ -156,12 +173,16 @@ UPDATE_COMPLETED: Final = _type("UpdateCompleted", "fact", UpdateReply, payloads
 VALUE_SET: Final = _type("ValueSet", "fact", ValueSet, payloads={"value": "the value {}"})
 VALUE_RECORDED: Final = _type("ValueRecorded", "fact", ValueSet, payloads=NONE)
 
+# Readable whatever codec there is: lists find runs by it.
+ATTRIBUTES_SET: Final = _type("AttributesSet", "fact", AttributesSet, payloads=NONE)
+
 for _name in ("Started", "Completed", "Failed", "RetryScheduled", "Skipped"):
     _type(f"FlowStep{_name}", "fact", payloads=GIVEN)  # only SQL reads and writes their details
 
 CANCEL_REQUESTED: Final = _type("WorkflowCancelRequested", "external", Reason, payloads=NONE)
 PAUSED: Final = _type("WorkflowPaused", "external", Reason, payloads=NONE)
 RESUMED: Final = _type("WorkflowResumed", "external", By, payloads=NONE)
+RESCHEDULED: Final = _type("WorkflowRescheduled", "external", Rescheduled, payloads=NONE)
 FORKED: Final = _type("WorkflowForked", "external", Forked, payloads=NONE)
 WORKER_LOST: Final = _type("WorkerLost", "external", WorkerLost, payloads=NONE)
 YIELDED: Final = _type("WorkflowTaskYielded", "suspension", payloads=NONE)
@@ -186,7 +207,7 @@ def with_role(*roles: Role) -> frozenset[str]:
 
 TERMINAL: Final = with_role("end")
 CALL_COMMANDS: Final = with_role("command", "withdrawal")  # after which the run continues
-COMMANDS: Final = CALL_COMMANDS | {CONTINUED}  # what the store carries out
+COMMANDS: Final = CALL_COMMANDS | {ATTRIBUTES_SET, CONTINUED}  # what the store carries out
 COMMAND_ENDS: Final = with_role("command_end")
 EXTERNAL: Final = with_role("start", "external", "command_end")
 DELIVERED: Final = with_role("delivered")
@@ -194,10 +215,12 @@ COMMAND_OF: Final = {each.name: each.command for each in TYPES.values() if each.
 # A worker's entries that are on their way may stand after these. For anything else that others
 # write the code is replayed: the writer was told that it holds.
 _OTHERS_THAT_CAN_WAIT: Final = {ACTIVITY_RETRY, SIGNAL_RECEIVED, WORKER_LOST}
-CAN_WAIT: Final = COMMAND_ENDS - {APPROVAL_RESOLVED} | _OTHERS_THAT_CAN_WAIT
+CAN_WAIT: Final = COMMAND_ENDS - {APPROVAL_RESOLVED, WEBHOOK_RECEIVED} | _OTHERS_THAT_CAN_WAIT
 
 STEP_ENDS: Final = frozenset({STEP_COMPLETED, STEP_FAILED})
 STEPS: Final = STEP_ENDS | {STEP_RETRY}
+FLOW_STEP_ENDS: Final = frozenset({"FlowStepCompleted", "FlowStepFailed"})
+FLOW_STEP_RETRY: Final = "FlowStepRetryScheduled"
 TIMERS: Final = frozenset({TIMER_SCHEDULED, TIMER_FIRED})
 CALL_FAILURES: Final = frozenset({STEP_FAILED, ACTIVITY_FAILED, CHILD_FAILED})
 UPDATE_ENDS: Final = frozenset({UPDATE_COMPLETED, UPDATE_REJECTED})
@@ -218,7 +241,11 @@ read_recorded_activity: Final = msgspec.json.Decoder(RecordedActivity).decode
 read_recorded_child: Final = msgspec.json.Decoder(RecordedChild).decode
 read_approval_requested: Final = msgspec.json.Decoder(ApprovalRequested).decode
 read_signal_sent: Final = msgspec.json.Decoder(SignalSent).decode
+read_stream_written: Final = msgspec.json.Decoder(StreamWritten).decode
 read_event_subscribed: Final = msgspec.json.Decoder(EventSubscribed).decode
+read_webhook_opened: Final = msgspec.json.Decoder(WebhookOpened).decode
+read_webhook_received: Final = msgspec.json.Decoder(WebhookReceived).decode
+read_attributes_set: Final = msgspec.json.Decoder(AttributesSet).decode
 read_target: Final = msgspec.json.Decoder(Target).decode
 read_activity_completed: Final = msgspec.json.Decoder(ActivityCompleted).decode
 read_activity_failed: Final = msgspec.json.Decoder(ActivityFailed).decode
@@ -235,17 +262,53 @@ def write_details(details: msgspec.Struct) -> str:
     return encode_details(details).decode()
 
 
-def write_step_completed(name: str, args: int, attempt: int, result: str, started_at: int) -> str:
+def write_step_completed(
+    name: str, args: int, attempt: int, result: str, started_at: int, streams: int | None = None
+) -> str:
     """Return the details of a StepCompleted. Names of steps need no quoting."""
     tried = "" if attempt == 1 else f',"attempt":{attempt}'
+    if streams is not None:
+        tried = f'{tried},"streams":{streams}'
     return f'{{"name":"{name}","args":{args},"result":{result},"started_at":{started_at}{tried}}}'
 
 
+# The end of the details of a step that its own transaction has added to the log, beside the commits
+# of its worker: nothing says that the code has continued after it. No other end is like it.
+TRANSACTION: Final = ',"transaction":true}'
+
+
+def in_transaction(completed: Event) -> Event:
+    """Return a StepCompleted as the transaction of its step adds it to the log."""
+    text = f"{(completed.details or '')[:-1]}{TRANSACTION}"
+    return Event(completed.type, completed.key, text, completed.at)
+
+
+def is_in_transaction(event: Event) -> bool:
+    """Return True if the transaction of a step has added the entry."""
+    return event.type == STEP_COMPLETED and (event.details or "").endswith(TRANSACTION)
+
+
+def can_wait(event: Event) -> bool:
+    """Return True if a worker's entries that are on their way may stand after this one of others.
+
+    No other result of a step can: it may be one of these, whose commit was not answered.
+    """
+    return event.type in CAN_WAIT or is_in_transaction(event)
+
+
 def write_step_failed(
-    name: str, args: int, attempt: int, error: ErrorInfo, started_at: int, timed_out: bool
+    name: str,
+    args: int,
+    attempt: int,
+    error: ErrorInfo,
+    started_at: int,
+    timed_out: bool,
+    streams: int | None = None,
 ) -> str:
     """Return the details of a StepFailed."""
     late = ',"timed_out":true' if timed_out else ""
+    if streams is not None:
+        late = f'{late},"streams":{streams}'
     return (
         f'{{"name":"{name}","args":{args},"error":{encode_details(error).decode()},'
         f'"started_at":{started_at},"attempt":{attempt}{late}}}'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
@@ -20,9 +20,9 @@ class Retry:
     `attempts` counts all tries, the first included; None never gives up. The pause after the
     n-th failed try is `base` (fixed), `n * base` (linear) or `base * factor ** (n - 1)` (exp),
     at most `max`, and then up to `jitter` times itself shorter or longer. `should_retry`
-    is called with the exception; if it returns False, the step or activity has failed. `delay` is
-    called with it too: it returns the pause, such as a server's Retry-After, or None for the
-    policy's own.
+    is called with the exception; if it returns False, the step or activity has failed. It may be
+    async, and take up to a minute; one that raises says no. `delay` is called with the exception
+    too: it returns the pause, such as a server's Retry-After, or None for the policy's own.
 
     ```python
     Retry(attempts=5, base="500ms", should_retry=lambda error: not isinstance(error, KeyError))
@@ -40,7 +40,7 @@ class Retry:
     max: Duration = "60s"
     factor: float = 2.0
     jitter: float = 0.2
-    should_retry: Callable[[BaseException], bool] | None = None
+    should_retry: Callable[[BaseException], bool | Awaitable[bool]] | None = None
     delay: Callable[[BaseException], Duration | None] | None = None
     base_seconds: float = field(init=False, repr=False, compare=False)
     max_seconds: float = field(init=False, repr=False, compare=False)
@@ -67,8 +67,11 @@ class Retry:
         """Return True if there is another try after `attempt` tries."""
         return self.attempts is None or attempt < self.attempts
 
-    def accepts(self, error: BaseException) -> bool:
-        """Return True if the step or activity is tried again after `error`."""
+    def accepts(self, error: BaseException) -> bool | Awaitable[bool]:
+        """Return True if the step or activity is tried again after `error`.
+
+        For an async `should_retry`, return an awaitable of that.
+        """
         return self.should_retry is None or self.should_retry(error)
 
     def asked_seconds(self, error: BaseException) -> float | None:

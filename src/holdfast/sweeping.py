@@ -93,8 +93,10 @@ def sweep_sync(
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(sweep(app, database, **options))
-    raise ConfigurationError("an event loop runs in this thread: await `holdfast.sweep(…)` there")
+        pass  # and not in here: it would be told as the cause of each error of a run
+    else:
+        raise ConfigurationError("an event loop runs in this thread: await holdfast.sweep(…) there")
+    return asyncio.run(sweep(app, database, **options))
 
 
 @asynccontextmanager

@@ -1,8 +1,9 @@
-"""Signatures of the requests by which events are delivered to URLs.
+"""Webhooks: signatures of requests that are sent or received, and the URLs that runs open.
 
-They are those of the Standard Webhooks specification, for which receivers have libraries: the
-headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. The signature is the HMAC-SHA256
-of `ID.TIMESTAMP.BODY`, in base64 after `v1,`.
+Events are delivered to URLs with the signatures of the Standard Webhooks specification, for which
+receivers have libraries: the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. The
+signature is the HMAC-SHA256 of `ID.TIMESTAMP.BODY`, in base64 after `v1,`. What is posted to a URL
+of a run may also have the signatures of Stripe or of GitHub.
 """
 
 from __future__ import annotations
@@ -12,15 +13,27 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import os
 import re
 import secrets
 import socket
 import time
 from collections.abc import Mapping
-from typing import Final
-from urllib.parse import quote, urlsplit
+from typing import Final, get_args
+from urllib.parse import parse_qsl, quote, urlsplit
 
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.codec import decoder
+from holdfast.errors import (
+    ConfigurationError,
+    InvalidInput,
+    PayloadError,
+    SignatureInvalid,
+    WebhookSecretMissing,
+)
+from holdfast.types import WebhookBody, WebhookScheme
+
+PUBLIC_URL_VARIABLE: Final = "HOLDFAST_PUBLIC_URL"
+HOOKS: Final = "/v1/hooks/"
 
 PREFIX: Final = "whsec_"  # of a secret that is base64
 _TOLERANCE_SECONDS: Final = 300.0
@@ -28,6 +41,10 @@ _MOST_URL: Final = 2_048
 _MOST_PORT: Final = 65_535
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _IN_HEADERS: Final = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+_LOCAL: Final = "http://127.0.0.1:7433"  # of `holdfast server` and `holdfast dev`
+_FORM: Final = "application/x-www-form-urlencoded"
+_variable = re.compile(r"[A-Z_][A-Z0-9_]{0,127}")
+_token = re.compile(r"[A-Za-z0-9_-]{43}")
 _url = re.compile(
     r"https?://(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+)(:[0-9]{1,5})?([/?][!-\"$-~]*)?", re.ASCII
 )
@@ -128,20 +145,146 @@ def verify(
 ) -> str:
     """Return the id of a delivery whose signature is right; keep it to recognise a repetition.
 
-    `headers` are those of the request, in any case. Raises InvalidInput for a signature that is
+    `headers` are those of the request, in any case. Raises SignatureInvalid for a signature that is
     missing or wrong, and for a request that is `tolerance` seconds old.
     """
     given = {name.lower(): value for name, value in headers.items()}
     webhook_id, moment = given.get("webhook-id", ""), given.get("webhook-timestamp", "")
     signatures = given.get("webhook-signature", "").split()
     if not (webhook_id and moment.isascii() and moment.isdigit() and signatures):
-        raise InvalidInput("the request is not signed: a header webhook-… is missing or wrong")
-    if abs((time.time() if now is None else now) - int(moment)) > tolerance:
-        raise InvalidInput("the request is too old, or the clocks differ")
+        raise SignatureInvalid("the request is not signed: a header webhook-… is missing or wrong")
+    _check_age(moment, tolerance, now)
     expected = sign(secret, webhook_id, int(moment), body)
     if not any(hmac.compare_digest(expected.encode(), each.encode()) for each in signatures):
-        raise InvalidInput("the signature is wrong")
+        raise SignatureInvalid("the signature is wrong")
     return webhook_id
+
+
+def verify_as(
+    scheme: WebhookScheme,
+    secret: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    tolerance: float = _TOLERANCE_SECONDS,
+    now: float | None = None,
+) -> None:
+    """Check the signature of a request, by Standard Webhooks, as Stripe signs, or as GitHub does.
+
+    `headers` are those of the request, in any case. Raises SignatureInvalid for a signature that is
+    missing or wrong, and for a request that is `tolerance` seconds old. GitHub signs no time.
+    """
+    if scheme == "standard":
+        verify(secret, headers, body, tolerance=tolerance, now=now)
+        return
+    given = {name.lower(): value for name, value in headers.items()}
+    signed, signatures = body, [given.get("x-hub-signature-256", "").removeprefix("sha256=")]
+    if scheme == "stripe":
+        pairs = [
+            each.strip().partition("=") for each in given.get("stripe-signature", "").split(",")
+        ]
+        moment = next((value for name, _, value in pairs if name == "t"), "")
+        signatures = [value for name, _, value in pairs if name == "v1"]
+        if not (moment.isascii() and moment.isdigit()):
+            raise SignatureInvalid(
+                "the request is not signed: Stripe-Signature is missing or wrong"
+            )
+        _check_age(moment, tolerance, now)
+        signed = f"{moment}.".encode() + body
+    expected = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+    if not any(hmac.compare_digest(expected.encode(), each.encode()) for each in signatures):
+        raise SignatureInvalid("the signature is missing or wrong")
+
+
+def _check_age(moment: str, tolerance: float, now: float | None) -> None:
+    if abs((time.time() if now is None else now) - int(moment)) > tolerance:
+        raise SignatureInvalid("the request is too old, or the clocks differ")
+
+
+# URLs of runs
+
+
+def new_token(drawn: bytes) -> str:
+    """Return 32 bytes as the token of a URL."""
+    return base64.urlsafe_b64encode(drawn).rstrip(b"=").decode()
+
+
+def hook_url(token: str) -> str:
+    """Return the URL of a run's webhook: below $HOLDFAST_PUBLIC_URL, or on this machine.
+
+    Raises ConfigurationError for a variable that is not a URL.
+    """
+    base = os.environ.get(PUBLIC_URL_VARIABLE) or _LOCAL
+    try:
+        return f"{check_url(base).rstrip('/')}{HOOKS}{token}"
+    except ConfigurationError:
+        raise ConfigurationError(
+            f"${PUBLIC_URL_VARIABLE} is where others reach the server, as https://shop.example.com"
+        ) from None
+
+
+def digest_of(url: str) -> str | None:
+    """Return what is stored of the token that ends a URL, None for one that has none.
+
+    >>> digest_of("https://shop.example.com/v1/hooks/nothing")
+    """
+    token = url.rpartition("/")[2]
+    return hashlib.sha256(token.encode()).hexdigest() if _token.fullmatch(token) else None
+
+
+def check_scheme(scheme: WebhookScheme) -> WebhookScheme:
+    """Return how signatures are made. Raises ConfigurationError for a way that is not known."""
+    if scheme not in get_args(WebhookScheme):
+        known = ", ".join(get_args(WebhookScheme))
+        raise ConfigurationError(f"scheme is one of {known}, not {scheme!r}")
+    return scheme
+
+
+def check_secret_name(name: str) -> str:
+    """Return the name of a variable with a secret. Raises ConfigurationError, without the value."""
+    if not isinstance(name, str) or not _variable.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            "secret is the name of an environment variable of the server, such as STRIPE_SECRET, "
+            "not the secret itself: the log would show that"
+        )
+    return name
+
+
+def secret_of(name: str, values: Mapping[str, str]) -> str:
+    """Return the secret that a variable has. Raises WebhookSecretMissing."""
+    found = values.get(name)
+    if not found:
+        raise WebhookSecretMissing(name)
+    return found
+
+
+def read_post(kind: WebhookBody, content_type: str, body: bytes) -> object:
+    """Return the body of a POST: JSON or a form as values, a text, or bytes. Raises InvalidInput.
+
+    >>> read_post("json", "application/x-www-form-urlencoded", b"a=1&b=2&b=3")
+    {'a': '1', 'b': ['2', '3']}
+    """
+    if kind == "bytes":
+        return body
+    try:
+        text = body.decode()
+        if kind == "text":
+            return text
+        if content_type.partition(";")[0].strip().lower() == _FORM:
+            return _read_form(text)
+        return decoder(object)(body) if body else None
+    except (UnicodeDecodeError, PayloadError, ValueError) as error:
+        what = "UTF-8 text" if kind == "text" else "JSON or a form"
+        raise InvalidInput(
+            f"the body is not {what} ({error}): open the webhook with type=bytes for any other"
+        ) from None
+
+
+def _read_form(text: str) -> dict[str, object]:
+    found: dict[str, list[str]] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)):
+        found.setdefault(name, []).append(value)
+    return {name: each[0] if len(each) == 1 else list(each) for name, each in found.items()}
 
 
 def _key(secret: str) -> bytes:

@@ -10,10 +10,12 @@ from holdfast.errors import (
     ConfigurationError,
     DatabaseError,
     HoldfastError,
+    MessageNotFound,
     PayloadError,
     ResultTimeout,
     RunNotFound,
     TokenUnknown,
+    UnknownBuild,
     UnknownFlow,
     UnknownQueue,
     UnknownSchedule,
@@ -33,7 +35,7 @@ MEANINGS: Final = (
     (FAILED, "the run failed, a check failed, or nothing was changed"),
     (USAGE, "the command, its input or the app cannot be used as given"),
     (DATABASE, "the database cannot be used"),
-    (NOT_FOUND, "there is no such run, approval, token, flow or schedule"),
+    (NOT_FOUND, "there is no such run, approval, token, flow, schedule, queue, message or build"),
     (TIMED_OUT, "the time limit was reached; the run continues"),
     (INTERRUPTED, "ended by Ctrl-C"),
 )
@@ -58,7 +60,9 @@ def code_for(error: HoldfastError) -> int:
         RunNotFound
         | ApprovalNotFound
         | TokenUnknown
+        | UnknownBuild
         | UnknownFlow
+        | MessageNotFound
         | UnknownQueue
         | UnknownSchedule,
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import aclosing
 from difflib import get_close_matches
 from itertools import islice
@@ -11,7 +12,10 @@ from holdfast.cli.exits import NOT_FOUND, USAGE, Refusal
 from holdfast.client import Client
 from holdfast.client.filters import RunFilters
 from holdfast.errors import RunNotFound, UnknownQueue, UnknownWorkflow
+from holdfast.store.port import Store
 from holdfast.types import RunRecord
+from holdfast.values.names import check_reference, full_name, split_name
+from holdfast.values.suggestions import similar_name
 
 _NEWEST = 2_000  # runs that are searched for a part of an id
 _SHORTEST = 4
@@ -105,3 +109,23 @@ async def unknown_queue(client: Client, name: str) -> UnknownQueue:
         f"there is no message queue {name!r}{meant}: `holdfast queue list` names those that there "
         f"are, `holdfast queue create {name}` makes it"
     )
+
+
+async def check_seen(store: Store, only: Sequence[str]) -> None:
+    """Check that there are the apps and workflows that a caller is to see.
+
+    Raises InvalidName, and UnknownWorkflow for one that has never had a worker here.
+    """
+    names = {
+        full_name(each.app, name) for each in await store.list_apps() for name in each.workflows
+    }
+    names |= {each.name for each in await store.list_flows()}
+    known = names | {split_name(each)[0] for each in names}
+    for each in only:
+        if check_reference("what is seen", each) not in known:
+            similar = similar_name(each, known)
+            meant = f" (did you mean {similar}?)" if similar else ""
+            raise UnknownWorkflow(
+                f"no app or workflow {each!r} has ever had a worker on this database{meant}: write "
+                "an app or APP/WORKFLOW, and start its worker before"
+            )

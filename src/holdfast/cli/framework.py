@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from inspect import iscoroutinefunction
@@ -15,7 +16,7 @@ from holdfast.cli import exits
 from holdfast.cli.answers import answered
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import change, settings_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError
 
 CommandSource = dict[str, str]  # the command's name -> "module:attribute"
 
@@ -123,6 +124,7 @@ class RootGroup(Group):
         """Run a command."""
         as_json = "--json" in ctx.args or settings_of(ctx).json
         try:
+            _check_platform()
             return super().invoke(ctx)
         except HoldfastError as error:
             if settings_of(ctx).debug:
@@ -147,6 +149,14 @@ class RootGroup(Group):
         super().format_epilog(ctx, formatter)
         write_lines(
             formatter, "Exit codes", [f"{code:>3}  {meaning}" for code, meaning in exits.MEANINGS]
+        )
+
+
+def _check_platform() -> None:
+    if sys.platform == "win32":
+        raise ConfigurationError(
+            "commands need signals and file locks that Windows does not have: run them in WSL 2, "
+            "see docs/howto/platforms.md"
         )
 
 

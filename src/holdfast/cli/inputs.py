@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from holdfast.client.filters import RunFilters
+    from holdfast.types import AttributeValue
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -42,6 +43,25 @@ log_level_option = click.option(
     default="info",
     show_default=True,
     help="Write log lines of this level and higher.",
+)
+
+after_option = click.option(
+    "--after",
+    metavar="OFFSET",
+    type=click.IntRange(0),
+    default=0,
+    help="Write only what comes after this offset.",
+)
+only_option = click.option(
+    "--only",
+    metavar="APP",
+    multiple=True,
+    help="Show the runs of this app only, or of the workflow APP/NAME; may be repeated.",
+)
+hide_payloads_option = click.option(
+    "--hide-payloads",
+    is_flag=True,
+    help="Show no inputs, results, signals and texts of errors.",
 )
 
 
@@ -195,6 +215,17 @@ def _moment(text: str, direction: int) -> datetime:
         ) from None
 
 
+def attribute_values(texts: Sequence[str]) -> dict[str, AttributeValue]:
+    """Return the attributes of `NAME=VALUE` arguments. Raises click.BadParameter."""
+    from holdfast.errors import InvalidInput
+    from holdfast.values.attributes import read_attributes
+
+    try:
+        return read_attributes(texts)
+    except InvalidInput as error:
+        raise click.BadParameter(str(error)) from None
+
+
 F = TypeVar("F", bound=Callable[..., object])
 
 _NAMES = {
@@ -230,6 +261,12 @@ _OPTIONS = (
         metavar="TAG",
         multiple=True,
         help="Runs with this tag; if repeated, with all of these tags.",
+    ),
+    click.option(
+        "--where",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="Runs with this attribute; if repeated, with all of these.",
     ),
     click.option(
         "--key",
@@ -268,6 +305,8 @@ def read_filters(options: dict[str, object]) -> RunFilters:
 
     given: Mapping[str, object] = {name: options.pop(option) for option, name in _NAMES.items()}
     filters = {name: value for name, value in given.items() if value not in (None, ())}
+    if where := cast("tuple[str, ...]", options.pop("where")):
+        filters["where"] = attribute_values(where)
     contains = options.pop("contains")
     if contains is not None:
         filters["input_contains"] = decoded(read_json(str(contains), "input to look for"))

@@ -17,7 +17,7 @@ from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
-from holdfast.types import OPEN_STATES, Delivered, RunRecord, State
+from holdfast.types import OPEN_STATES, Delivered, Reschedule, RunRecord, State
 from holdfast.values.texts import check_by, check_reason
 
 PAGE = 200
@@ -75,10 +75,22 @@ class BulkChange:
         return await self._deliver_all(OPEN_STATES, call, _can_pause)
 
     async def resume(self, by: str | None = None) -> BulkOutcome:
-        """Resume the runs that are paused."""
+        """Resume the runs that are paused, and try those that are stuck again."""
         # A run is paused and "running" until its worker releases it.
         call = partial(self._session.store.resume_runs, by=check_by(by))
-        return await self._deliver_all(("paused", "running"), call, _can_resume)
+        return await self._deliver_all(("paused", "running", "stuck"), call, _can_resume)
+
+    async def reschedule(
+        self, change: Reschedule, reason: str | None, by: str | None = None
+    ) -> BulkOutcome:
+        """Change queue, start or deadline of the runs."""
+        call = partial(
+            self._session.store.reschedule_runs,
+            change=change,
+            reason=check_reason(reason),
+            by=check_by(by),
+        )
+        return await self._deliver_all(OPEN_STATES, call, _is_open)
 
     async def signal(self, name: str, payload: object, signal_id: str | None) -> BulkOutcome:
         """Send the runs a signal, each with the same id."""
@@ -219,4 +231,4 @@ def _can_pause(run: RunRecord) -> bool:
 
 
 def _can_resume(run: RunRecord) -> bool:
-    return run.wait is not None and run.wait.paused
+    return run.wait is not None and (run.wait.paused or run.state == "stuck")

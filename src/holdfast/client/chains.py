@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.insight.retries import find_retries
+from holdfast.insight.retries import find_last_retries
 from holdfast.store.port import Store
 from holdfast.types import End, RunRecord
 
@@ -35,10 +35,9 @@ async def newest_of_keys(store: Store, run_ids: Collection[UUID]) -> dict[UUID, 
     asked = set(run_ids)
     while asked:
         newest, retries = await asyncio.gather(
-            store.newest_runs(list(asked)), find_retries(store, asked)
+            store.newest_runs(list(asked)), find_last_retries(store, asked)
         )
-        next_of = {run_id: retry.run_id for run_id, retry in retries.items()}
-        next_of |= {run_id: last for run_id, last in newest.items() if last != run_id}
+        next_of = retries | {run_id: last for run_id, last in newest.items() if last != run_id}
         last_of = {run_id: next_of.get(last, last) for run_id, last in last_of.items()}
         asked = set(next_of.values())
     return last_of

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Never, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Never, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from holdfast.client.activities import Activities
+from holdfast.client.alerts import Alerts
 from holdfast.client.approvals import Approvals
 from holdfast.client.archive import Archives
+from holdfast.client.builds import Builds
 from holdfast.client.flows import Flows
 from holdfast.client.handle import RunHandle
 from holdfast.client.limits import Limits
@@ -22,18 +24,22 @@ from holdfast.client.retention import Retention
 from holdfast.client.runs import Runs
 from holdfast.client.schedules import Schedules
 from holdfast.client.session import Session
+from holdfast.client.single_messages import SingleMessages
 from holdfast.client.submitting import prepare_start, start_and_wait, submit
 from holdfast.client.topics import Topics
+from holdfast.client.webhooks import Webhooks
 from holdfast.client.workers import Workers
 from holdfast.client.workflows import Workflows
 from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import App
+from holdfast.definitions.jobs import input_of
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.starts import (
     PreparedStart,
     StartAndWaitOptions,
     StartManyOptions,
     StartOptions,
+    ToStart,
     TransactionOptions,
 )
 from holdfast.insight.spans import Timeline
@@ -48,6 +54,7 @@ from holdfast.values.suggestions import missing_attribute
 In = TypeVar("In")
 Out = TypeVar("Out")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Client:
@@ -58,8 +65,8 @@ class Client:
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `archive`, `flows`, `limits`, `queues`, `retention`, `schedules`, `topics`,
-    `workflows` and `workers`.
+    `activities`, `alerts`, `archive`, `builds`, `flows`, `limits`, `messages`, `queues`,
+    `retention`, `schedules`, `topics`, `webhooks`, `workflows` and `workers`.
 
     ```python
     async with Client() as client:
@@ -102,14 +109,18 @@ class Client:
         self._session = session = Session(database, schema, app, store, connecting, payloads)
         self.activities: Activities = Activities(session)
         self.approvals: Approvals = Approvals(session)
+        self.alerts: Alerts = Alerts(session)
         self.archive: Archives = Archives(session)
+        self.builds: Builds = Builds(session)
         self.flows: Flows = Flows(session)
         self.limits: Limits = Limits(session)
+        self.messages: SingleMessages = SingleMessages(session)
         self.queues: Queues = Queues(session)
         self.retention: Retention = Retention(session)
         self.runs: Runs = Runs(session)
         self.schedules: Schedules = Schedules(session)
         self.topics: Topics = Topics(session)
+        self.webhooks: Webhooks = Webhooks(session)
         self.workers: Workers = Workers(session)
         self.workflows: Workflows = Workflows(session)
 
@@ -165,11 +176,23 @@ class Client:
     async def start(
         self, workflow: str, input: object = None, **options: Unpack[StartOptions]
     ) -> RunHandle[object]: ...
+    @overload
     async def start(
-        self, workflow: AnyStartable | str, input: object = None, **options: Unpack[StartOptions]
+        self,
+        workflow: Callable[[*Ts], Coroutine[object, None, Out]],
+        *args: *Ts,
+        **options: Unpack[StartOptions],
+    ) -> RunHandle[Out]: ...
+    async def start(
+        self,
+        workflow: ToStart,
+        *args: *tuple[object, ...],
+        input: object = None,
+        **options: Unpack[StartOptions],
     ) -> RunHandle[object]:
         """Start a run, or find the one that was started with the same key.
 
+        A job takes the arguments of its function in their order, or, as `input`, by name.
         A workflow's name means the workflow of the client's app; if the client has no app, the
         one workflow of this name that any worker of this database has ever served. `app/name`
         names the app too. If the workflow's code is not here, the input is stored as it is, for
@@ -194,8 +217,9 @@ class Client:
         ```
         """
         known, connection = StartOptions.__optional_keys__, options.get("connection")
+        given = input_of(workflow, args, input)
         prepared = await prepare_start(self._session, workflow, options, known, connection)
-        run = prepared.run(input, key=options.get("key"), run_id=options.get("run_id"))
+        run = prepared.run(given, key=options.get("key"), run_id=options.get("run_id"))
         answers = await submit(self._session, [run], options)
         return self._handles(prepared, [run], answers, options)[0]
 
@@ -210,14 +234,22 @@ class Client:
     async def start_many(
         self, workflow: str, inputs: Iterable[object], **options: Unpack[StartManyOptions]
     ) -> builtins.list[RunHandle[object]]: ...
+    @overload
     async def start_many(
         self,
-        workflow: AnyStartable | str,
+        workflow: Callable[[*Ts], Coroutine[object, None, Out]],
+        inputs: Iterable[tuple[*Ts]],
+        **options: Unpack[StartManyOptions],
+    ) -> builtins.list[RunHandle[Out]]: ...
+    async def start_many(
+        self,
+        workflow: ToStart,
         inputs: Iterable[object],
         **options: Unpack[StartManyOptions],
     ) -> Sequence[RunHandle[object]]:
         """Start a run for each input, a thousand in a transaction.
 
+        Each input of a job is a tuple of its arguments, or has them by name.
         Every input is checked before the first run is started. An error of the database may
         leave some of the runs started: with `keys`, the same call again completes them.
         `options` are those of `StartManyOptions`. Raises what `start` raises.
@@ -247,9 +279,17 @@ class Client:
     async def run(
         self, workflow: str, input: object = None, **options: Unpack[StartAndWaitOptions]
     ) -> object: ...
+    @overload
     async def run(
         self,
-        workflow: AnyStartable | str,
+        workflow: Callable[[*Ts], Coroutine[object, None, Out]],
+        *args: *Ts,
+        **options: Unpack[StartAndWaitOptions],
+    ) -> Out: ...
+    async def run(
+        self,
+        workflow: ToStart,
+        *args: *tuple[object, ...],
         input: object = None,
         **options: Unpack[StartAndWaitOptions],
     ) -> object:
@@ -264,10 +304,12 @@ class Client:
         ```
         """
         session, known = self._session, StartAndWaitOptions.__optional_keys__
+        given = input_of(workflow, args, input)
         prepared = await prepare_start(session, workflow, options, known)
         key, run_id, wait = options.get("key"), options.get("run_id"), options.get("wait")
-        run = prepared.run(input, key=key, run_id=run_id, waiter=session.ends.topic)
-        ended = await start_and_wait(session, run, None if wait is None else seconds(wait))
+        run = prepared.run(given, key=key, run_id=run_id, waiter=session.ends.topic)
+        limit, if_ended = None if wait is None else seconds(wait), options.get("if_ended", "return")
+        ended = await start_and_wait(session, run, limit, if_ended)
         return Restorer(prepared.workflow, session.app)(ended)
 
     # One run

@@ -21,7 +21,7 @@ async def cancel_run(
 ) -> bool:
     """Ask a run to end. Return False if it had ended before. Raises RunNotFound."""
     call = partial(session.store.cancel_runs, reason=check_reason(reason), by=check_by(by))
-    return (await _change(session, run, call))[0] != "ended"
+    return (await change_run(session, run, call))[0] != "ended"
 
 
 async def terminate_run(
@@ -29,7 +29,7 @@ async def terminate_run(
 ) -> bool:
     """End a run at once. Return False if it had ended before. Raises RunNotFound."""
     call = partial(session.store.terminate_runs, reason=check_reason(reason), by=check_by(by))
-    return (await _change(session, run, call))[0] != "ended"
+    return (await change_run(session, run, call))[0] != "ended"
 
 
 async def pause_run(
@@ -41,7 +41,10 @@ async def pause_run(
 
 
 async def resume_run(session: Session, run: RunRef, by: str | None = None) -> bool:
-    """Resume a run. Return False if it was not paused. Raises RunNotFound and RunEnded."""
+    """Resume a run. Return False if it was neither paused nor stuck.
+
+    Raises RunNotFound and RunEnded.
+    """
     return await _change_open(session, run, partial(session.store.resume_runs, by=check_by(by)))
 
 
@@ -63,13 +66,13 @@ async def list_pauses(session: Session, scope: Scope) -> list[Pause]:
 async def _change_open(
     session: Session, run: RunRef, call: Callable[[Sequence[UUID]], Awaitable[Delivered]]
 ) -> bool:
-    outcome, run_id = await _change(session, run, call)
+    outcome, run_id = await change_run(session, run, call)
     if outcome == "ended":
         raise RunEnded(run_id, (await get_record(session, run_id)).status)
     return outcome == "delivered"
 
 
-async def _change(
+async def change_run(
     session: Session, run: RunRef, call: Callable[[Sequence[UUID]], Awaitable[Delivered]]
 ) -> tuple[Delivery, UUID]:
     """Change a run, or the newest of those that it continued as. Return which one it was."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TypedDict, cast, get_args
 
@@ -11,7 +11,8 @@ from holdfast.client.naming import Names, RunRef
 from holdfast.codec import encode
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError
-from holdfast.types import EndStatus, RunFilter, State
+from holdfast.types import AttributeValue, EndStatus, RunFilter, State
+from holdfast.values.attributes import check_attributes
 
 STATES = ("queued", "running", "waiting", "stuck", "paused", *get_args(EndStatus))
 MAX_LIMIT = 1_000
@@ -30,6 +31,8 @@ class RunFilters(TypedDict, total=False):
     """Names of queues."""
     tags: str | Iterable[str]
     """Tags that a run must all have."""
+    where: Mapping[str, AttributeValue] | None
+    """Attributes that a run must all have. Texts are compared: 7 finds the text, too."""
     key: str | None
     """The run that was started with this key, and all that continued or retried it."""
     since: datetime | None
@@ -74,6 +77,7 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
         names=await naming.matching(_several(filters.get("names"))),
         queues=_several(filters.get("queues")),
         tags=_several(filters.get("tags")),
+        attributes=check_attributes(filters.get("where")),
         key=filters.get("key"),
         since=None if since is None else moment(since),
         until=None if until is None else moment(until),

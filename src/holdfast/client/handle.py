@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, Unpack, overload
 from uuid import UUID
 
 from holdfast.client.approvals import Approvals
@@ -21,13 +21,22 @@ from holdfast.client.reading import (
     watch_steps,
     watch_value,
 )
+from holdfast.client.rescheduling import RescheduleOptions, reschedule_run
 from holdfast.client.run import Run
 from holdfast.client.session import Session
+from holdfast.client.streams import (
+    StreamOptions,
+    follow_chain,
+    follow_stream,
+    list_streams,
+    read_page,
+    stream_values,
+)
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import RunNotFound
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.flow_progress import StepProgress
-from holdfast.types import JSON, LoggedEvent, Status
+from holdfast.types import JSON, LoggedEvent, Restarted, Status, StreamInfo, StreamItem, StreamPage
 from holdfast.values.durations import Duration
 from holdfast.values.suggestions import missing_attribute
 
@@ -244,7 +253,7 @@ class RunHandle(Generic[Out_co]):
         return await pause_run(self._session, self._run, reason)
 
     async def resume(self) -> bool:
-        """Let the paused run continue; see `Runs.resume`.
+        """Let the run continue if it is paused or stuck; see `Runs.resume`.
 
         ```python
         await handle.resume()
@@ -252,12 +261,22 @@ class RunHandle(Generic[Out_co]):
         """
         return await resume_run(self._session, self._run)
 
+    async def reschedule(
+        self, reason: str | None = None, **change: Unpack[RescheduleOptions]
+    ) -> bool:
+        """Change the queue, the start or the deadline of the run; see `Runs.reschedule`.
+
+        ```python
+        await handle.reschedule("a large order", queue="slow", timeout="2h")
+        ```
+        """
+        return await reschedule_run(self._session, self._run, change, reason, None)
+
     async def log(self, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return the run's log from an index on. Raises RunNotFound.
 
         ```python
-        for entry in await handle.log():
-            print(entry.idx, entry.event.type)
+        types = [entry.event.type for entry in await handle.log()]
         ```
         """
         return await read_log(self._session, self._run, from_index)
@@ -276,11 +295,81 @@ class RunHandle(Generic[Out_co]):
         """Return the newest value of each name that the run has set.
 
         ```python
-        values = await handle.values()
-        print(values.get("progress"))
+        progress = (await handle.values()).get("progress")
         ```
         """
         return await get_values(self._session, self._run)
+
+    @overload
+    def stream(self, name: str, *, type: builtins.type[T], after: int = 0) -> AsyncGenerator[T]: ...
+    @overload
+    def stream(self, name: str, *, type: None = None, after: int = 0) -> AsyncGenerator[JSON]: ...
+    def stream(
+        self, name: str, *, type: builtins.type[object] | None = None, after: int = 0
+    ) -> AsyncGenerator[Any]:
+        """Iterate over the values of a stream of the run, as they are written; see `stream_items`.
+
+        ```python
+        async for token in handle.stream("tokens", type=str):
+            print(token, end="")
+        ```
+        """
+        return stream_values(self._session, self._run, name, type, after)
+
+    @overload
+    def stream_items(
+        self, name: str, *, type: builtins.type[T], **options: Unpack[StreamOptions]
+    ) -> AsyncGenerator[StreamItem[T] | Restarted]: ...
+    @overload
+    def stream_items(
+        self, name: str, *, type: None = None, **options: Unpack[StreamOptions]
+    ) -> AsyncGenerator[StreamItem[JSON] | Restarted]: ...
+    def stream_items(
+        self, name: str, *, type: builtins.type[T] | None = None, **options: Unpack[StreamOptions]
+    ) -> AsyncGenerator[StreamItem[Any] | Restarted]:
+        """Iterate over what is written to a stream of the run, with offsets, to its end.
+
+        It ends with the run, or where the stream was closed. What an attempt writes is read as it
+        comes. If another attempt follows, nothing more of the first one is read, and readers who
+        come later see nothing of it. `type` decodes the values; `options` are those of
+        `StreamOptions`: where to begin, and what to read of attempts that do not count.
+
+        Raises RunNotFound, InvalidName, and InvalidInput for a value that does not fit `type` or
+        an offset that the stream does not have.
+
+        ```python
+        offset = 0
+        async for item in handle.stream_items("tokens", type=str, after=offset):
+            offset = item.offset
+        ```
+        """
+        return follow_stream(self._session, self._run, name, type, options)
+
+    async def read_stream(
+        self,
+        name: str,
+        *,
+        type: builtins.type[T] | None = None,
+        limit: int = 1000,
+        **options: Unpack[StreamOptions],
+    ) -> StreamPage[Any]:
+        """Return what a stream of the run has now, up to `limit` values; see `stream_items`.
+
+        ```python
+        page = await handle.read_stream("tokens", type=str)
+        text = "".join(item.value for item in page.items)
+        ```
+        """
+        return await read_page(self._session, self._run, name, type, limit, options)
+
+    async def streams(self) -> builtins.list[StreamInfo]:
+        """Return the streams of the run, by name. Raises RunNotFound.
+
+        ```python
+        names = [stream.name for stream in await handle.streams()]
+        ```
+        """
+        return await list_streams(self._session, self._run)
 
     def watch_value(self, name: str) -> AsyncIterator[JSON]:
         """Iterate over a value that the run sets, as it changes; see `Runs.watch_value`.
@@ -301,3 +390,11 @@ class RunHandle(Generic[Out_co]):
         ```
         """
         return watch_steps(self._session, self._run)
+
+
+def follow_items(
+    handle: RunHandle[Any], name: str, after: int
+) -> AsyncGenerator[StreamItem[Any] | Restarted | None]:
+    """Yield what `handle.stream_items` does, and None each time that more has to be waited for."""
+    session, run = handle._session, handle._run  # pyright: ignore[reportPrivateUsage]
+    return follow_chain(session, run, name, None, {"after": after, "restarts": True})

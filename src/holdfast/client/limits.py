@@ -31,7 +31,7 @@ class Limits:
         workflow: Named | str | None = None,
         activity: Named | str | None = None,
     ) -> bool:
-        """Set a limit on a queue, a workflow or an activity. Return False if it was just so.
+        """Set a limit on a queue, a workflow or an activity. Return False if nothing changed.
 
         It holds for what workers claim from now on; what runs already counts and is not stopped.
         It stays when workers start again, until their code declares something else than before.
@@ -56,8 +56,11 @@ class Limits:
         workflow: Named | str | None = None,
         activity: Named | str | None = None,
         key: str | None = None,
+        units: bool = False,
     ) -> bool:
         """Remove a limit, which is known by its class and its key. Return False if there is none.
+
+        With `units` it is the `Rate` that counts units.
 
         What waits for it may run at once. A limit that code declares stays removed until the code
         declares something else.
@@ -67,7 +70,7 @@ class Limits:
         ```
         """
         scope, name = await self._named(queue, workflow, activity)
-        kind = _KINDS[limit]
+        kind: LimitKind = "units" if units and limit is Rate else _KINDS[limit]
         remove = self._session.store.remove_limit
         removed = await persist(partial(remove, scope, name, kind, key or ""))
         await self._wake_workers()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from holdfast.client.message_ends import ack_messages, extend_messages, nack_messages
 from holdfast.client.messages import MessageData
 from holdfast.client.session import Session
-from holdfast.types import MessageDelivery, Receipt
-from holdfast.values.durations import Duration
+from holdfast.types import MessageDelivery, Receipt, Receive
+from holdfast.values.durations import Duration, seconds
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,22 @@ class Message(MessageData):
         return (await extend_messages(self._session, self, visibility))[0]
 
 
-def received(
+async def receive_messages(
+    session: Session, receive: Receive, wait: Duration, type: object
+) -> list[Message]:
+    """Receive messages, and wait for them if none is due."""
+    answer = await session.receives(receive.queue).receive(receive, seconds(wait))
+    session.tell(answer.notices)
+    return [
+        message
+        for delivery in answer.deliveries
+        for message in _received(session, receive.queue, delivery, type)
+    ]
+
+
+def _received(
     session: Session, queue: str, delivery: MessageDelivery, type: object
 ) -> list[Message]:
-    """Return the messages of a delivery."""
     return [
         Message(
             queue,

@@ -1,16 +1,18 @@
-"""Acknowledge messages, give them back, and keep them in flight, by their receipts."""
+"""Create and empty queues, and end receives; calls that met a lock are made again."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from holdfast.client.messages import Messages, receipts_of
+from holdfast.client.messages import Messages, other_settings, receipts_of
 from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within
 from holdfast.codec import storable
+from holdfast.errors import QueueExists
 from holdfast.store.port.locks import persist
-from holdfast.types import MessageReturn
+from holdfast.types import MessageReturn, QueueSettings
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_queue_name
 
 
 async def ack_messages(session: Session, messages: Messages, connection: object) -> list[bool]:
@@ -32,6 +34,39 @@ async def nack_messages(
     returned, notices = await persist(partial(session.store.return_messages, returns))
     session.tell(notices)
     return returned
+
+
+async def create_queue(session: Session, settings: QueueSettings) -> bool:
+    """Create a queue. Return False if one with the same settings exists.
+
+    Raises QueueExists, which names the settings that differ.
+    """
+    try:
+        return await persist(partial(session.store.create_queue, settings))
+    except QueueExists:
+        for found in await session.store.list_queues(settings.name):
+            raise other_settings(settings, found.settings) from None
+        raise
+
+
+async def purge_messages(session: Session, queue: str) -> int:
+    """Delete all messages that wait in a queue. Return how many."""
+    total, call = 0, partial(session.store.purge_messages, check_queue_name(queue))
+    while count := await persist(call):
+        total += count
+    return total
+
+
+async def redrive_messages(session: Session, queue: str, ids: list[int] | None) -> int:
+    """Move dead letters back to their queue, all or these. Return how many."""
+    name = check_queue_name(queue)
+    total, call = 0, partial(session.store.redrive_messages, name, message_ids=ids)
+    while True:
+        count, notices = await persist(call)
+        if not count:
+            return total
+        session.tell(notices)
+        total += count
 
 
 async def extend_messages(session: Session, messages: Messages, visibility: Duration) -> list[bool]:

@@ -11,16 +11,19 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from holdfast.codec import check_open, decoder, encode
-from holdfast.errors import QueueExists
+from holdfast.definitions.starts import moment
+from holdfast.errors import ConfigurationError, QueueExists
 from holdfast.types import (
     NewMessage,
     QueueSettings,
     Receipt,
+    Receive,
     StoredMessage,
     Value,
 )
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime
+from holdfast.values.names import check_queue_name
 from holdfast.values.texts import check_headers, check_id
 
 
@@ -33,6 +36,7 @@ class Outgoing(Value, frozen=True):
     dedup_id: str | None = None
     priority: int | None = None
     headers: Mapping[str, str] | None = None
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ def encode_message(message: Outgoing) -> NewMessage:
     for what, text in (("group", message.group), ("deduplication id", message.dedup_id)):
         if text is not None:
             check_id(what, text)
+    if message.delay is not None and message.at is not None:
+        raise ConfigurationError("give either delay or at, not both")
     return NewMessage(
         encode(message.payload),
         None if message.delay is None else seconds(message.delay),
@@ -92,6 +98,26 @@ def encode_message(message: Outgoing) -> NewMessage:
         message.dedup_id,
         message.priority,
         check_headers(message.headers),
+        None if message.at is None else moment(message.at),
+    )
+
+
+def encode_receive(
+    queue: str,
+    limit: int,
+    visibility: Duration | None,
+    contains: object,
+    per_group: int,
+    consumer: str | None = None,
+) -> Receive:
+    """Check and encode a receive. Raises InvalidName, ConfigurationError and PayloadError."""
+    return Receive(
+        queue=check_queue_name(queue),
+        limit=limit,
+        visibility_seconds=None if visibility is None else seconds(visibility),
+        consumer=consumer,
+        contains=None if contains is None else encode(contains),
+        per_group=per_group,
     )
 
 
@@ -103,6 +129,33 @@ def receipts_of(messages: Messages) -> list[Receipt]:
     """Return the receipts of messages."""
     given = [messages] if isinstance(messages, MessageData | Receipt) else messages
     return [each.receipt if isinstance(each, MessageData) else each for each in given]
+
+
+def settings_of(
+    name: str,
+    kind: tuple[bool, bool, bool],
+    visibility: Duration,
+    max_receives: int | None,
+    dead_letters: str | None,
+    deduplication: Duration,
+    keep: Duration | None,
+) -> QueueSettings:
+    """Return what a new queue is to be; its kind is fifo, priorities, filters.
+
+    Raises InvalidName and ConfigurationError.
+    """
+    fifo, priorities, filters = kind
+    return QueueSettings(
+        name=check_queue_name(name),
+        fifo=fifo,
+        has_priorities=priorities,
+        has_filters=filters,
+        visibility_seconds=seconds(visibility),
+        max_receives=max_receives,
+        dead_letters=dead_letters,
+        dedup_seconds=seconds(deduplication),
+        keep_seconds=None if keep is None else seconds(keep),
+    )
 
 
 def changes_of(

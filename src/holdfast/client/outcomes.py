@@ -107,8 +107,8 @@ async def wait_for_newest(
 
 
 async def end_of_key(session: Session, end: End, timeout: float | None, began: float) -> End:
-    """Return the end of a key's run, or of the last run that it was retried as."""
-    while end.status != "completed":
+    """Return the end of a key's run, or of the last run that it was retried or started again as."""
+    while True:
         retry = await find_retry(session.store, end.run_id)
         if retry is None:
             break

@@ -8,10 +8,11 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.transactions import Mark, executor, notify_within
+from holdfast.client.transactions import notify_within
 from holdfast.codec import decoder
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.postgres import Statement
+from holdfast.store.postgres.executing import Mark, executor
 from holdfast.types import (
     JSON,
     EventTarget,

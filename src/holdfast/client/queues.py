@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import partial
 
 from msgspec.structs import replace
 
+from holdfast.client import message_ends
 from holdfast.client.control import list_pauses, set_pause
-from holdfast.client.message import Message, received
-from holdfast.client.message_ends import ack_messages, extend_messages, nack_messages
-from holdfast.client.messages import Messages, Outgoing, changes_of, encode_message, other_settings
+from holdfast.client.message import Message, receive_messages
+from holdfast.client.messages import (
+    Messages,
+    Outgoing,
+    changes_of,
+    encode_message,
+    encode_receive,
+    settings_of,
+)
 from holdfast.client.sending import send_messages
 from holdfast.client.session import Session
-from holdfast.codec import encode
-from holdfast.errors import QueueExists, UnknownQueue
+from holdfast.errors import UnknownQueue
 from holdfast.store.port import messages_topic
 from holdfast.store.port.locks import persist
 from holdfast.types import (
@@ -26,10 +33,8 @@ from holdfast.types import (
     Pause,
     QueueInfo,
     QueueMetrics,
-    QueueSettings,
-    Receive,
 )
-from holdfast.values.durations import Duration, seconds
+from holdfast.values.durations import Duration
 from holdfast.values.names import check_queue_name
 
 
@@ -57,7 +62,7 @@ class Queues:
         deduplication: Duration = 300.0,
         keep: Duration | None = None,
     ) -> bool:
-        """Create a message queue. Return False if it exists just so.
+        """Create a message queue. Return False if one with the same settings exists.
 
         In a queue that is `fifo`, messages have groups, and each group is handed out in its order.
         With `priorities`, messages can be more or less urgent; with `filters`, a receive can have a
@@ -71,21 +76,9 @@ class Queues:
         await client.queues.create("parcels", visibility="1m", max_receives=5)
         ```
         """
-        settings = QueueSettings(
-            name=check_queue_name(name),
-            fifo=fifo,
-            has_priorities=priorities,
-            has_filters=filters,
-            visibility_seconds=seconds(visibility),
-            max_receives=max_receives,
-            dead_letters=dead_letters,
-            dedup_seconds=seconds(deduplication),
-            keep_seconds=None if keep is None else seconds(keep),
-        )
-        try:
-            return await persist(partial(self._session.store.create_queue, settings))
-        except QueueExists:
-            raise other_settings(settings, (await self.get(name)).settings) from None
+        kind = fifo, priorities, filters
+        new = settings_of(name, kind, visibility, max_receives, dead_letters, deduplication, keep)
+        return await message_ends.create_queue(self._session, new)
 
     async def update(
         self,
@@ -151,6 +144,7 @@ class Queues:
         payload: object = None,
         *,
         delay: Duration | None = None,
+        at: datetime | None = None,
         group: str | None = None,
         dedup_id: str | None = None,
         priority: int | None = None,
@@ -160,6 +154,7 @@ class Queues:
     ) -> int:
         """Send a message. Return its id; for a `dedup_id` that is known, that of the first message.
 
+        It is due `delay` from now, or `at` a moment with a time zone; one in the past is due now.
         With a `connection` of asyncpg, psycopg or SQLAlchemy the send is part of its transaction;
         `notify` then wakes receivers at the commit. Otherwise sends of the same moment share a
         transaction. Raises UnknownQueue, InvalidInput and PayloadError.
@@ -168,7 +163,7 @@ class Queues:
         await client.queues.send("parcels", {"id": 7}, delay="10s")
         ```
         """
-        message = encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers))
+        message = encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers, at))
         return (await send_messages(self._session, queue, [message], connection, notify))[0]
 
     async def send_many(
@@ -218,21 +213,31 @@ class Queues:
             await message.ack()
         ```
         """
-        receive = Receive(
-            queue=check_queue_name(queue),
-            limit=limit,
-            visibility_seconds=None if visibility is None else seconds(visibility),
-            consumer=consumer,
-            contains=None if contains is None else encode(contains),
-            per_group=per_group,
-        )
-        answer = await self._session.receives(queue).receive(receive, seconds(wait))
-        self._session.tell(answer.notices)
-        return [
-            message
-            for delivery in answer.deliveries
-            for message in received(self._session, queue, delivery, type)
-        ]
+        receive = encode_receive(queue, limit, visibility, contains, per_group, consumer)
+        return await receive_messages(self._session, receive, wait, type)
+
+    async def pop(
+        self,
+        queue: str,
+        limit: int = 1,
+        *,
+        wait: Duration = 0,
+        contains: object = None,
+        per_group: int = 1,
+        type: object = object,
+    ) -> builtins.list[Message]:
+        """Receive messages and acknowledge them in one transaction: each comes at most once.
+
+        Messages are lost if the program ends before it has done their work, or if the answer of the
+        database gets lost. Arguments and errors are those of `receive`.
+
+        ```python
+        for message in await client.queues.pop("parcels", 10):
+            print(message.payload)
+        ```
+        """
+        receive = encode_receive(queue, limit, None, contains, per_group)
+        return await receive_messages(self._session, replace(receive, pops=True), wait, type)
 
     async def ack(self, messages: Messages, *, connection: object = None) -> builtins.list[bool]:
         """Acknowledge messages: they are done. Return for each if it was in flight still.
@@ -245,7 +250,7 @@ class Queues:
         await client.queues.ack(messages)
         ```
         """
-        return await ack_messages(self._session, messages, connection)
+        return await message_ends.ack_messages(self._session, messages, connection)
 
     async def nack(
         self,
@@ -265,7 +270,7 @@ class Queues:
         await client.queues.nack(message, delay="10s", error="the warehouse does not answer")
         ```
         """
-        return await nack_messages(self._session, messages, delay, error, counted)
+        return await message_ends.nack_messages(self._session, messages, delay, error, counted)
 
     async def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
         """Keep messages in flight for so long from now. Return for each if it was in flight still.
@@ -277,7 +282,7 @@ class Queues:
         await client.queues.extend(message, "5m")
         ```
         """
-        return await extend_messages(self._session, messages, visibility)
+        return await message_ends.extend_messages(self._session, messages, visibility)
 
     async def purge(self, queue: str) -> int:
         """Delete all messages that wait in a queue; what is in flight stays. Return how many.
@@ -286,10 +291,7 @@ class Queues:
         await client.queues.purge("parcels")
         ```
         """
-        total, call = 0, partial(self._session.store.purge_messages, check_queue_name(queue))
-        while count := await persist(call):
-            total += count
-        return total
+        return await message_ends.purge_messages(self._session, queue)
 
     async def redrive(self, queue: str, message_ids: Iterable[int] | None = None) -> int:
         """Move dead letters back to the queue that they come from. Return how many.
@@ -301,14 +303,8 @@ class Queues:
         await client.queues.redrive("parcels")
         ```
         """
-        ids, name = None if message_ids is None else [*message_ids], check_queue_name(queue)
-        total, call = 0, partial(self._session.store.redrive_messages, name, message_ids=ids)
-        while True:
-            count, notices = await persist(call)
-            if not count:
-                return total
-            self._session.tell(notices)
-            total += count
+        ids = None if message_ids is None else [*message_ids]
+        return await message_ends.redrive_messages(self._session, queue, ids)
 
     async def metrics(self, queue: str | None = None) -> builtins.list[QueueMetrics]:
         """Count what is due, delayed, in flight and dead in a queue, or in all; up to 10,000 each.

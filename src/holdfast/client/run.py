@@ -57,6 +57,7 @@ class Run:
     the call that started it. `created_at`, `due_at` (of a start that was delayed until then),
     `started_at` (first, by a worker), `completed_at` and `deadline_at` are moments in UTC.
     `wait` describes what it is doing, until it has ended.
+    `build` is the one that the run stays with, None if it is not pinned.
     `archive` is where a run was archived that is not in the database any more, else None.
     `record` is its row: values as JSON text, moments in microseconds since 1970.
     """
@@ -70,9 +71,11 @@ class Run:
         self.app, self.name, self.version = record.app, record.name, record.version
         self.full_name, self.handler = record.full_name, record.handler
         self.key, self.queue, self.priority = record.key, record.queue, record.priority
+        self.build: str | None = record.build
         self.status: Status = record.status
         self.state: State = record.state
         self.tags, self.headers = record.tags, dict(record.headers or {})
+        self.attributes = dict(record.attributes)
         self.retention_seconds = record.retention_seconds
         self.created_at: datetime = to_datetime(record.created_at)
         self.due_at = _moment(record.due_at)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Final, Unpack, get_args
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from typing import Final, Unpack
 from uuid import UUID
 
 import msgspec
 
+from holdfast.client.attributes import set_attributes, set_tags
 from holdfast.client.bulk import BulkChange, BulkOutcome
 from holdfast.client.chains import newest
 from holdfast.client.control import cancel_run, pause_run, resume_run, terminate_run
@@ -27,21 +28,27 @@ from holdfast.client.reading import (
     watch_steps,
     watch_value,
 )
+from holdfast.client.rescheduling import RescheduleOptions, read_change, reschedule_run
 from holdfast.client.run import Run, RunPage, read_page
+from holdfast.client.run_logs import LogOptions, follow_log_lines, read_log_lines
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.types import (
     JSON,
+    AttributeValue,
     CountBy,
     LoggedEvent,
+    LogLine,
+    LogLinePage,
     RetryPlan,
     RunCounts,
     RunRecord,
     Status,
 )
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import COUNTED, check_attribute_name
 
 _MOST_COUNTED: Final = 10_000
 
@@ -76,6 +83,8 @@ class Runs:
     async def count(self, by: CountBy, **filters: Unpack[RunFilters]) -> RunCounts:
         """Return how many runs there are of each workflow, state, queue or tag, most first.
 
+        With the name of an attribute, it is how many there are of each of its values, as texts.
+
         `filters` are those of `list`, without `limit`, `cursor` and `payloads`. The newest 10,000
         runs that match are counted, or fewer if they take long to find; `searched_until` then says
         how far. A run counts for each of its tags.
@@ -85,10 +94,8 @@ class Runs:
         print(counted.counts.get("failed", 0))
         ```
         """
-        if by not in get_args(CountBy):
-            raise ConfigurationError(
-                f"runs cannot be counted by {by!r}: there are {', '.join(get_args(CountBy))}"
-            )
+        if by not in COUNTED:
+            check_attribute_name(by)
         if paging := filters.keys() & {"limit", "cursor", "payloads"}:
             raise ConfigurationError(f"a count has no pages: leave out {', '.join(sorted(paging))}")
         where = await run_filter(filters, self._session.names)
@@ -183,6 +190,34 @@ class Runs:
         """
         return follow_log(self._session, run, from_index)
 
+    async def read_log_lines(
+        self, run: RunRef, *, limit: int = 1000, **options: Unpack[LogOptions]
+    ) -> LogLinePage:
+        """Return what the code of a run has logged by `logging`, up to `limit` lines.
+
+        Workers keep it with `run_logs`; lines of attempts that do not count are among them.
+        `options` are those of `LogOptions`. Raises RunNotFound, and InvalidInput.
+
+        ```python
+        page = await client.runs.read_log_lines(run_id, level="warning")
+        for line in page.lines:
+            print(line.at, line.level, line.message)
+        ```
+        """
+        return await read_log_lines(self._session, run, limit, options)
+
+    def follow_log_lines(
+        self, run: RunRef, **options: Unpack[LogOptions]
+    ) -> AsyncGenerator[LogLine]:
+        """Iterate over what the code of a run logs, until the run has ended; see `read_log_lines`.
+
+        ```python
+        async for line in client.runs.follow_log_lines(run_id):
+            print(line.at, line.level, line.message)
+        ```
+        """
+        return follow_log_lines(self._session, run, options)
+
     async def values(self, run: RunRef) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set; empty if it has set none.
 
@@ -263,15 +298,38 @@ class Runs:
         return await pause_run(self._session, run, reason, by)
 
     async def resume(self, run: RunRef, *, by: str | None = None) -> bool:
-        """Let a paused run continue. Return False if it was not paused.
+        """Let a paused run continue, or try a stuck one again now. Return False for any other.
 
-        Raises RunNotFound and RunEnded.
+        A stuck run is tried again by itself too, after pauses that grow; they begin again with the
+        shortest. Raises RunNotFound and RunEnded.
 
         ```python
         await client.runs.resume(("checkout", "order-7"))
         ```
         """
         return await resume_run(self._session, run, by)
+
+    async def reschedule(
+        self,
+        run: RunRef,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        **change: Unpack[RescheduleOptions],
+    ) -> bool:
+        """Change the queue, the start or the deadline of an open run; False if it was so before.
+
+        A run that a worker holds leaves its queue when it next suspends; its activities stay in
+        theirs. A start can change until a worker has begun the run, and a deadline moves with it.
+        `change` are the fields of `RescheduleOptions`; all of them hold, or none. The log has the
+        change. Raises RunNotFound, RunEnded and RescheduleRefused.
+
+        ```python
+        order = ("checkout", "order-7")
+        await client.runs.reschedule(order, queue="slow", timeout="2h", reason="a large order")
+        ```
+        """
+        return await reschedule_run(self._session, run, change, reason, by)
 
     async def retry(
         self, run: RunRef, *, from_step: str | None = None, failed_steps: bool = False
@@ -342,6 +400,40 @@ class Runs:
         fork = await prepare_fork(self._session, origin, self._session.app, options, known)
         created, status = await fork_run(self._session, fork)
         return self._handle(fork.new_run_id, already_existed=not created, status_at_start=status)
+
+    async def set_attributes(
+        self, run: RunRef, attributes: Mapping[str, AttributeValue | None]
+    ) -> dict[str, AttributeValue]:
+        """Set attributes of a run, open or ended, and return all that it has; None removes one.
+
+        Texts have up to 500 characters, and all attributes take 4,096 bytes at most. No codec
+        encodes them: who may read the database reads them. Raises RunNotFound, InvalidName and
+        InvalidInput.
+
+        ```python
+        await client.runs.set_attributes(run_id, {"customer": "acme", "seats": 12, "trial": None})
+        ```
+        """
+        return await set_attributes(self._session, run, attributes)
+
+    async def set_tags(
+        self,
+        run: RunRef,
+        tags: Iterable[str] | None = None,
+        *,
+        add: Iterable[str] = (),
+        remove: Iterable[str] = (),
+    ) -> builtins.list[str]:
+        """Change the tags of a run, open or ended, and return all that it has.
+
+        `tags` replaces all that it had, `add` and `remove` change some. Raises RunNotFound and
+        InvalidInput.
+
+        ```python
+        await client.runs.set_tags(run_id, add=["reviewed"], remove=["new"])
+        ```
+        """
+        return await set_tags(self._session, run, tags, add, remove)
 
     # Changing all that a filter matches
 
@@ -416,13 +508,35 @@ class Runs:
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
-        """Let all paused runs of a filter continue; see `resume` and `cancel_all`.
+        """Let all paused and stuck runs of a filter continue; see `resume` and `cancel_all`.
 
         ```python
         await client.runs.resume_all({"names": "checkout"})
         ```
         """
         return await BulkChange(self._session, where, dry_run, progress).resume(by)
+
+    async def reschedule_all(
+        self,
+        where: RunFilters | Sequence[RunRef],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+        **change: Unpack[RescheduleOptions],
+    ) -> BulkOutcome:
+        """Change queue, start or deadline of all open runs of a filter; see `reschedule`.
+
+        Runs that cannot be changed so, because they have begun or wait for a rule, are unchanged.
+
+        ```python
+        where = {"names": "report", "states": "queued"}
+        await client.runs.reschedule_all(where, queue="night", delay="6h")
+        ```
+        """
+        bulk = BulkChange(self._session, where, dry_run, progress)
+        return await bulk.reschedule(read_change(change), reason, by)
 
     async def signal_all(
         self,

@@ -63,6 +63,7 @@ _FIELDS: Final = {  # of a target, by the option that sets it
     "timeout": "timeout_seconds",
     "retention": "retention_seconds",
     "tags": "tags",
+    "attributes": "attributes",
     "headers": "headers",
 }
 
@@ -115,6 +116,7 @@ def new_target(prepared: PreparedStart, input: str) -> RunTarget:
         retention_seconds=fields["retention_seconds"],
         tags=fields["tags"],
         headers=fields["headers"],
+        attributes=fields["attributes"],
     )
 
 

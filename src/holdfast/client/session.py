@@ -37,6 +37,8 @@ from holdfast.types import (
     Notice,
     RunKind,
     StartedRun,
+    StreamPart,
+    StreamRead,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Session:
             payloads = app.payloads
         self.payloads = payloads
         self.app = app
+        self.has_archive = True  # False: a run of the archive does not exist for this session
         self._database, self._schema, self._connecting = database, schema, connecting
         self._given_store = store
         self._tracer: ClientTracer | None = None
@@ -184,6 +187,11 @@ class Session:
         """Sends signals; signals of the same moment share a transaction."""
         return self._live.signals
 
+    @property
+    def stream_reads(self) -> Coalescer[StreamRead, StreamPart]:
+        """Reads streams; what readers ask at the same moment is one call."""
+        return self._live.stream_reads
+
     async def sealed(self, runs: Sequence[NewRun]) -> Sequence[NewRun]:
         """Return runs as they are to be stored, for a start without the session's store."""
         store: object = self.store
@@ -202,6 +210,8 @@ class Session:
         Raises ConfigurationError if its URL cannot be used.
         """
         parts = self._live
+        if not self.has_archive:
+            return None
         if parts.archive is None:
             parts.archive = open_archive(None if self.app is None else self.app.archive)
         if parts.archive is None:
@@ -275,6 +285,7 @@ class _Parts:
             "flow": Coalescer(partial(self._start, store.start_flows), self._room),
         }
         self.signals = Coalescer(self._signal, self._room)
+        self.stream_reads: Coalescer[StreamRead, StreamPart] = Coalescer(self._read_streams)
         self._receives: dict[str, Receiver] = {}
         self._sends: dict[str, Coalescer[NewMessage, int]] = {}
 
@@ -291,6 +302,7 @@ class _Parts:
         for sends in self._sends.values():
             await sends.close()
         await self.signals.close()
+        await self.stream_reads.close()
         for receives in self._receives.values():
             await receives.close()
         await self.replies.close()
@@ -313,6 +325,9 @@ class _Parts:
         ids, notices = await self.store.send_messages(queue, messages)
         self.notifier.submit(notices)
         return ids
+
+    async def _read_streams(self, reads: Sequence[StreamRead]) -> Sequence[StreamPart]:
+        return await self.store.read_streams(reads, limit=100, most_bytes=512 * 1024)
 
     async def _signal(self, signals: Sequence[NewSignal]) -> Sequence[Delivery]:
         delivered = await self.store.signal_runs(signals)

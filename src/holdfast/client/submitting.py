@@ -10,13 +10,21 @@ from holdfast.client.coalescing import MAX_BATCH
 from holdfast.client.naming import find_full_name, reference_of
 from holdfast.client.outcomes import end_of_key, last_end
 from holdfast.client.session import Session
+from holdfast.client.starting_again import check_if_ended, start_ended
 from holdfast.client.transactions import apps_within, start_within
 from holdfast.client.waiting import end_within
-from holdfast.definitions.startable import AnyStartable
-from holdfast.definitions.starts import PreparedStart, RunOptions, TransactionOptions, prepare
+from holdfast.definitions.starts import (
+    PreparedStart,
+    RunOptions,
+    StartManyOptions,
+    StartOptions,
+    ToStart,
+    TransactionOptions,
+    prepare,
+)
 from holdfast.errors import ConfigurationError
 from holdfast.store.port import refusal
-from holdfast.types import End, NewRun, RunKind, StartedRun
+from holdfast.types import End, IfEnded, NewRun, RunKind, StartedRun
 from holdfast.values.names import check_reference, split_name
 
 _CHUNKS_AT_ONCE = 2  # of a large start
@@ -24,7 +32,7 @@ _CHUNKS_AT_ONCE = 2  # of a large start
 
 async def prepare_start(
     session: Session,
-    workflow: AnyStartable | str,
+    workflow: ToStart,
     options: RunOptions,
     known: Set[str],
     connection: object = None,
@@ -54,15 +62,21 @@ def _is_known(session: Session, workflow: str) -> bool:
 
 
 async def submit(
-    session: Session, runs: Sequence[NewRun], options: TransactionOptions
+    session: Session, runs: Sequence[NewRun], options: StartOptions | StartManyOptions
 ) -> Sequence[StartedRun]:
     """Start runs, within the caller's transaction if the options have its connection.
 
     Else one run is started in a transaction with others that are asked for at the same moment,
     many are started in chunks. After an error some chunks may be started.
     """
+    if (if_ended := options.get("if_ended", "return")) != "return":
+        check_if_ended(if_ended, runs)
     with session.traced_starts(runs) as traced:
-        return await _submit(session, traced, options)
+        answers = await _submit(session, traced, options)
+        if if_ended == "return":
+            return answers
+        call = partial(_submit, session, options=options)
+        return await start_ended(session, traced, answers, if_ended, call)
 
 
 async def _submit(
@@ -79,15 +93,22 @@ async def _submit(
     return await _submit_chunks(session, runs)
 
 
-async def start_and_wait(session: Session, run: NewRun, timeout: float | None) -> End:
+async def start_and_wait(
+    session: Session, run: NewRun, timeout: float | None, if_ended: IfEnded = "return"
+) -> End:
     """Start a run that names this session's topic as its waiter; return how it ended.
 
     Raises ResultTimeout after `timeout` seconds.
     """
+    if if_ended != "return":
+        check_if_ended(if_ended, [run])
     began = asyncio.get_running_loop().time()
     async with session.ends.expect(run.run_id) as end:
         with session.traced_starts([run]) as (traced,):
             started = await session.starts(run.kind).submit(traced)
+            if if_ended != "return":
+                call = partial(_submit, session, options=TransactionOptions())
+                [started] = await start_ended(session, [traced], [started], if_ended, call)
         if started.refused is not None:
             raise refusal(run.name, started)
         if started.run_id == run.run_id:
@@ -97,7 +118,9 @@ async def start_and_wait(session: Session, run: NewRun, timeout: float | None) -
             ended = await session.ends.wait(started.run_id, timeout)
     ended = await last_end(session, ended, run.run_id, timeout, began)
     by_key = isinstance(reference_of(run, started), tuple)
-    return await end_of_key(session, ended, timeout, began) if by_key else ended
+    if not by_key or (started.created and ended.status == "completed"):
+        return ended
+    return await end_of_key(session, ended, timeout, began)
 
 
 async def _submit_chunks(session: Session, runs: Sequence[NewRun]) -> Sequence[StartedRun]:

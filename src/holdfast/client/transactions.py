@@ -1,19 +1,13 @@
-"""Calls within the caller's own transaction, on a connection of any of three libraries.
-
-A connection's library is known by the module of its class, so a library that the caller does not
-use is not imported.
-"""
+"""Calls within the caller's own transaction, on a connection of any of four libraries."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeAlias, TypeVar, cast
+from typing import cast
 from uuid import UUID
 
 from holdfast.database.scripts import check_schema_name
-from holdfast.errors import ConfigurationError
 from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.store.postgres import (
     Statement,
@@ -21,15 +15,9 @@ from holdfast.store.postgres import (
     send_statement,
     start_statement,
 )
+from holdfast.store.postgres.executing import Mark, executor
 from holdfast.store.postgres.listening import channel
 from holdfast.types import NewMessage, NewRun, Notice, Receipt, RuleKind, StartedRun, Status
-
-T = TypeVar("T")
-
-Rows: TypeAlias = Sequence[Sequence[object]]
-Mark: TypeAlias = Callable[[int], str]
-Write: TypeAlias = Callable[[Mark], Statement]
-Execute: TypeAlias = Callable[[object, Write], Awaitable[Rows]]
 
 
 async def start_within(
@@ -117,91 +105,6 @@ async def apps_within(connection: object, schema: str, workflow: str) -> list[st
     return [str(app) for (app,) in await executor(connection)(connection, find)]
 
 
-def is_asynchronous(connection: object) -> bool:
-    """Return True if a connection needs an event loop."""
-    call = getattr(connection, "execute", None)
-    return inspect.iscoroutinefunction(call) or executor(connection) is _asyncpg
-
-
 def _notify(name: str, payload: str, mark: Mark) -> Statement:
     text = f"select pg_notify(cast({mark(1)} as text), cast({mark(2)} as text))"
     return Statement(text, (name, payload))
-
-
-class _Asyncpg(Protocol):
-    async def fetch(self, query: str, *args: object) -> Rows: ...
-
-
-class _Cursor(Protocol):
-    def execute(self, query: str, params: Sequence[object]) -> object: ...
-    def fetchall(self) -> Rows | Awaitable[Rows]: ...
-
-
-class _Psycopg(Protocol):
-    def cursor(self, *, row_factory: Callable[[object], type[tuple[object, ...]]]) -> _Cursor: ...
-
-
-class _Result(Protocol):
-    def all(self) -> Rows: ...
-
-
-class _SQLAlchemy(Protocol):
-    def execute(
-        self, statement: object, parameters: Mapping[str, object]
-    ) -> _Result | Awaitable[_Result]: ...
-
-
-async def _asyncpg(connection: object, write: Write) -> Rows:
-    statement = write("${}".format)
-    return await cast(_Asyncpg, connection).fetch(statement.text, *statement.arguments)
-
-
-async def _psycopg(connection: object, write: Write) -> Rows:
-    # Rows as tuples, whatever row factory the connection has.
-    cursor = cast(_Psycopg, connection).cursor(row_factory=lambda _: tuple)
-    await _result_of(cursor.execute(*write(lambda _: "%s")))
-    return await _result_of(cursor.fetchall())
-
-
-async def _sqlalchemy(connection: object, write: Write) -> Rows:
-    from sqlalchemy import text
-
-    statement = write(":p{}".format)
-    parameters = {f"p{n}": argument for n, argument in enumerate(statement.arguments, 1)}
-    found = cast(_SQLAlchemy, connection).execute(text(statement.text), parameters)
-    return (await _result_of(found)).all()
-
-
-_EXECUTORS: Mapping[str, Execute] = {
-    "asyncpg": _asyncpg,
-    "psycopg": _psycopg,
-    "sqlalchemy": _sqlalchemy,
-}
-
-
-# Pools of asyncpg and psycopg, engines of SQLAlchemy. Its sessionmaker cannot execute.
-_MAKES_CONNECTIONS = ("acquire", "getconn", "dispose")
-
-
-def executor(connection: object) -> Execute:
-    """Return what executes statements on the caller's connection. Raises ConfigurationError."""
-    kind = type(connection)
-    modules = [each.__module__.partition(".")[0] for each in kind.__mro__]
-    execute = next((_EXECUTORS[each] for each in modules if each in _EXECUTORS), None)
-    maker = execute is not None and not hasattr(connection, "execute")
-    if maker or any(hasattr(connection, name) for name in _MAKES_CONNECTIONS):
-        raise ConfigurationError(
-            f"{kind.__module__}.{kind.__qualname__} makes connections and has no transaction of "
-            "yours: pass the connection or the session in which your transaction is open"
-        )
-    if execute is not None:
-        return execute
-    raise ConfigurationError(
-        f"{kind.__module__}.{kind.__qualname__} is not a connection that a start can use: pass a "
-        "connection of asyncpg or psycopg, or a connection or session of SQLAlchemy"
-    )
-
-
-async def _result_of(value: T | Awaitable[T]) -> T:
-    """Return the result of a call of a synchronous or an asynchronous library."""
-    return cast(T, await value if inspect.isawaitable(value) else value)

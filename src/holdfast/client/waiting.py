@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from uuid import UUID, uuid4
 
+from holdfast.client.unserved import PATIENCE_SECONDS, Unserved
 from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
@@ -40,9 +41,10 @@ _FORGET_SECONDS = 3.0  # a wait that stays registered costs one wake-up that nob
 class _Watch:
     """The callers that wait for one run, and when the run is read next."""
 
-    __slots__ = ("futures", "interval", "look_at", "seen_at")
+    __slots__ = ("began_at", "futures", "interval", "look_at", "seen_at")
 
     def __init__(self) -> None:
+        self.began_at = asyncio.get_running_loop().time()
         self.futures: set[asyncio.Future[End]] = set()
         self.seen_at: float | None = None  # loop time; None if no row of this run has been seen
         self.interval = FIRST_LOOK_SECONDS
@@ -75,6 +77,7 @@ class EndWatcher:
         self._watches: dict[UUID, _Watch] = {}
         self._named: set[UUID] = set()
         self._woken = asyncio.Event()
+        self._unserved = Unserved(store)
         self._task: asyncio.Task[None] | None = None
         self._listening = asyncio.Lock()
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
@@ -126,6 +129,7 @@ class EndWatcher:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        await self._unserved.close()
         for watch in self._watches.values():
             watch.fail(lambda: HoldfastError("the client was closed before the run had ended"))
         if self._stop_listening is not None:
@@ -212,9 +216,13 @@ class EndWatcher:
         unseen = [run_id for run_id in going if self._watches[run_id].is_unseen(now)]
         if unseen:
             self._check_existence(unseen, await self._store.get_runs(unseen), now)
+        long: list[UUID] = []
         for run_id in going:
             if watch := self._watches.get(run_id):
                 watch.put_off(now)
+                if now - watch.began_at >= PATIENCE_SECONDS:
+                    long.append(run_id)
+        self._unserved.look(long, now)
 
     async def _register(self, run_ids: list[UUID]) -> dict[UUID, RunRecord]:
         """Register for the ends of runs; return those that have ended.

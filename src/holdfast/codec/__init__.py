@@ -33,6 +33,7 @@ from holdfast.codec._values import (
     encode_sorted,
     fingerprint,
     has_nul,
+    raw,
     without_nul,
 )
 
@@ -59,6 +60,7 @@ __all__ = [
     "is_model_type",
     "is_sealed",
     "lost_field",
+    "raw",
     "replace_references",
     "seal_label",
     "storable",

@@ -43,6 +43,11 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _UNTYPED: Final = (Any, object, Never, NoReturn)
 
 
+def raw(text: str | None) -> msgspec.Raw | None:
+    """Return JSON text so that it is written as JSON, not as a string; None for none."""
+    return None if text is None else msgspec.Raw(text.encode())
+
+
 def encode(value: object, limit: int = MAX_PAYLOAD) -> str:
     """Encode a value as compact JSON text, with keys in their own order.
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import asyncpg
 
+from holdfast.database.arrays import ArrayConnection
 from holdfast.database.parameters import Keepalive, Parameters
 from holdfast.database.schema import check_server
 from holdfast.database.urls import FORM, Target, read_url, redact
@@ -153,6 +154,7 @@ async def _open(
         timeout=parameters.connect_seconds,
         command_timeout=call_seconds,
         statement_cache_size=100 if prepare else 0,
+        connection_class=ArrayConnection,
         server_settings={"application_name": "holdfast", **parameters.settings},
         **place,
     )

@@ -12,10 +12,12 @@ import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
 
+from holdfast import sql
 from holdfast._version import __version__
 from holdfast.database.connection import connected
 from holdfast.database.grants import grant
@@ -185,6 +187,22 @@ def render(schema: str = DEFAULT_SCHEMA, scripts: Scripts | None = None) -> str:
     parts += [in_schema(file.text, schema) for file in scripts.functions]
     parts += [_record(scripts, schema), "commit;\n"]
     return "\n".join(parts)
+
+
+def render_results(schema: str = DEFAULT_SCHEMA, grant_to: Sequence[str] = ()) -> str:
+    """Write the table of results for a database that has only data of transactions, as a script.
+
+    Raises:
+        InvalidSchemaName: the name is not a plain identifier.
+    """
+    text = (Path(sql.__path__[0]) / "step_results.sql").read_text(encoding="utf-8")
+    for role in grant_to:
+        quoted = '"' + role.replace('"', '""') + '"'
+        text += (
+            f"grant usage on schema holdfast to {quoted};\n"
+            f"grant select, insert, delete on holdfast.step_results to {quoted};\n"
+        )
+    return in_schema(text, schema)
 
 
 async def _replace_functions(connection: Connection, scripts: Scripts, state: SchemaState) -> None:

@@ -1,6 +1,7 @@
 """What an application declares: its app, workflows, steps, activities, flows, and middleware."""
 
 from holdfast.definitions.activities import Activity
+from holdfast.definitions.alerts import Condition, backlog, failed, no_worker, slow, stuck
 from holdfast.definitions.app import App
 from holdfast.definitions.consumers import Consumer
 from holdfast.definitions.flow_steps import FlowStep
@@ -14,6 +15,7 @@ from holdfast.definitions.workflows import Workflow
 __all__ = [
     "Activity",
     "App",
+    "Condition",
     "Consumer",
     "Flow",
     "FlowStep",
@@ -22,4 +24,9 @@ __all__ = [
     "Schedule",
     "Step",
     "Workflow",
+    "backlog",
+    "failed",
+    "no_worker",
+    "slow",
+    "stuck",
 ]

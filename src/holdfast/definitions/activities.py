@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import time
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -22,9 +23,9 @@ from holdfast.definitions.caller import Caller
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.recorded import AttemptContext, Recorded, check_retry
 from holdfast.definitions.signatures import read_signature
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.retry import Retry
-from holdfast.types import DEFAULT_QUEUE, JSON, ClaimedTask, read_tick
+from holdfast.types import DEFAULT_QUEUE, JSON, ClaimedTask, Writer, read_tick
 from holdfast.values.durations import Duration
 from holdfast.values.names import check_queue_name, full_name, split_name
 
@@ -71,6 +72,7 @@ class Activity(Recorded[P, R_co]):
         self.schedule_to_close_seconds = self._limit(schedule_to_close, "schedule_to_close")
         self.heartbeat_timeout_seconds = self._limit(heartbeat_timeout, "heartbeat_timeout")
         self.full_name = full_name(self.name if app is None else app, self.name)
+        self.units: Callable[..., float] | None = None  # of a call, if a rate counts them
 
     @property
     def handler(self) -> str:
@@ -112,12 +114,29 @@ class Activity(Recorded[P, R_co]):
             changed.heartbeat_timeout_seconds = self._limit(heartbeat_timeout, "heartbeat_timeout")
         return changed
 
+    def count_units(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> int | None:
+        """Return the units of a call, None if no function counts them.
+
+        Raises InvalidInput if the function does not return a number of 0 or more.
+        """
+        if self.units is None:
+            return None
+        found = self.units(*args, **kwargs)
+        return check_units(f"the units of a call of {self}", found)
+
     def _check_queue(self, queue: str) -> str:
         with option(str(self), "queue"):
             return check_queue_name(queue)
 
     def _limit(self, limit: Duration | None, name: str) -> float | None:
         return limit_seconds(limit, str(self), name)
+
+
+def check_units(what: str, units: object) -> int:
+    """Return a number of units, rounded up. Raises InvalidInput."""
+    if isinstance(units, bool) or not isinstance(units, int | float) or not 0 <= units < 2**31:
+        raise InvalidInput(f"{what} are a number from 0 to 2,147,483,647, not {units!r}")
+    return math.ceil(units)
 
 
 class CompletedLater(BaseException):
@@ -142,13 +161,14 @@ class ActivityContext(AttemptContext):
 
     variable = _activity
 
-    __slots__ = ("_is_async", "_stored", "_task", "beaten_at", "details")
+    __slots__ = ("_is_async", "_stored", "_task", "beaten_at", "details", "used_units")
 
     def __init__(self, task: ClaimedTask, *, is_async: bool) -> None:
-        self.attempt, self._cancelled = task.attempts, None
+        self.attempt, self._cancelled, self.streams = task.attempts, None, None
         self._task, self._is_async = task, is_async
         self.details: str | None = None  # of the last heartbeat, as JSON text
         self._stored: str | None = None  # the details that the database has
+        self.used_units: int | None = None
         self.beaten_at = time.monotonic()
 
     @property
@@ -187,6 +207,12 @@ class ActivityContext(AttemptContext):
         return f"{self._task.run_id}/{self._task.key}"
 
     @property
+    def writer(self) -> tuple[UUID, str, Writer] | None:
+        """The run, the key of the task, and the attempt, for streams."""
+        task = self._task
+        return task.run_id, task.key, Writer(task.key, task.lease_no, self.attempt)
+
+    @property
     def token(self) -> str:
         """The token that completes or fails this attempt from outside."""
         return f"{self._task.run_id}:{self._task.lease_no}:{self._task.key}"
@@ -211,6 +237,15 @@ class ActivityContext(AttemptContext):
             self.details = encode(details)
         if self.cancelled and not self._is_async:
             raise asyncio.CancelledError("the activity is cancelled: its result is not wanted")
+
+    def set_units(self, units: float) -> None:
+        """Say how many units of its rates the attempt has really used: those count instead.
+
+        It is recorded with the end of the attempt; a number that is said later replaces an earlier
+        one. What a call has used more counts from then on, what it has used less can be used by
+        others. Raises InvalidInput unless it is a number of 0 or more.
+        """
+        self.used_units = check_units("the units of an attempt", units)
 
     def complete_later(self) -> NoReturn:
         """End the attempt without a result: another program sends the result, with the `token`.

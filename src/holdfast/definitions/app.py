@@ -9,19 +9,23 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.definitions.activities import Activity
+from holdfast.definitions.agents import Offering
+from holdfast.definitions.alerts import Alerting
 from holdfast.definitions.batches import Batch, BatchActivity
 from holdfast.definitions.composing import Composing
 from holdfast.definitions.consuming import Consuming
+from holdfast.definitions.jobs import Jobs
 from holdfast.definitions.lifespan import Lifespan
-from holdfast.definitions.limiting import Limiting
 from holdfast.definitions.limits import Concurrency, Rates
 from holdfast.definitions.middleware import Middleware
+from holdfast.definitions.pinning import Pinning
 from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.scheduling import Scheduling
 from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.subscribing import Subscribing
+from holdfast.definitions.transactions import Transacting
 from holdfast.definitions.workflows import (
     AnyActivity,
     AnyWorkflow,
@@ -33,6 +37,7 @@ from holdfast.payloads import Codecs, LargePayloads, large_payloads_of, payloads
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 from holdfast.values.durations import Duration
+from holdfast.values.names import check_build
 
 __all__ = ["AnyWorkflow", "App"]
 
@@ -89,7 +94,9 @@ class WorkflowDecorator(Protocol):
     ) -> Workflow[None, Out]: ...
 
 
-class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
+class App(
+    Composing, Scheduling, Subscribing, Consuming, Alerting, Jobs, Transacting, Offering, Pinning
+):
     """The workflows, steps, activities and flows of one program, and their defaults.
 
     Its name is a namespace: apps that share a database do not run each other's runs. `retry` is the
@@ -99,7 +106,7 @@ class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
     between its code and its log, an added step included. `blocking_limit` is how long workflow code
     may run without waiting: it holds its worker's thread meanwhile. After that the run is stuck.
     `archive` is where workers write ended runs before they delete them: `s3://bucket/prefix` or
-    `file:///folder`.
+    `file:///folder`. `build` names the code, as a commit's hash does: pinned runs stay with it.
 
     ```python
     app = App("shop")
@@ -122,6 +129,7 @@ class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
         careful: bool = True,
         blocking_limit: Duration = "2s",
         archive: str | None = None,
+        build: str | None = None,
         payload_codec: Codecs | None = None,
         max_payload_bytes: int | None = None,
         large_payloads: LargePayloads | None = None,
@@ -137,6 +145,7 @@ class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
             payload_codec, max_payload_bytes, large_payloads_of(large_payloads)
         )
         self.registry = Registry(name, retry, blocking_limit)
+        self.build = None if build is None else check_build(build)
         self.name, self.retry = self.registry.name, self.registry.retry
         self.strict, self.careful = strict, careful
         self.archive = None if archive is None else check_objects_url(archive)
@@ -153,10 +162,6 @@ class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
     def activities(self) -> Mapping[str, AnyActivity]:
         """All activities by name."""
         return MappingProxyType(self.registry.activities)
-
-    def handlers(self) -> tuple[str, ...]:
-        """Return what this program can run, as `app/name@version`; activities have version 0."""
-        return self.registry.handlers()
 
     def queues(self) -> tuple[str, ...]:
         """Return the queues that its workers serve by default, sorted.
@@ -318,6 +323,7 @@ class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        pinned: bool = False,
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
         **rules: Unpack[RuleOptions],
@@ -333,6 +339,7 @@ class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        pinned: bool = False,
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
         **rules: Unpack[RuleOptions],
@@ -341,10 +348,11 @@ class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
 
         A new `version` runs what is started from then on; a run keeps the version that it was
         started with. `retention` is how long an ended run is kept, `timeout` how long a run may
-        take (None: no limit), `priority` is 0 (first) to 4. `concurrency` limits the runs that have
-        begun and not ended, in all workers; `rate` limits those that begin in a period. `rules`
-        hold for its starts: a `singleton`, a `debounce`, a `throttle`. Raises ConfigurationError
-        for a function or options that cannot work, and for a version that the app has already.
+        take (None: no limit), `priority` is 0 (first) to 4. Runs that are `pinned`
+        stay with workers of the app's `build` that they were started for. `concurrency` limits the
+        runs that have begun and not ended, in all workers; `rate` limits those that begin in a
+        period. `rules` hold for its starts: a `singleton`, a `debounce`, a `throttle`. Raises
+        ConfigurationError for options that cannot work, and for a version that the app has already.
         """
 
         def define(fn: Callable[..., Coroutine[object, None, object]]) -> AnyWorkflow:
@@ -356,6 +364,7 @@ class App(Composing, Scheduling, Subscribing, Consuming, Limiting):
                 retention=retention,
                 timeout=timeout,
                 priority=priority,
+                pinned=pinned,
                 rules=rules,
                 registry=self.registry,
             )

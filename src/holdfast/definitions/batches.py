@@ -182,7 +182,7 @@ class BatchContext(AttemptContext):
         """Hold the attempts of a call."""
         self.name, self.elements = name, tuple(elements)
         self.attempt = max((each.attempt for each in elements), default=1)
-        self._cancelled = None
+        self._cancelled = self.streams = None
 
     def heartbeat(self, details: object = None) -> None:
         """Report that all elements make progress; see `ActivityContext.heartbeat`.

@@ -28,6 +28,12 @@ def entry_of(definition: AnyStartable) -> CatalogueEntry:
     return CatalogueEntry(definition.full_name, definition.version, schema, about)
 
 
+def schema_of(annotation: object) -> dict[str, object] | None:
+    """Return the JSON schema of a type; None if it has none, or one that is very large."""
+    text = _schema(annotation)
+    return None if text is None else msgspec.json.decode(text, type=dict[str, object])
+
+
 def _schema(annotation: object) -> str | None:
     """Return the JSON schema of a type as text; None if it has none, or one that is very large."""
     of_pydantic = getattr(annotation, "model_json_schema", None)

@@ -9,10 +9,11 @@ import collections.abc
 import contextvars
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Unpack, cast
+from typing import Any, ClassVar, Final, TypeAlias, Unpack, cast
 from uuid import UUID
 
 from holdfast.definitions.options import limit_seconds, option
@@ -23,7 +24,7 @@ from holdfast.definitions.starts import KeyedStartOptions, Startables, prepare
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.retry import Retry
 from holdfast.types import NewRun, StoredMessage, Value
-from holdfast.values.durations import Duration
+from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import check_queue_name
 
@@ -32,13 +33,67 @@ _MOST_CALLS: Final = 1000
 _LISTS: Final = (list, collections.abc.Sequence, collections.abc.Collection)
 
 
+@dataclass(frozen=True, slots=True)
+class Snooze:
+    """What a consumer returns for a message that is not ready: it comes again after `delay`.
+
+    This receive does not count towards the queue's `max_receives`, and is not a failure.
+
+    ```python
+    @app.consumer("parcels")
+    async def pack(parcel: Parcel) -> Snooze | None:
+        if not await shelf.has(parcel):
+            return Snooze("10m")
+    ```
+    """
+
+    delay: Duration
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a delay that is not a time."""
+        with option("Snooze", "delay"):
+            seconds(self.delay)
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """What a consumer returns for a message that can never be consumed: it is not tried again.
+
+    It becomes a dead letter at once, with the reason. In a queue without dead letters it is
+    acknowledged, and the worker logs the reason.
+
+    ```python
+    @app.consumer("parcels")
+    async def pack(parcel: Parcel) -> Discard | None:
+        if parcel.cancelled:
+            return Discard("the order was cancelled")
+    ```
+    """
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a reason that says nothing."""
+        # Callers without a type checker pass anything.
+        if not isinstance(self.reason, str) or not self.reason:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"Discard: reason is a text, not {self.reason!r}")
+
+
+Failure: TypeAlias = BaseException | Snooze | Discard
+"""What a message of a call ended with that is not acknowledged."""
+
+
+def _is_failure_class(found: object) -> bool:
+    return inspect.isclass(found) and issubclass(found, (BaseException, Snooze, Discard))
+
+
 class Consumer(Recorded[Any, object]):
     """A function that workers call with messages of a queue, and what to do with its end.
 
-    Messages are acknowledged when the function returns, and given back when it raises. `batch` is
-    the most messages of a call, None for a function that takes a single one. `concurrency` is how
-    many calls a worker makes at once. Times are in seconds, None for the queue's own visibility
-    and for a call without a limit.
+    Messages are acknowledged when the function returns, unless it returns `Snooze` or `Discard`,
+    and given back when it raises. `batch` is the most messages of a call, None for a function that
+    takes a single one. `concurrency` is how many calls a worker makes at once. Times are in
+    seconds, None for the queue's own visibility and for a call without a limit.
     """
 
     kind: ClassVar[str] = "consumer"
@@ -73,20 +128,41 @@ class Consumer(Recorded[Any, object]):
         """Decode a payload into the declared type. Raises InvalidInput if it does not fit."""
         return self._element.decode(payload)
 
-    def failures(self, found: object, count: int) -> Sequence[BaseException | None]:
-        """Return for each message of a call the error that the function returned for it, or None.
+    def failures(self, found: object, count: int) -> Sequence[Failure | None]:
+        """Return for each message of a call what the function returned if it is not done, or None.
 
-        Raises InvalidInput for a list of another length: which message is which is not known then.
+        Raises InvalidInput for what only looks as if it said that: an exception that is not raised,
+        a class, a list of another length. What a consumer returns otherwise has no meaning.
         """
         if self.batch is None or not isinstance(found, list | tuple):
+            if isinstance(found, Snooze | Discard):
+                return [found] * count
+            self._refuse_misplaced(found)
             return [None] * count
         results = cast("Sequence[object]", found)
+        if any(map(_is_failure_class, results)):
+            self._refuse_misplaced(results)
         if len(results) != count:
             raise InvalidInput(
                 f"{self} returned a list of {len(results)} for {count} messages: it returns "
-                "nothing, or one entry for each, an exception for those that failed"
+                "nothing, or one entry for each: an exception for those that failed, Snooze or "
+                "Discard"
             )
-        return [each if isinstance(each, BaseException) else None for each in results]
+        return [each if isinstance(each, Failure) else None for each in results]
+
+    def _refuse_misplaced(self, found: object) -> None:
+        parts: Iterable[object] = (found,)
+        lazy = inspect.isgenerator(found) or inspect.isasyncgen(found)
+        if isinstance(found, dict):
+            parts = cast("dict[object, object]", found).values()
+        elif isinstance(found, list | tuple | set):
+            parts = cast("Collection[object]", found)
+        if lazy or any(isinstance(each, Failure) or _is_failure_class(each) for each in parts):
+            raise InvalidInput(
+                f"{self} returned {found!r:.100}: return Snooze(…) or Discard(…)"
+                f"{'' if self.batch is None else ', or a list with one entry for each message'}, "
+                "and raise an exception"
+            )
 
     def _read_parameters(self, fn: Callable[..., object]) -> None:
         parameters = list(read_signature(fn).parameters.values())
@@ -180,7 +256,7 @@ class MessageContext(AttemptContext):
         self._runs: list[NewRun] | None = []  # None after the call
         self.messages = tuple(ReceivedMessage.of(each) for each in messages)
         self.attempt = max(each.attempts for each in messages)
-        self._cancelled = None
+        self._cancelled = self.streams = None
 
     @property
     def id(self) -> int:

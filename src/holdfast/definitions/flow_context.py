@@ -14,10 +14,11 @@ import msgspec
 
 from holdfast.codec import decode_error
 from holdfast.definitions.flow_parameters import Source
+from holdfast.definitions.flow_rules import read_element_errors, read_failures
 from holdfast.definitions.flow_steps import FlowStep
 from holdfast.definitions.steps import StepContext, running_step
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.types import ClaimedTask, ErrorInfo
+from holdfast.types import ClaimedTask, ErrorInfo, Writer
 from holdfast.values.names import split_name
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -33,7 +34,7 @@ class FlowStepContext(StepContext):
     __slots__ = ("_function", "_task")
 
     def __init__(self, task: ClaimedTask, function: FlowStep[..., object, object]) -> None:
-        self.attempt, self._cancelled = task.attempts, None
+        self.attempt, self._cancelled, self.streams = task.attempts, None, None
         self._task, self._function = task, function
 
     @property
@@ -88,13 +89,18 @@ class FlowStepContext(StepContext):
         return f"{self._task.run_id}/{self._task.key}"
 
     @property
+    def writer(self) -> tuple[UUID, str, Writer] | None:
+        """None: steps of flows have no streams."""
+        return None
+
+    @property
     def last_error(self) -> ErrorInfo | None:
         """The newest error of the attempts before this one, None without any."""
         text = self._task.heartbeat
         return None if text is None else _read_error(text)
 
     def skipped(self, dependency: str | Source[Any]) -> bool:
-        """Return True if a dependency was skipped; False if it ran, even if it returned None.
+        """Return True if a dependency was skipped; False if it ran, or failed itself.
 
         Raises ConfigurationError for a step on which this one does not depend.
         """
@@ -107,7 +113,18 @@ class FlowStepContext(StepContext):
             )
         if self._function.is_map or self._task.payload is None:
             return False
-        return slug not in _split_object(self._task.payload)
+        payload = _split_object(self._task.payload)
+        return slug not in payload and slug not in read_failures(payload)
+
+    def errors(self, dependency: str | Source[Any]) -> Mapping[int, ErrorInfo]:
+        """Return the errors of the elements of a map that failed and were tolerated, by index.
+
+        In its output they are None. Empty if none failed, and for other steps.
+        """
+        slug = dependency if isinstance(dependency, str) else dependency.slug
+        if self._function.is_map or self._task.payload is None:
+            return {}
+        return read_element_errors(_split_object(self._task.payload), slug)
 
 
 def _read_error(text: str) -> ErrorInfo | None:

@@ -9,9 +9,11 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.codec import encode_sorted
+from holdfast.definitions.flow_rules import read_failures, without_error
 from holdfast.definitions.flow_types import admits_none, fits, fits_elements, type_name
-from holdfast.definitions.signatures import Arguments, Declared, read_signature
+from holdfast.definitions.signatures import Arguments, Declared, evaluate, read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.types import TriggerRule
 from holdfast.values.suggestions import similar_name
 
 T_co = TypeVar("T_co", covariant=True)
@@ -30,6 +32,12 @@ class Source(Generic[T_co]):
 
     may_be_skipped: bool = False
     """True if steps that depend on it may run without it: a condition or a failure may skip it."""
+
+    may_cascade: bool = False
+    """True if it may be skipped with the steps after it, but for those with a trigger rule."""
+
+    trigger_rule: TriggerRule = "none_failed"
+    """When it runs."""
 
     @property
     def slug(self) -> str:
@@ -124,14 +132,18 @@ class SingleParameters:
     """
 
     def __init__(
-        self, fn: Callable[..., object], step: str, sources: Mapping[str, Source[Any]]
+        self,
+        fn: Callable[..., object],
+        step: str,
+        sources: Mapping[str, Source[Any]],
+        rule: TriggerRule = "none_failed",
     ) -> None:
         """Read `fn`'s parameters; `step` names it in messages, `sources` are the values that exist.
 
         Raises ConfigurationError for a parameter without a source, or of a type that does not fit.
         """
         self._signature = read_signature(fn)
-        self._step = step
+        self._step, self._rule = step, rule
         self._parameters = [
             self._read(fn, parameter, sources) for parameter in self._signature.parameters.values()
         ]
@@ -142,11 +154,15 @@ class SingleParameters:
     def decode(self, text: str) -> Arguments:
         """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
         payload = _split(text, self._step)
+        failed = {} if self._rule == "none_failed" else read_failures(payload)
         args: list[object] = []
         kwargs: dict[str, object] = {}
         for parameter in self._parameters:
-            raw = payload.get(parameter.source.slug)
-            value = parameter.absent if raw is None else parameter.declared.decode(raw)
+            slug = parameter.source.slug
+            raw = payload.get(slug)
+            value = failed.get(slug, parameter.absent)
+            if raw is not None:
+                value = parameter.declared.decode(raw)
             if parameter.is_positional:
                 args.append(value)
             else:
@@ -169,7 +185,7 @@ class SingleParameters:
         name, default = parameter.name, parameter.default
         _refuse_variadic(parameter, self._step)
         source = self._source(parameter, sources)
-        declared = Declared(fn, name, f"parameter {name} of {self._step}")
+        declared = self._declared(fn, name, source)
         wanted = annotation_of(declared)
         if not fits(source.annotation, wanted):
             raise ConfigurationError(
@@ -177,7 +193,12 @@ class SingleParameters:
                 f"{source.described} is {type_name(source.annotation)}"
             )
         has_default = default is not parameter.empty and not isinstance(default, OutputMark)
-        if source.may_be_skipped and not has_default and not admits_none(wanted):
+        may_be_none = source.may_be_skipped or (
+            source.slug != RUN
+            and self._rule != "none_failed"
+            and (source.may_cascade or self._rule == "always")
+        )
+        if may_be_none and not has_default and not admits_none(wanted):
             raise ConfigurationError(
                 f"{self._step}: parameter {name} is declared as {type_name(wanted)}, but step "
                 f"{source.slug} may be skipped, and gives None then: declare "
@@ -185,6 +206,24 @@ class SingleParameters:
             )
         is_positional = parameter.kind is parameter.POSITIONAL_ONLY
         return _Parameter(name, source, declared, default if has_default else None, is_positional)
+
+    def _declared(self, fn: Callable[..., object], name: str, source: Source[Any]) -> Declared:
+        """Return how a parameter is declared, without the error that it gets if its step failed."""
+        place = f"parameter {name} of {self._step}"
+        if self._rule == "none_failed" or source.slug == RUN:
+            return Declared(fn, name, place)
+        try:
+            annotation = evaluate(fn, name)
+        except NameError:
+            return Declared(fn, name, place)
+        of = (
+            f"{self._step}: parameter {name} is declared as {type_name(annotation)}, but step "
+            f"{source.slug} may fail"
+        )
+        alone = self._rule == "one_failed" and len(self._signature.parameters) == 1
+        return Declared.of_type(
+            without_error(annotation, source.annotation, of, alone=alone), place
+        )
 
     def _source(
         self, parameter: inspect.Parameter, sources: Mapping[str, Source[Any]]

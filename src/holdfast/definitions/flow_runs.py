@@ -8,16 +8,18 @@ from typing import Any, TypedDict, TypeVar, cast
 
 import msgspec
 
+from holdfast.definitions.flow_conditions import check_pattern, may_cascade, may_skip
+from holdfast.definitions.flow_maps import map_output, read_map_options
 from holdfast.definitions.flow_parameters import RUN, Source
+from holdfast.definitions.flow_rules import check_dependencies
 from holdfast.definitions.flow_steps import (
     check_attempts,
+    check_jitter,
     check_otherwise,
-    check_pattern,
     decode_each,
-    may_skip,
     whole_seconds,
 )
-from holdfast.definitions.flow_types import admits_none, fits, fits_elements, list_of, type_name
+from holdfast.definitions.flow_types import admits_none, fits, fits_elements, type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError
@@ -38,6 +40,8 @@ class RunStepOptions(TypedDict, total=False):
     """How many runs there are, each after the one before has failed."""
     base_delay: Duration | None
     """Run n + 1 begins `base_delay * 2**n` after run n has failed."""
+    jitter: float
+    """That pause is up to so many times itself shorter or longer: 0 to 1, in hundredths."""
     timeout: Duration | None
     """How long one run may take; by default as long as the workflow or flow says."""
     start_delay: Duration | None
@@ -52,6 +56,15 @@ class RunStepOptions(TypedDict, total=False):
     """What happens if a condition does not hold: skip, skip-cascade or fail."""
     on_exhausted: Otherwise
     """What happens after the last run has failed: fail, skip or skip-cascade."""
+
+
+class RunMapOptions(RunStepOptions, total=False):
+    """Options of a map whose elements are runs, besides those of a step that is a run."""
+
+    tolerate: int | str | None
+    """How many elements may fail, as a number or as `"10%"`; they are None in the output."""
+    concurrency: int | None
+    """How many runs are under way at once."""
 
 
 class RunStep(Source[Out_co]):
@@ -73,6 +86,7 @@ class RunStep(Source[Out_co]):
         is_map: bool = False,
         attempts: int | None = None,
         base_delay: Duration | None = None,
+        jitter: float = 0.0,
         timeout: Duration | None = None,
         start_delay: Duration | None = None,
         queue: str | None = None,
@@ -80,6 +94,8 @@ class RunStep(Source[Out_co]):
         unless: Mapping[str, object] | None = None,
         on_unmet: Otherwise = "skip",
         on_exhausted: Otherwise = "fail",
+        tolerate: int | str | None = None,
+        concurrency: int | None = None,
     ) -> None:
         """Make a step of `flow`; `source` gives the input of its run, or the list to map over.
 
@@ -97,13 +113,14 @@ class RunStep(Source[Out_co]):
         if definition.full_name == flow.name:
             raise ConfigurationError(f"{of} would start a run of its own flow, and that the next")
         self._check(source)
+        deps = () if source.slug == RUN else (source.slug,)
+        check_dependencies("none_failed", of, deps, {source.slug: source.trigger_rule})
         self.queue = definition.queue if queue is None else queue
         with option(of, "queue"):
             check_queue_name(self.queue)
         limit = whole_seconds(timeout, of, "timeout", least=1)
         if limit is None and definition.timeout_seconds is not None:
             limit = max(1, math.ceil(definition.timeout_seconds))
-        deps = () if source.slug == RUN else (source.slug,)
         given = run.annotation
         outputs = dict.fromkeys(deps, source.annotation)
         self.shape = StepShape(
@@ -113,6 +130,7 @@ class RunStep(Source[Out_co]):
             queue=self.queue,
             max_attempts=None if attempts is None else check_attempts(attempts, of),
             base_delay=whole_seconds(base_delay, of, "base_delay"),
+            jitter_percent=check_jitter(jitter, of),
             timeout=limit,
             start_delay=whole_seconds(start_delay, of, "start_delay"),
             required=check_pattern(when, "when", of, given, outputs),
@@ -121,8 +139,10 @@ class RunStep(Source[Out_co]):
             when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
             runs=f"{definition.full_name}@{definition.version}",
             runs_kind=definition.kind,
+            **read_map_options(tolerate, concurrency, of),
         )
-        self.may_be_skipped = may_skip(when, unless, on_unmet, on_exhausted)
+        self.may_be_skipped = may_skip(self.shape)
+        self.may_cascade = may_cascade(self.shape, [source])
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -139,13 +159,14 @@ class RunStep(Source[Out_co]):
     def annotation(self) -> object:
         """The declared type of its output; Any if none is declared."""
         returned = self.definition.output_annotation
-        return list_of(returned) if self.is_map else returned
+        return map_output(returned, self.shape) if self.is_map else returned
 
     def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
         """Decode its output, of a map the list of the outputs. Raises InvalidInput."""
         if not self.is_map:
             return cast("Out_co", self.definition.decode_output(text))
-        return cast("Out_co", decode_each(text, self.definition.decode_output, str(self)))
+        decode = self.definition.decode_output
+        return cast("Out_co", decode_each(text, decode, self.shape, str(self)))
 
     def _check(self, source: Source[Any]) -> None:
         """Refuse a source whose value, or whose elements, the run cannot be given."""

@@ -18,7 +18,8 @@ from typing import (
 
 import msgspec
 
-from holdfast.codec import encode_sorted
+from holdfast.definitions.flow_conditions import check_pattern, may_cascade, may_skip
+from holdfast.definitions.flow_maps import map_output, read_map_options, tolerates
 from holdfast.definitions.flow_parameters import (
     RUN,
     ElementParameter,
@@ -27,14 +28,13 @@ from holdfast.definitions.flow_parameters import (
     StepParameters,
     annotation_of,
 )
-from holdfast.definitions.flow_types import field_names, list_of, may_have_field, type_name
+from holdfast.definitions.flow_rules import check_dependencies, check_rule
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import read_signature
-from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
-from holdfast.flows import canonical_pattern
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.retry import Retry
-from holdfast.types import FlowShape, Otherwise, StepShape
+from holdfast.types import FlowShape, Otherwise, StepShape, TriggerRule
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_flow_step_name, check_queue_name, split_name
 from holdfast.values.suggestions import similar_name
@@ -49,7 +49,7 @@ _MAX_INTEGER: Final = 2**31 - 1  # in the database
 
 # What a step's options are called in workflows, and in other libraries.
 _OTHER_WORDS: Final = {
-    "retry": "attempts, base_delay and should_retry",
+    "retry": "attempts, base_delay, jitter and should_retry",
     "retries": "attempts",
     "max_attempts": "attempts",
     "delay": "start_delay",
@@ -70,8 +70,10 @@ class FlowStepOptions(TypedDict, total=False):
     """How often it is tried, the first time included."""
     base_delay: Duration | None
     """Attempt n + 1 begins `base_delay * 2**n` after attempt n has failed."""
-    should_retry: Callable[[BaseException], bool] | None
-    """Called with the error of an attempt, on its worker; False: no further attempt."""
+    jitter: float
+    """That pause is up to so many times itself shorter or longer: 0 to 1, in hundredths."""
+    should_retry: Callable[[BaseException], bool | Awaitable[bool]] | None
+    """Called with the error of an attempt, on its worker, or awaited; False: no further attempt."""
     timeout: Duration | None
     """How long one attempt may take."""
     start_delay: Duration | None
@@ -86,6 +88,17 @@ class FlowStepOptions(TypedDict, total=False):
     """What happens if a condition does not hold: skip, skip-cascade or fail."""
     on_exhausted: Otherwise
     """What happens after the last attempt has failed: fail, skip or skip-cascade."""
+    trigger_rule: TriggerRule
+    """When it runs: none_failed, all_done, one_failed, or always, at the end of the run."""
+
+
+class FlowMapOptions(FlowStepOptions, total=False):
+    """Options of a map besides those of a step."""
+
+    tolerate: int | str | None
+    """How many elements may fail, as a number or as `"10%"`; they are None in the output."""
+    concurrency: int | None
+    """How many elements are under way at once, those that wait for a retry included."""
 
 
 class FlowStep(Recorded[P, R_co], Source[Out_co]):
@@ -110,7 +123,8 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         name: str | None = None,
         attempts: int | None = None,
         base_delay: Duration | None = None,
-        should_retry: Callable[[BaseException], bool] | None = None,
+        jitter: float = 0.0,
+        should_retry: Callable[[BaseException], bool | Awaitable[bool]] | None = None,
         timeout: Duration | None = None,
         start_delay: Duration | None = None,
         queue: str | None = None,
@@ -118,6 +132,9 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         unless: Mapping[str, object] | None = None,
         on_unmet: Otherwise = "skip",
         on_exhausted: Otherwise = "fail",
+        trigger_rule: TriggerRule = "none_failed",
+        tolerate: int | str | None = None,
+        concurrency: int | None = None,
     ) -> None:
         """Wrap `fn` as a step of `flow`, which depends on some of the sources, or maps over one.
 
@@ -126,7 +143,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         if isinstance(fn, Recorded):
             raise ConfigurationError(f"{fn} cannot be a step of a flow too: decorate the function")
         self.flow = split_name(flow.name)[1]
-        self._sources, self._over = sources, over
+        self._sources, self._over, self.trigger_rule = sources, over, trigger_rule
         super().__init__(fn, name=name)
         of = str(self)
         try:
@@ -139,7 +156,15 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         if queue is not None:
             with option(of, "queue"):
                 check_queue_name(queue)
-        given = sources[RUN].annotation
+        check_rule(
+            trigger_rule,
+            of,
+            is_map=over is not None,
+            has_condition=(when, unless) != (None, None),
+            fails_unmet=on_unmet == "fail",
+        )
+        rules = {slug: each.trigger_rule for slug, each in sources.items() if slug != RUN}
+        check_dependencies(trigger_rule, of, self.deps, rules)
         outputs = {dep: sources[dep].annotation for dep in self.deps}
         self.shape = StepShape(
             slug=self.name,
@@ -149,14 +174,18 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             queue=queue,
             max_attempts=None if attempts is None else check_attempts(attempts, of),
             base_delay=whole_seconds(base_delay, of, "base_delay"),
+            jitter_percent=check_jitter(jitter, of),
             timeout=own_timeout,
             start_delay=whole_seconds(start_delay, of, "start_delay"),
-            required=check_pattern(when, "when", of, given, outputs),
-            forbidden=check_pattern(unless, "unless", of, given, outputs),
+            required=check_pattern(when, "when", of, sources[RUN].annotation, outputs),
+            forbidden=check_pattern(unless, "unless", of, sources[RUN].annotation, outputs),
             when_unmet=check_otherwise(on_unmet, of, "on_unmet"),
             when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
+            trigger_rule=trigger_rule,
+            **read_map_options(tolerate, concurrency, of),
         )
-        self.may_be_skipped = may_skip(when, unless, on_unmet, on_exhausted)
+        self.may_be_skipped = may_skip(self.shape)
+        self.may_cascade = may_cascade(self.shape, [sources[dep] for dep in self.deps])
 
     def __str__(self) -> str:
         return f"step {self.slug} of flow {self.flow}"
@@ -179,14 +208,14 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
     @property
     def annotation(self) -> object:
         """The declared type of its output; Any if none is declared."""
-        returned = annotation_of(self._result)
-        return list_of(returned) if self.is_map else returned
+        returned = annotation_of(self.result)
+        return map_output(returned, self.shape) if self.is_map else returned
 
     def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
         """Decode its output, of a map the list of its results. Raises InvalidInput."""
         if not self.is_map:
             return cast("Out_co", self.decode_result(text))
-        return cast("Out_co", decode_each(text, self.decode_result, str(self)))
+        return cast("Out_co", decode_each(text, self.decode_result, self.shape, str(self)))
 
     def _check_name(self, fn: object, name: str | None) -> str:
         found = name if name is not None else getattr(fn, "__name__", None)
@@ -206,7 +235,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             )
         self._parameters: StepParameters
         if self._over is None:
-            self._parameters = SingleParameters(fn, of, self._sources)
+            self._parameters = SingleParameters(fn, of, self._sources, self.trigger_rule)
         else:
             self._parameters = ElementParameter(fn, of, self._over)
         self.decode_arguments = self._parameters.decode
@@ -234,85 +263,22 @@ class FlowMapDecorator(Protocol[E]):
 
 
 def decode_each(
-    text: str | bytes | msgspec.Raw, decode: Callable[[msgspec.Raw], object], of: str
+    text: str | bytes | msgspec.Raw,
+    decode: Callable[[msgspec.Raw], object],
+    step: StepShape,
+    of: str,
 ) -> list[object]:
-    """Decode the output of the map step `of`, each result with `decode`. Raises InvalidInput."""
+    """Decode the output of the map step `of`, each result with `decode`. Raises InvalidInput.
+
+    Elements that failed, which the map tolerates, are None.
+    """
     try:
         results = _split_list(text)
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"output of {of}: {error}") from None
+    if tolerates(step):
+        return [None if bytes(result) == b"null" else decode(result) for result in results]
     return [decode(result) for result in results]
-
-
-def may_skip(when: object, unless: object, on_unmet: Otherwise, on_exhausted: Otherwise) -> bool:
-    """Return True if a step with these options may be skipped while those after it run."""
-    is_conditional = when is not None or unless is not None
-    return on_exhausted == "skip" or (is_conditional and on_unmet == "skip")
-
-
-def check_pattern(
-    pattern: Mapping[str, object] | None,
-    name: str,
-    of: str,
-    run: object,
-    outputs: Mapping[str, object],
-) -> str | None:
-    """Return a condition as canonical JSON text.
-
-    `run` is the declared type of the run's input, `outputs` has those of the outputs of the
-    dependencies of the step `of`, by name.
-    Raises ConfigurationError for a condition that can never hold.
-    """
-    if pattern is None:
-        return None
-    with option(of, name):
-        # Callers without a type checker pass anything.
-        if not isinstance(pattern, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"a dictionary is needed, not {pattern!r}")
-        _check_keys(pattern, run, outputs)
-        try:
-            return canonical_pattern(encode_sorted(dict(pattern)))
-        except PayloadError as error:
-            raise ConfigurationError(str(error)) from None
-
-
-def _check_keys(pattern: Mapping[str, object], run: object, outputs: Mapping[str, object]) -> None:
-    """Refuse a condition about what is not compared with it: it would never hold."""
-    known = (RUN, *outputs)
-    for key in pattern if outputs else ():
-        if key not in known:
-            raise ConfigurationError(
-                f"{key!r} is not given to this step, so it cannot be compared; there are "
-                f"{', '.join(known)}"
-            )
-    if not outputs and set(pattern) == {RUN} and not may_have_field(run, RUN):
-        raise ConfigurationError(
-            "for a step without dependencies the run's input itself is compared, and "
-            f"{type_name(run)} has no field 'run': write what is in it"
-        )
-    if not outputs:
-        _check_fields(pattern, run)
-    for key, output in outputs.items():
-        _check_output(pattern.get(key), key, output)
-
-
-def _check_output(pattern: object, step: str, output: object) -> None:
-    """Refuse a field that the output of a step never has: only its function writes it."""
-    for field in cast("Mapping[str, object]", pattern) if isinstance(pattern, Mapping) else ():
-        if not may_have_field(output, field):
-            names = ", ".join(sorted(field_names(output))) or "none"
-            raise ConfigurationError(
-                f"the output of step {step} is {type_name(output)}, which has no field {field!r}; "
-                f"its fields: {names}"
-            )
-
-
-def _check_fields(pattern: Iterable[str], run: object) -> None:
-    """Refuse what is most likely a misspelt field. Others may come from newer programs."""
-    names = field_names(run)
-    for key in pattern:
-        if key not in names and (near := similar_name(key, names)):
-            raise ConfigurationError(f"{type_name(run)} has no field {key!r}: did you mean {near}?")
 
 
 def check_step_options(given: Iterable[str], known: type, of: str) -> None:
@@ -340,6 +306,14 @@ def check_attempts(attempts: int, of: str) -> int:
                 f"a whole number from 1 to {_MAX_INTEGER:,} is needed, not {attempts!r}"
             )
     return attempts
+
+
+def check_jitter(jitter: float, of: str) -> int | None:
+    """Return a jitter in percent, None for 0. Raises ConfigurationError for another number."""
+    percent = round(jitter * 100)
+    if not 0 <= jitter <= 1 or abs(percent - jitter * 100) > 1e-6:
+        raise ConfigurationError(f"{of}: jitter: 0 to 1 in hundredths is needed, not {jitter!r}")
+    return percent or None
 
 
 def whole_seconds(length: Duration | None, of: str, name: str, *, least: int = 0) -> int | None:

@@ -11,9 +11,10 @@ import msgspec
 
 from holdfast.definitions.caller import current_caller
 from holdfast.definitions.flow_parameters import RUN, RunInput, Source, annotation_of
-from holdfast.definitions.flow_runs import RunStep, RunStepOptions
+from holdfast.definitions.flow_runs import RunMapOptions, RunStep, RunStepOptions
 from holdfast.definitions.flow_steps import (
     FlowMapDecorator,
+    FlowMapOptions,
     FlowStep,
     FlowStepDecorator,
     FlowStepOptions,
@@ -203,7 +204,7 @@ class Flow(Startable[In, dict[str, object]]):
         self,
         over: Source[Sequence[E]] | Source[Set[E]],
         /,
-        **options: Unpack[FlowStepOptions],
+        **options: Unpack[FlowMapOptions],
     ) -> FlowMapDecorator[E]:
         """Make a step that runs once for each element of a step's output, or of the run's input.
 
@@ -212,7 +213,7 @@ class Flow(Startable[In, dict[str, object]]):
         `over` does not give a list, and as `step` does.
         """
         source = self._check_source(over)
-        check_step_options(options, FlowStepOptions, str(self))
+        check_step_options(options, FlowMapOptions, str(self))
 
         def define(fn: Callable[..., object]) -> AnyFlowStep:
             self._check_function(fn)
@@ -267,7 +268,7 @@ class Flow(Startable[In, dict[str, object]]):
         /,
         *,
         over: Source[Sequence[V]] | Source[Set[V]],
-        **options: Unpack[RunStepOptions],
+        **options: Unpack[RunMapOptions],
     ) -> RunStep[list[R]]:
         """Make a step that is a run for each element of a step's output, or of the run's input.
 
@@ -275,7 +276,7 @@ class Flow(Startable[In, dict[str, object]]):
         ConfigurationError if `over` does not give a list, and as `run_step` does.
         """
         source = self._check_source(over)
-        check_step_options(options, RunStepOptions, str(self))
+        check_step_options(options, RunMapOptions, str(self))
         return self._add(
             RunStep[Any](name, definition, self._empty, source, self._run, is_map=True, **options)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.definitions.limits import (
+    CALL,
     Ageing,
     AnyLimit,
     Concurrency,
@@ -12,6 +13,7 @@ from holdfast.definitions.limits import (
     Rates,
     limits_of,
     of_signature,
+    units_of_call,
 )
 from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry
 from holdfast.errors import ConfigurationError
@@ -76,15 +78,20 @@ class Limiting:
         """Declare limits of an activity. The path of a key begins with a parameter."""
         limits = limits_of(str(activity), concurrency, rate)
         rules = [limit.rule("activity", activity.full_name) for limit in limits]
-        self._check_keys(str(activity), *(rule.key for rule in rules))
+        self._check_rules(str(activity), rules)
+        activity.units = units_of_call(str(activity), limits)
         self.registry.limits["activity", activity.full_name] = tuple(
             of_signature(rule, activity.fn) for rule in rules
         )
 
     def _declare(self, scope: LimitScope, of: str, name: str, limits: Iterable[AnyLimit]) -> None:
         rules = tuple(limit.rule(scope, name) for limit in limits)
-        self._check_keys(of, *(rule.key for rule in rules))
+        self._check_rules(of, rules)
         self.registry.limits[scope, name] = rules
+
+    def _check_rules(self, of: str, rules: Iterable[LimitRule]) -> None:
+        for rule in rules:
+            self._check_keys(of, rule.key, None if rule.units == CALL else rule.units)
 
     def _check_keys(self, of: str, *keys: str | None) -> None:
         """Raise ConfigurationError for the path of a key in inputs that are encoded."""

@@ -17,6 +17,7 @@ from holdfast.values.key_paths import check_key_path
 
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 1e9
+CALL: Final = "call"  # units that the call of an activity says
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +64,53 @@ class Rate:
     allows; with `smooth`, at even distances. A run counts once, when it begins; of an activity
     each attempt counts.
 
+    With `units`, what begins in such a time uses at most `most` units together, such as the tokens
+    of a model. It is the path of their number in the input; of an activity also a function that
+    gets the arguments of a call and returns it, or `"call"` where the functions of other programs
+    do. A call that has more than `most` uses all of them. What an attempt has really used, it may
+    say by `current_activity().set_units()`.
+
     >>> Rate(100, per="1m", key="input.customer")
-    Rate(most=100, per='1m', key='input.customer', smooth=False)
+    Rate(most=100, per='1m', key='input.customer', smooth=False, units=None)
     """
 
     most: int
     per: Duration
     key: str | None = None
     smooth: bool = False
+    units: str | Callable[..., float] | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for a rate that lets nothing begin, or a key that cannot be."""
         _check_most("Rate", self.most)
         _check_key("Rate", self.key)
         _length("Rate", self.per)
+        if self.units is not None and self.smooth:
+            raise ConfigurationError("Rate: smooth is for tasks; a rate of units cannot be smooth")
+        if isinstance(self.units, str) and self.units != CALL:
+            with option("Rate", "units"):
+                check_key_path(self.units)
 
     def rule(self, scope: LimitScope, name: str) -> LimitRule:
-        """Return what the rate says about a queue, a workflow or an activity."""
+        """Return what the rate says about a queue, a workflow or an activity.
+
+        Raises ConfigurationError for units that calls say, if it is not of an activity.
+        """
+        units = CALL if callable(self.units) else self.units
+        if units == CALL and scope != "activity":
+            raise ConfigurationError(
+                f"{scope} {name}: who starts its tasks need not have this code, so their units are "
+                "a path into the input, such as input.tokens"
+            )
         return LimitRule(
             scope=scope,
             name=name,
-            kind="rate",
+            kind="rate" if units is None else "units",
             most=self.most,
             period_seconds=_length("Rate", self.per),
             key=self.key or "",
-            smooth=self.smooth,
+            smooth=self.smooth if units is None else None,
+            units=units,
         )
 
 
@@ -150,23 +173,46 @@ def limits_of(
     with option(of, "rate"):
         found += _each(rate, Rate)
     found += [other for other in others if other is not None]
-    places = [(type(each), getattr(each, "key", None) or "") for each in found]
-    for kind, key in places:
-        if places.count((kind, key)) > 1:
+    places = [
+        (type(each), getattr(each, "key", None) or "", bool(getattr(each, "units", None)))
+        for each in found
+    ]
+    for place in places:
+        if places.count(place) > 1:
+            _, key, _ = place
             about = f"with the key {key}" if key else "without a key"
             raise ConfigurationError(f"{of}: two limits {about} would contradict each other")
     return tuple(found)
 
 
 def of_signature(rule: LimitRule, fn: Callable[..., object]) -> LimitRule:
-    """Return a limit of an activity with the paths of its key in the recorded arguments.
+    """Return a limit of an activity with the paths of its key and units in the recorded arguments.
 
     `input.NAME` is a parameter, which a call may give by its place or by its name. Raises
     ConfigurationError for a parameter that the function does not have.
     """
-    _, *path = rule.key.split(".")
+    units = rule.units
+    if units not in (None, CALL):
+        units = _in_arguments(units, rule.name, fn)
+    return msgspec.structs.replace(rule, key=_in_arguments(rule.key, rule.name, fn), units=units)
+
+
+def units_of_call(of: str, limits: Iterable[AnyLimit]) -> Callable[..., float] | None:
+    """Return the function that counts the units of calls, None if there is none.
+
+    Raises ConfigurationError for two functions: a call has one number.
+    """
+    found = {each.units for each in limits if isinstance(each, Rate) and callable(each.units)}
+    if len(found) > 1:
+        raise ConfigurationError(f"{of}: two functions count the units of its calls: give one")
+    return next(iter(found), None)
+
+
+def _in_arguments(text: str, name: str, fn: Callable[..., object]) -> str:
+    """Return a path that begins with a parameter as paths in the arguments of a call."""
+    _, *path = text.split(".")
     if not path:
-        return rule
+        return text
     names = [
         each.name
         for each in inspect.signature(fn).parameters.values()
@@ -174,11 +220,11 @@ def of_signature(rule: LimitRule, fn: Callable[..., object]) -> LimitRule:
     ]
     if path[0] not in names:
         raise ConfigurationError(
-            f"the key {rule.key} names no parameter of {rule.name}: it has {', '.join(names)}"
+            f"the path {text} names no parameter of {name}: it has {', '.join(names)}"
         )
     rest = "".join(f".{part}" for part in path[1:])
     by_name, by_place = f"input.1.{path[0]}{rest}", f"input.0.{names.index(path[0])}{rest}"
-    return msgspec.structs.replace(rule, key=f"{by_name}|{by_place}")
+    return f"{by_name}|{by_place}"
 
 
 def _each(given: object, kind: type[Limit | Rate]) -> list[AnyLimit]:

@@ -13,6 +13,7 @@ from holdfast.errors import ConfigurationError
 
 CallNext: TypeAlias = Callable[[], Awaitable[object]]
 Layer: TypeAlias = "Callable[..., Awaitable[object]]"  # (context, call_next)
+ThreadLayer: TypeAlias = Callable[[Callable[[], object]], object]
 
 
 class Middleware:
@@ -22,7 +23,8 @@ class Middleware:
     one, or raise. `step` and `activity` surround single attempts on the worker's event loop, even
     if the function itself runs in a thread; it sees context variables that they set. `run`
     surrounds the workflow's code and is replayed with it: it must do the same each time, and call
-    steps for anything outside.
+    steps for anything outside. `in_thread` surrounds each plain function in the thread that it runs
+    in: what belongs to a thread, such as connections of some libraries, is opened and closed there.
 
     ```python
     class Timing(Middleware):
@@ -53,6 +55,10 @@ class Middleware:
         """Surround a call of a consumer."""
         return await call_next()
 
+    def in_thread(self, call: Callable[[], object]) -> object:
+        """Surround a plain function of a step, an activity or a consumer, in its thread."""
+        return call()
+
 
 class Layers:
     """The middleware of an app for runs, steps, activities and messages, outermost first.
@@ -65,6 +71,7 @@ class Layers:
         self.steps: list[Layer] = []
         self.activities: list[Layer] = []
         self.messages: list[Layer] = []
+        self.threads: list[ThreadLayer] = []
 
     def add(self, middleware: Middleware) -> None:
         """Add a middleware inside of the others. Raises ConfigurationError for another value."""
@@ -81,6 +88,8 @@ class Layers:
             self.activities.append(middleware.activity)
         if kind.message is not Middleware.message:
             self.messages.append(middleware.message)
+        if kind.in_thread is not Middleware.in_thread:
+            self.threads.append(middleware.in_thread)
 
 
 def surround(layers: list[Layer], context: object, call: CallNext) -> CallNext:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TypedDict
 
 from holdfast.errors import ConfigurationError
+from holdfast.types import AttributeValue
 from holdfast.values.durations import Duration, seconds
 
 
@@ -46,5 +47,7 @@ class AnyRunOptions(TypedDict, total=False):
     """The time after its start at which the run is ended, whatever it does."""
     tags: Iterable[str]
     """Labels to list runs by."""
+    attributes: Mapping[str, AttributeValue] | None
+    """Names with texts, numbers or booleans to list and count runs by. No codec encodes them."""
     headers: Mapping[str, str] | None
     """Names and values that travel with the run and its children, such as a trace context."""

@@ -7,20 +7,24 @@ import functools
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar, overload
+from uuid import UUID
 
 import msgspec
 
 from holdfast.codec import texts_before_fields
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.signatures import Arguments, Declared, Signature
+from holdfast.definitions.streams import StreamSink, StreamWriter
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.retry import Retry
+from holdfast.types import Writer
 from holdfast.values.durations import Duration
-from holdfast.values.names import check_activity_name, check_step_name
+from holdfast.values.names import check_activity_name, check_step_name, check_stream_name
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 _CHECKS: dict[str, Callable[[str], str]] = {
     "activity": check_activity_name,
@@ -78,9 +82,9 @@ class Recorded(Generic[P, R_co]):
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
             raise ConfigurationError(f"{self} is a generator: return a list instead")
         self._read_parameters(fn)
-        self._result = self._read_result(fn)
-        self.encode_result, self.decode_result = self._result.encode, self._result.decode
-        self.encode_and_restore = self._result.encode_and_restore
+        self.result = result = self._read_result(fn)
+        self.encode_result, self.decode_result = result.encode, result.decode
+        self.encode_and_restore = result.encode_and_restore
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -117,6 +121,7 @@ class Recorded(Generic[P, R_co]):
         return Declared(fn, "return", f"result of {self.name}")
 
     def _use_signature(self, signature: Signature) -> None:
+        self.signature = signature
         self.encode_arguments, self.decode_arguments = signature.encode, signature.decode
 
     def _copy(self) -> Self:
@@ -157,9 +162,10 @@ class AttemptContext:
         "current_activity()"
     )
 
-    __slots__ = ("_cancelled", "attempt")
+    __slots__ = ("_cancelled", "attempt", "streams")
 
     attempt: int
+    streams: StreamSink | None  # set when it is started; the subclasses begin with None
     _cancelled: threading.Event | None  # made on first use; the subclasses begin with None
 
     @property
@@ -170,6 +176,38 @@ class AttemptContext:
     def wait_cancelled(self, seconds: float) -> bool:
         """Wait in a thread for at most `seconds`; return True once the attempt is cancelled."""
         return self._event().wait(seconds)
+
+    @overload
+    def stream(self, name: str, *, type: type[T]) -> StreamWriter[T]: ...
+    @overload
+    def stream(self, name: str) -> StreamWriter[object]: ...
+    def stream(self, name: str, *, type: object = None) -> StreamWriter[Any]:
+        """Return a stream of the run, to write to; see `RunHandle.stream` for how it is read.
+
+        ```python
+        out = current_step().stream("tokens")
+        async for token in model(prompt):
+            await out.write(token)
+        ```
+
+        `type` is for type checkers. Raises InvalidName for a name outside `[a-zA-Z0-9._-]{1,128}`,
+        ConfigurationError where there is no run that readers know, StreamClosed after the end.
+        """
+        check_stream_name(name)
+        if self.streams is None or self.writer is None:
+            raise ConfigurationError(
+                f"stream {name!r} cannot be written here: steps and activities of workflows have "
+                "streams; messages, transactions and activities called in batches have none"
+            )
+        return StreamWriter(name, self.streams.open(self, name))
+
+    @property
+    def writer(self) -> tuple[UUID, str, Writer] | None:
+        """The run, the key of the leased task, and the attempt; None if it has no streams."""
+        return None
+
+    def note_streams(self) -> None:
+        """Remember that the attempt has opened a stream."""
 
     def cancel(self) -> None:
         """Tell the attempt that it is cancelled. Safe from any thread."""

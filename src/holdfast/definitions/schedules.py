@@ -23,6 +23,7 @@ from holdfast.types import (
     TickPolicy,
     When,
 )
+from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime, to_micros
 from holdfast.values.names import check_queue_name, check_schedule_name, full_name
@@ -261,6 +262,7 @@ def run_target(definition: Startable[Any, Any], input: str, options: StartedOpti
         retention_seconds=definition.retention_seconds if retention is None else seconds(retention),
         tags=check_tags(options.get("tags", ())),
         headers=check_headers(options.get("headers")),
+        attributes=check_attributes(options.get("attributes")),
     )
 
 

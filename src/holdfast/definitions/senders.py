@@ -13,7 +13,7 @@ from holdfast.values.patterns import check_topic
 from holdfast.values.texts import check_headers, check_id
 
 _OF_MESSAGES: Final = ("group", "priority", "headers")
-_OF_RUNS: Final = ("version", "queue", "timeout", "retention", "tags")
+_OF_RUNS: Final = ("version", "queue", "timeout", "retention", "tags", "attributes")
 
 
 def send_target(
@@ -22,7 +22,7 @@ def send_target(
     """Return what each tick publishes or sends. Raises ConfigurationError and PayloadError."""
     if (topic is None) == (message_queue is None):
         raise ConfigurationError("give a topic or a message_queue, not both")
-    if wrong := [name for name in _OF_RUNS if options.get(name) not in (None, ())]:
+    if wrong := [name for name in _OF_RUNS if options.get(name) not in (None, (), {})]:
         raise ConfigurationError(
             f"{', '.join(wrong)}: an option of runs, and this schedule starts none"
         )

@@ -171,7 +171,8 @@ class Signature:
         cannot be stored.
         """
         if kwargs or not self._least <= len(args) <= self._most:
-            args, kwargs = self._bind(args, kwargs)
+            bound = self._bind(args, kwargs)
+            args, kwargs = bound.args, bound.kwargs
         try:
             return encode_sorted({"a": args, "k": kwargs} if kwargs else args)
         except PayloadError as error:
@@ -198,12 +199,26 @@ class Signature:
         self._full = full = decoder(types.GenericAlias(tuple, kinds or ((),)))
         return full
 
-    def _bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Arguments:
+    @property
+    def parameters(self) -> list[inspect.Parameter]:
+        """The function's parameters, in their order."""
+        return list(self._signature.parameters.values())
+
+    def annotation(self, name: str) -> object:
+        """Return the declared type of a parameter with a name, Any without one."""
+        return self._by_name[name].annotation
+
+    def by_name(self, args: tuple[object, ...]) -> dict[str, object]:
+        """Return arguments by the names of their parameters. Raises TypeError as `encode` does."""
+        return self._bind(args, {}).arguments
+
+    def _bind(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> inspect.BoundArguments:
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            return self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self._name}: {error}{self._about_context()}") from None
-        return bound.args, bound.kwargs
 
     def _about_context(self) -> str:
         """Return what to do about a first parameter that looks like a workflow's context."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypeAlias, TypedDict, cast
 from uuid import UUID
 
 from holdfast.codec import encode
@@ -13,13 +13,25 @@ from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import ConfigurationError, PayloadError
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, NewRun, RunKind
+from holdfast.types import (
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    PRIORITIES,
+    AttributeValue,
+    IfEnded,
+    NewRun,
+    RunKind,
+)
+from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.ids import keyed_run_id, uuid7
 from holdfast.values.moments import to_micros
 from holdfast.values.names import check_queue_name, check_reference, split_name
 from holdfast.values.retention import declared_seconds
 from holdfast.values.texts import check_headers, check_id, check_tags
+
+ToStart: TypeAlias = AnyStartable | Callable[..., object] | str
+"""What callers start: a workflow or a flow, a job (which can be called), or the name of one."""
 
 
 class Startables(Protocol):
@@ -58,6 +70,8 @@ class StartOptions(TransactionOptions, total=False):
 
     key: str | None
     """The same key finds the same run of a workflow: the run's id is made from it."""
+    if_ended: IfEnded
+    """What to do if the key's run has ended: "return" it, "start" another run, or "refuse"."""
     run_id: UUID | None
     """The run's id, if the caller has drawn one."""
 
@@ -67,6 +81,8 @@ class StartManyOptions(TransactionOptions, total=False):
 
     keys: Iterable[str] | None
     """A key for each input."""
+    if_ended: IfEnded
+    """What to do if a key's run has ended: "return" it, "start" another run, or "refuse"."""
 
 
 class KeyedStartOptions(RunOptions, total=False):
@@ -81,6 +97,8 @@ class StartAndWaitOptions(RunOptions, total=False):
 
     key: str | None
     """The same key finds the same run of a workflow: the run's id is made from it."""
+    if_ended: IfEnded
+    """What to do if the key's run has ended: "return" it, "start" another run, or "refuse"."""
     run_id: UUID | None
     """The run's id, if the caller has drawn one."""
     wait: Duration | None
@@ -102,6 +120,7 @@ class CommonFields(TypedDict):
     tags: tuple[str, ...]
     headers: Mapping[str, str] | None
     rules: str | None
+    attributes: Mapping[str, AttributeValue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +190,7 @@ class _Defaults:
 
 
 def prepare(
-    workflow: AnyStartable | str,
+    workflow: ToStart,
     app: Startables | None,
     options: RunOptions,
     known_options: Set[str],
@@ -185,8 +204,13 @@ def prepare(
     option that cannot work, TypeError for one that is not known.
     """
     if unknown := options.keys() - known_options:
-        raise TypeError(f"unexpected option for start: {', '.join(sorted(unknown))}")
-    name, version, known = _resolve(workflow, app, options.get("version"), kind)
+        raise TypeError(
+            f"unexpected option for start: {', '.join(sorted(unknown))}. There are "
+            f"{', '.join(sorted(known_options))}; arguments by name are input={{…}}"
+        )
+    wanted = cast("AnyStartable | str", workflow)  # it may be any function, which is refused
+    name, version, known = _resolve(wanted, app, options.get("version"), kind)
+    attributes = options.get("attributes")
     delay, start_at, timeout = options.get("delay"), options.get("start_at"), options.get("timeout")
     if delay is not None and start_at is not None:
         raise ConfigurationError("give either delay or start_at, not both")
@@ -210,12 +234,16 @@ def prepare(
             None if known is None else known.rules,
             options,
         ),
+        attributes=check_attributes(attributes) if attributes else {},
     )
     return PreparedStart(known, encode if known is None else known.encode_input, fields)
 
 
 def moment(at: datetime) -> int:
     """Return a moment as microseconds since 1970 UTC. Raises ConfigurationError without a zone."""
+    # Callers without a type checker pass anything.
+    if not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"not a moment: {at!r}; give a datetime with a time zone")
     if at.tzinfo is None:
         raise ConfigurationError(f"{at.isoformat()} has no time zone: add one, such as UTC")
     return to_micros(at)
@@ -229,8 +257,9 @@ def _resolve(
     if not isinstance(workflow, str):
         if not isinstance(workflow, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(
-                f"a start takes a workflow (a function under @app.workflow), a flow, or its name, "
-                f"not {workflow!r}: let a workflow call steps and activities"
+                f"a start takes a workflow (a function under @app.workflow), a job, a flow, or its "
+                f"name, not {workflow!r}: let a workflow call steps and activities, or make one a "
+                "job, with @app.job"
             )
         return workflow.full_name, version or workflow.version, workflow
     of, name = split_name(check_reference("a workflow", workflow))

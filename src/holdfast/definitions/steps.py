@@ -17,7 +17,8 @@ from holdfast.definitions.recorded import AttemptContext, Recorded, check_retry
 from holdfast.definitions.signatures import Signature
 from holdfast.errors import ConfigurationError
 from holdfast.retry import Retry
-from holdfast.types import read_tick
+from holdfast.store.port.transactions import ConnectionKind
+from holdfast.types import Writer, read_tick
 from holdfast.values.durations import Duration
 from holdfast.values.names import check_step_name
 
@@ -38,6 +39,8 @@ class Step(Recorded[P, R_co]):
     kind: ClassVar[str] = "step"
     any_aliases: ClassVar[bool] = False
     """True if a step of this program has aliases; otherwise they need not be looked for."""
+    connects: ConnectionKind | None = None
+    """The kind of connection that the code of a transactional step gets; None for any other."""
 
     def __init__(
         self,
@@ -161,6 +164,9 @@ class StepCall(Protocol):
         """The number of the attempt, from 1."""
         ...
 
+    streams: int | None
+    """The number of the lease under which the attempt has opened a stream, None if it has not."""
+
 
 _step: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar(
     "holdfast_step", default=None
@@ -176,11 +182,11 @@ class StepContext(AttemptContext):
 
     variable = _step
 
-    __slots__ = ("_call", "_run")
+    __slots__ = ("_call", "_lease_no", "_run")
 
-    def __init__(self, run: StepRun, call: StepCall) -> None:
-        self.attempt, self._cancelled = call.attempt, None
-        self._run, self._call = run, call
+    def __init__(self, run: StepRun, call: StepCall, lease_no: int = 0) -> None:
+        self.attempt, self._cancelled, self.streams = call.attempt, None, None
+        self._run, self._call, self._lease_no = run, call, lease_no
 
     @property
     def run_id(self) -> UUID:
@@ -226,6 +232,15 @@ class StepContext(AttemptContext):
     def idempotency_key(self) -> str:
         """The same text at each attempt of this call, and at no attempt of another call."""
         return self._call.id
+
+    @property
+    def writer(self) -> tuple[UUID, str, Writer] | None:
+        """The run, the key of its turn, and the attempt, for streams."""
+        return self.run_id, "", Writer(self.key, self._lease_no, self.attempt)
+
+    def note_streams(self) -> None:
+        """Let the step's record say that this attempt has opened a stream."""
+        self._call.streams = self._lease_no
 
 
 def running_step() -> StepContext | None:

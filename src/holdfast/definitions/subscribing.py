@@ -72,7 +72,9 @@ def workflow_of(subscription: NewSubscription) -> str | None:
 
 
 def subscribed_target(workflow: Startable[Any, Any], options: StartedOptions) -> RunTarget:
-    """Return what each event starts. Raises ConfigurationError."""
+    """Return what each event starts. Raises ConfigurationError, TypeError for other options."""
+    if unknown := options.keys() - StartedOptions.__optional_keys__:  # else it would be ignored
+        raise TypeError(f"unexpected option for subscribe: {', '.join(sorted(unknown))}")
     # Callers without a type checker pass anything.
     if not isinstance(workflow, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(

@@ -28,6 +28,7 @@ from holdfast.types import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
     PRIORITIES,
+    AlertRule,
     DeclaredRules,
     LimitRule,
     LimitScope,
@@ -67,6 +68,7 @@ class Workflow(Startable[In_contra, Out_co]):
         retention: Duration | None = "30d",
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
+        pinned: bool = False,
         rules: RuleOptions | None = None,
         registry: Registry | None = None,
     ) -> None:
@@ -74,8 +76,7 @@ class Workflow(Startable[In_contra, Out_co]):
 
         Raises ConfigurationError if it cannot be a workflow, saying why.
         """
-        self.__doc__ = fn.__doc__
-        self.fn = fn
+        self.__doc__, self.fn = fn.__doc__, fn
         self.name = check_workflow_name(fn.__name__ if name is None else name)
         self.version = version
         with option(f"workflow {self.name}", "queue"):
@@ -84,7 +85,7 @@ class Workflow(Startable[In_contra, Out_co]):
             self.retention_seconds = None if retention is None else seconds(retention)
         with option(f"workflow {self.name}", "timeout"):
             self.timeout_seconds = None if timeout is None else seconds(timeout)
-        self.priority = priority
+        self.priority, self.pinned = priority, pinned
         self.registry = registry or Registry(self.name)
         if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"workflow {self.name}: version must be 1 or more")
@@ -219,6 +220,7 @@ class Registry:
         self.subscriptions: list[NewSubscription] = []
         self.consumers: dict[str, Consumer] = {}  # by the queue that they receive from
         self.limits: dict[tuple[LimitScope, str], tuple[LimitRule, ...]] = {}
+        self.alerts: dict[str, AlertRule] = {}
         self.steps: set[str] = set()  # their names
         self.aliases: set[str] = set()
         self.lifespans: list[Lifespan[Any]] = []
@@ -394,7 +396,5 @@ def newest_definitions(registry: Registry) -> list[AnyStartable]:
 
 def declared_rules(registry: Registry) -> list[DeclaredRules]:
     """Return the rules for starts of each workflow and flow, of the highest version."""
-    return [
-        DeclaredRules(each.full_name, each.version, each.rules)
-        for each in newest_definitions(registry)
-    ]
+    newest = newest_definitions(registry)
+    return [DeclaredRules(each.full_name, each.version, each.rules) for each in newest]

@@ -2,7 +2,7 @@
 
 from holdfast.flows.circles import find_circle, flows_run
 from holdfast.flows.differences import differences
-from holdfast.flows.drawing import draw
+from holdfast.flows.drawing import draw, rule_words
 from holdfast.flows.layers import leaves, steps_by_depth
 from holdfast.flows.mermaid import to_mermaid
 from holdfast.flows.shape import canonical_pattern, canonical_shape, shape_hash
@@ -15,6 +15,7 @@ __all__ = [
     "find_circle",
     "flows_run",
     "leaves",
+    "rule_words",
     "shape_hash",
     "steps_by_depth",
     "to_mermaid",

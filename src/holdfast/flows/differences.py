@@ -22,7 +22,26 @@ _WORDS: Final[dict[str, tuple[str, str]]] = {
     "when_exhausted": ("on_exhausted", ""),
     "runs": ("runs", ""),
     "runs_kind": ("it runs a", ""),
+    "trigger_rule": ("trigger_rule", ""),
+    "tolerated_count": ("tolerate", ""),
+    "tolerated_percent": ("tolerate", "%"),
+    "concurrency": ("concurrency", ""),
+    "jitter_percent": ("jitter", "%"),
 }
+
+
+# What is not the flow's if a step does not say it.
+_WITHOUT: Final = frozenset(
+    {
+        "required",
+        "forbidden",
+        "start_delay",
+        "tolerated_count",
+        "tolerated_percent",
+        "concurrency",
+        "jitter_percent",
+    }
+)
 
 
 def differences(code: FlowShape, database: FlowShape) -> list[str]:
@@ -63,7 +82,7 @@ def _compare(what: str, code: Fields, database: Fields, absent: str) -> Iterator
             yield f"{what}: it is given the run's input in the {has}, not in the {lacks}"
         else:
             word, unit = _WORDS[name]
-            none = "none" if name in ("required", "forbidden", "start_delay") else absent
+            none = "none" if name in _WITHOUT else absent
             yield (
                 f"{what}: {word} {_shown(mine, unit, none)} in the code, "
                 f"{_shown(theirs, unit, none)} in the database"

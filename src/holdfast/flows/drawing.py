@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.flows.layers import steps_by_depth
-from holdfast.types import FlowShape, StepShape
+from holdfast.types import FlowShape, StepShape, TriggerRule
 
 _MAX_NAMES: Final = 6  # of dependencies in a line
 
@@ -54,4 +54,10 @@ def _sources(step: StepShape) -> str:
     if len(names) > _MAX_NAMES:
         left = len(names) - _MAX_NAMES + 1
         names = [*names[: _MAX_NAMES - 1], f"{left} more"]
-    return f"← {', '.join(names)}" if names else ""
+    sources = f"← {', '.join(names)}" if names else ""
+    return f"{sources}  {rule_words(step.trigger_rule)}".strip()
+
+
+def rule_words(rule: TriggerRule) -> str:
+    """Return a trigger rule as `(one_failed)`, empty for the default."""
+    return "" if rule == "none_failed" else f"({rule})"

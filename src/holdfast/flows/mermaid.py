@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from holdfast.flows.layers import comes_after
 from holdfast.flows.shape import canonical_pattern
 from holdfast.types import FlowShape, StepShape, StepStatus
 
@@ -37,8 +38,8 @@ def _lines(shape: FlowShape, statuses: Mapping[str, StepStatus]) -> Iterator[str
     for step in shape.steps:
         if _reads_input(step):
             yield f"    run --> {ids[step.slug]}"
-        for dep in step.deps:
-            yield f"    {ids[dep]} --> {ids[step.slug]}"
+        for dep in comes_after(shape, step):
+            yield f"    {ids[dep]} {'-->' if dep in step.deps else '-.->'} {ids[step.slug]}"
     for status, colour in _COLOURS.items():
         chosen = ",".join(ids[slug] for slug in ids if statuses.get(slug) == status)
         if chosen:
@@ -55,6 +56,8 @@ def _box(step: StepShape) -> str:
     for word, pattern in (("when", step.required), ("unless", step.forbidden)):
         if pattern is not None:
             lines.append(f"{word} {_shorten(canonical_pattern(pattern))}")
+    if step.trigger_rule != "none_failed":
+        lines.append(step.trigger_rule)
     text = "<br/>".join(map(_escape, lines))
     return f'[["{text}"]]' if step.kind == "map" else f'["{text}"]'
 

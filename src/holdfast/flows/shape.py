@@ -29,6 +29,11 @@ _DEFAULTS: Final[Fields] = {
     "when_exhausted": "fail",
     "runs": None,
     "runs_kind": None,
+    "trigger_rule": "none_failed",
+    "tolerated_count": None,
+    "tolerated_percent": None,
+    "concurrency": None,
+    "jitter_percent": None,
 }
 
 
@@ -83,6 +88,11 @@ def step_fields(step: StepShape) -> Fields:
         "when_exhausted": step.when_exhausted,
         "runs": step.runs,
         "runs_kind": step.runs_kind,
+        "trigger_rule": step.trigger_rule,
+        "tolerated_count": step.tolerated_count,
+        "tolerated_percent": step.tolerated_percent,
+        "concurrency": step.concurrency,
+        "jitter_percent": step.jitter_percent or None,
     }
 
 

@@ -20,6 +20,7 @@ ActionName: TypeAlias = Literal[
     "resume_queue",
     "resume_workflow",
     "start_worker",
+    "move_build",
     "migrate",
     "sweep",
 ]
@@ -35,6 +36,8 @@ class Action(Value, frozen=True, omit_defaults=True):
     - `decide`: the approval `name` of the run `run_id`; `fields` must be filled in.
     - `resume_queue`, `resume_workflow`: the queue or workflow `name`.
     - `start_worker`: it must serve the queue `name`, any if that is empty.
+    - `move_build`: the run `run_id`, or all open runs of the build `name`, to another build;
+      `app` is the app of that build, if several have builds.
     - `sweep`: delete the runs whose retention is over.
     - `migrate`: the schema `schema`; the role `name`, if there is one, must get rights.
     """
@@ -47,6 +50,7 @@ class Action(Value, frozen=True, omit_defaults=True):
     fields: tuple[FormField, ...] = ()
     schema: str = ""
     failed_steps: bool = False
+    app: str = ""
 
 
 def resume_action(pause: Pause) -> Action:

@@ -12,6 +12,8 @@ from holdfast.database.grants import lacking
 from holdfast.database.schema import check_schema as refuse_schema
 from holdfast.errors import ConfigurationError, DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.insight.actions import Action, resume_action
+from holdfast.insight.alerts import check_alerts
+from holdfast.insight.builds import check_builds
 from holdfast.insight.findings import Finding
 from holdfast.insight.limits import check_limits
 from holdfast.insight.queues import check_queues
@@ -23,6 +25,7 @@ from holdfast.insight.topics import check_deliveries
 from holdfast.insight.wording import behind, length, several
 from holdfast.store.port import Store
 from holdfast.types import Notice
+from holdfast.values.names import split_handler
 
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
@@ -153,9 +156,9 @@ async def _is_flow(store: Store, handler: str) -> bool:
 
 def _unserved(queue: str, handler: str, tasks: int, *, is_flow: bool) -> str:
     """Return what waits: `activity shop/mail on queue 'mail' (2 tasks)`."""
-    name, _, version = handler.rpartition("@")
+    name, version, _ = split_handler(handler)
     what, noun, unseen = handler, "run", ""
-    if version == "0":
+    if version == 0:
         what, noun = f"activity {name}", "task"
     elif is_flow:
         what, noun = f"the steps of flow {handler}", "task"
@@ -321,6 +324,7 @@ async def examine(
             await check_queues(store),
         ]
         findings += [await check_deliveries(store), await check_failures(store)]
+        findings += [await check_alerts(store), *await check_builds(store)]
         findings += [await check_notifications(store), *await check_hints(store)]
         findings += await check_reads(store)
         findings += [await check_transactions(connection)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from holdfast.types import (
     StepKind,
     StepPhase,
     StepShape,
+    TriggerRule,
     Value,
 )
 
@@ -35,9 +36,10 @@ SKIPPED: Final[Mapping[SkipReason, str]] = {
     "condition_unmet": "its condition was not met",
     "handler_failed": "its last attempt failed",
     "dependency_skipped": "a step before it was skipped",
+    "dependency_failed": "a step before it failed",
 }
 _ENDED: Final = ("completed", "failed", "skipped")
-_PHASES: Final[tuple[StepPhase, ...]] = ("running", "due", "retrying", "delayed")
+_PHASES: Final[tuple[StepPhase, ...]] = ("running", "due", "retrying", "delayed", "waiting")
 
 
 class StepProgress(Value, frozen=True, kw_only=True):
@@ -48,7 +50,8 @@ class StepProgress(Value, frozen=True, kw_only=True):
     attempt; `stopped` was under way when the run ended. `completed`, `failed` and `skipped` are
     ends.
 
-    `tasks` is how many elements a map has that has begun, `done` how many of them have ended.
+    `tasks` is how many elements a map has that has begun, `done` how many of them have ended,
+    `failed_tasks` how many of these failed, which the map tolerates.
     `attempts` is the number of the last attempt, of a map the largest of its open elements.
     `next_at` is when the task of a step that is delayed or retrying may be claimed. `output` and
     `error` are JSON texts. Moments are in microseconds since 1970 UTC.
@@ -68,6 +71,8 @@ class StepProgress(Value, frozen=True, kw_only=True):
     started_at: int | None = None
     ended_at: int | None = None
     next_at: int | None = None
+    trigger_rule: TriggerRule = "none_failed"
+    failed_tasks: int = 0
 
     @property
     def has_ended(self) -> bool:
@@ -82,16 +87,20 @@ class StepProgress(Value, frozen=True, kw_only=True):
 
 def graph_steps(states: Iterable[FlowStepState]) -> tuple[StepShape, ...]:
     """Return the graph of the steps that a run has or had, without their options."""
-    return tuple(StepShape(slug=each.step, kind=each.kind, deps=each.deps) for each in states)
+    return tuple(
+        StepShape(slug=each.step, kind=each.kind, deps=each.deps, trigger_rule=each.trigger_rule)
+        for each in states
+    )
 
 
 def progress_of(
     states: Sequence[FlowStepState], tasks: Sequence[OpenStepTasks], *, ended: bool
 ) -> list[StepProgress]:
     """Return the steps of a run with what is known of their open tasks."""
+    due = {each.step for each in tasks}
     return [
-        _with_tasks(_of_state(state, ended), [each for each in tasks if each.step == state.step])
-        for state in states
+        _with_tasks(step, [each for each in tasks if each.step == step.step])
+        for step in _of_states(states, due, ended)
     ]
 
 
@@ -100,9 +109,10 @@ def progress_without_tasks(states: Sequence[FlowStepState], *, ended: bool) -> l
 
     A map that has begun counts as running, a step that is delayed as queued.
     """
-    steps = [_of_state(state, ended) for state in states]
+    steps = _of_states(states, (), ended)
     over = {step.step for step in steps if step.has_ended}
-    return steps if ended else [_guessed(step, over) for step in steps]
+    others = {step.step for step in steps if step.trigger_rule != "always"}
+    return steps if ended else [_guessed(step, over, others) for step in steps]
 
 
 def raised(error: str | None) -> JSON:
@@ -110,6 +120,22 @@ def raised(error: str | None) -> JSON:
     found = read_json(error)
     cause: JSON = found.get("cause") if isinstance(found, dict) and "step" in found else None
     return cause or found
+
+
+def _of_states(
+    states: Sequence[FlowStepState], due: Container[str], ended: bool
+) -> list[StepProgress]:
+    """Return steps by what is stored of them.
+
+    If one that always runs has begun, the others have ended, or were stopped by a cancel.
+    """
+    is_over = any(
+        each.trigger_rule == "always" and (each.status != "created" or each.step in due)
+        for each in states
+    )
+    return [
+        _of_state(each, ended or (is_over and each.trigger_rule != "always")) for each in states
+    ]
 
 
 def _of_state(state: FlowStepState, ended: bool) -> StepProgress:
@@ -128,6 +154,8 @@ def _of_state(state: FlowStepState, ended: bool) -> StepProgress:
         skip_reason=state.skip_reason,
         started_at=state.started_at,
         ended_at=state.ended_at,
+        trigger_rule=state.trigger_rule,
+        failed_tasks=state.failed_tasks,
     )
 
 
@@ -141,11 +169,14 @@ def _with_tasks(step: StepProgress, tasks: Sequence[OpenStepTasks]) -> StepProgr
     if step.has_ended or not tasks:
         return step
     first = min(tasks, key=lambda each: _PHASES.index(each.phase))
+    state: StepState = "queued"
+    if first.phase != "due" and first.phase != "waiting":
+        state = first.phase
     failed = [each for each in tasks if each.error is not None]
     newest = max(failed, key=lambda each: each.visible_at, default=None)
     return replace(
         step,
-        state="queued" if first.phase == "due" else first.phase,
+        state=state,
         attempts=max(each.attempts for each in tasks),
         workers=tuple(each.worker for each in tasks if each.worker is not None),
         error=None if newest is None else newest.error,
@@ -153,8 +184,10 @@ def _with_tasks(step: StepProgress, tasks: Sequence[OpenStepTasks]) -> StepProgr
     )
 
 
-def _guessed(step: StepProgress, over: Set[str]) -> StepProgress:
-    if step.state == "created" and over >= set(step.deps):
+def _guessed(step: StepProgress, over: Set[str], others: Set[str]) -> StepProgress:
+    """Return a step with its likely state; `over` have ended, `others` do not always run."""
+    needed = others if step.trigger_rule == "always" else set(step.deps)
+    if step.state == "created" and over >= needed:
         return replace(step, state="queued")
     if step.state == "running" and step.kind == "single" and not step.workers:
         return replace(step, state="retrying")

@@ -12,7 +12,11 @@ from holdfast.types import LimitInfo, LimitRule, LimitWait
 
 def holding(waits: Sequence[LimitWait], task_key: str = "") -> list[LimitWait]:
     """Return the limits that keep a task from beginning now."""
-    return [wait for wait in waits if wait.task_key == task_key and wait.free == 0]
+    return [wait for wait in waits if wait.task_key == task_key and _holds(wait)]
+
+
+def _holds(wait: LimitWait) -> bool:
+    return wait.free is not None and wait.free < (wait.uses or 1)
 
 
 def limit_text(rule: LimitRule) -> str:
@@ -27,6 +31,10 @@ def limit_text(rule: LimitRule) -> str:
             period = length(round((rule.period_seconds or 0) * 1e6))
             even = ", at even distances" if rule.smooth else ""
             return f"{subject} begins {rule.most} in {period}{each}{even}"
+        case "units":
+            period = length(round((rule.period_seconds or 0) * 1e6))
+            of = "units of its calls" if rule.units == "call" else (rule.units or "").split("|")[0]
+            return f"{subject} uses {rule.most:,} in {period}{each}, by {of}"
         case "fairness":
             return f"in {subject} the values of {rule.key} take turns"
         case _:
@@ -39,6 +47,10 @@ def wait_text(wait: LimitWait, now: int) -> str:
     slot = f" {wait.slot!r}" if wait.rule.key else ""
     if wait.rule.kind == "concurrency":
         return f"{limit_text(wait.rule)}, and{slot} has {wait.held} now"
+    if wait.uses is not None:
+        begins = "" if wait.next_at is None else f": it can begin {ago(wait.next_at, now)}"
+        free = f"{wait.free or 0:,} are free{' for' if slot else ''}{slot}"
+        return f"{limit_text(wait.rule)}; it uses {wait.uses:,}, and {free}{begins}"
     allows = "" if wait.next_at is None else f"; it allows the next{slot} {ago(wait.next_at, now)}"
     return f"{limit_text(wait.rule)}{allows}"
 

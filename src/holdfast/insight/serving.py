@@ -18,6 +18,7 @@ from holdfast.types import (
     WorkerInfo,
 )
 from holdfast.values.moments import to_datetime
+from holdfast.values.names import split_handler
 
 SILENT_SECONDS = 8  # a worker that was not heard of for longer counts as dead
 _NEWEST = 200  # runs whose names are suggested for a mistyped one
@@ -95,8 +96,8 @@ async def read_served(store: Store, scope: Scope) -> list[Served]:
     pauses = {each.name: each for each in await store.list_pauses() if each.scope == scope}
     waiting: dict[str, int] = {}
     for queue, handler, tasks in await store.unserved():
-        name, _, version = handler.rpartition("@")
-        if scope == "queue" or version != "0":
+        name, version, _ = split_handler(handler)
+        if scope == "queue" or version != 0:
             key = queue if scope == "queue" else name
             waiting[key] = waiting.get(key, 0) + tasks
     names = {name for worker in signed_on for name in _names_served(scope, worker)}
@@ -109,8 +110,8 @@ async def read_served(store: Store, scope: Scope) -> list[Served]:
 async def live_activities(store: Store) -> list[str]:
     """Return the full names of all activities that live workers have."""
     workers = live_workers(await store.list_workers(), await store.now())
-    handlers = {handler.rpartition("@") for each in workers for handler in each.handlers}
-    return sorted(name for name, _, version in handlers if version == "0")
+    handlers = {split_handler(handler) for each in workers for handler in each.handlers}
+    return sorted(name for name, version, _ in handlers if version == 0)
 
 
 async def find_unknown(
@@ -173,5 +174,5 @@ def _served(
 
 def _versions(workers: Iterable[WorkerInfo]) -> set[tuple[str, int]]:
     """Return the workflows that workers have, with their versions; an activity's version is 0."""
-    handlers = {handler.rpartition("@") for worker in workers for handler in worker.handlers}
-    return {(name, int(version)) for name, _, version in handlers if version != "0"}
+    handlers = {split_handler(handler) for worker in workers for handler in worker.handlers}
+    return {(name, version) for name, version, _ in handlers if version != 0}

@@ -5,6 +5,7 @@ Moments are RFC 3339 in UTC, lengths of time are seconds, and payloads are JSON,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
@@ -13,12 +14,25 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.codec import decode_error
+from holdfast.codec import decode_error, raw
+from holdfast.events import WEBHOOK_OPENED
 from holdfast.insight.folding import Fold
 from holdfast.insight.spans import Attempt, Kind, Outcome, Span
 from holdfast.insight.traces import find_trace
-from holdfast.types import ClippedEvent, LoggedEvent, RunKind, RunRecord, State, Status, Wait
+from holdfast.types import (
+    AttributeValue,
+    ClippedEvent,
+    Event,
+    LoggedEvent,
+    RunKind,
+    RunRecord,
+    State,
+    Status,
+    Wait,
+)
 from holdfast.values.moments import to_datetime
+
+_URL: Final = re.compile(r'"url":\s*"[^"]*"?')  # of details that may be cut within it
 
 LARGEST_SHOWN: Final = 64 * 1024
 """Bytes of a payload that is shown within a run; a larger one is asked for alone."""
@@ -51,6 +65,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     app: str
     name: str
     version: int
+    build: str | None
     key: str | None
     queue: str
     priority: int
@@ -58,6 +73,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     error: ErrorHead | None
     tags: tuple[str, ...]
+    attributes: Mapping[str, AttributeValue]
     created_at: datetime
     due_at: datetime | None
     started_at: datetime | None
@@ -79,6 +95,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     app: str
     name: str
     version: int
+    build: str | None
     key: str | None
     queue: str
     priority: int
@@ -88,6 +105,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     output: msgspec.Raw | None
     error: msgspec.Raw | None
     tags: tuple[str, ...]
+    attributes: Mapping[str, AttributeValue]
     headers: Mapping[str, str] | None
     retention_seconds: float | None
     created_at: datetime
@@ -124,6 +142,7 @@ def run_head(run: RunRecord) -> RunHead:
         app=run.app,
         name=run.name,
         version=run.version,
+        build=run.build,
         key=run.key,
         queue=run.queue,
         priority=run.priority,
@@ -131,6 +150,7 @@ def run_head(run: RunRecord) -> RunHead:
         state=run.state,
         error=None if error is None else ErrorHead(error.kind, error.message),
         tags=run.tags,
+        attributes=run.attributes,
         created_at=to_datetime(run.created_at),
         due_at=_moment(run.due_at),
         started_at=_moment(run.started_at),
@@ -153,6 +173,7 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
         app=run.app,
         name=run.name,
         version=run.version,
+        build=run.build,
         key=run.key,
         queue=run.queue,
         priority=run.priority,
@@ -162,6 +183,7 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
         output=output_text,
         error=raw(run.error),
         tags=run.tags,
+        attributes=run.attributes,
         headers=run.headers,
         retention_seconds=run.retention_seconds,
         created_at=to_datetime(run.created_at),
@@ -181,7 +203,7 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
 
 def event_shape(entry: LoggedEvent, largest: int | None = None) -> EventShape:
     """Return an entry of a log, details of more than `largest` bytes as their size."""
-    details, size = _clip(entry.event.details, largest)
+    details, size = _clip(shown_details(entry.event), largest)
     return EventShape(
         idx=entry.idx,
         type=entry.event.type,
@@ -199,15 +221,20 @@ def clipped_shape(entry: ClippedEvent, largest: int) -> EventShape:
         idx=entry.idx,
         type=entry.event.type,
         key=entry.event.key,
-        details=None if is_cut else raw(entry.event.details),
+        details=None if is_cut else raw(shown_details(entry.event)),
         at=to_datetime(entry.event.at),
         details_bytes=entry.size if is_cut else msgspec.UNSET,
     )
 
 
-def raw(text: str | None) -> msgspec.Raw | None:
-    """Return JSON text so that it is written as JSON, not as a string."""
-    return None if text is None else msgspec.Raw(text.encode())
+def shown_details(event: Event) -> str | None:
+    """Return the details of an event for people: without the URL of a webhook.
+
+    A program that has it can post to it, and who may read a run may not do that.
+    """
+    if event.type != WEBHOOK_OPENED or event.details is None:
+        return event.details
+    return _URL.sub('"url":"(hidden)"', event.details)
 
 
 def _clip(

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
 
 from holdfast.insight.wording import length
-from holdfast.types import JSON, ErrorInfo, Value
+from holdfast.types import JSON, ErrorInfo, RunRecord, Value
 
 Kind: TypeAlias = Literal[
     "step",
     "activity",
     "child",
     "approval",
+    "webhook",
     "timer",
     "signal",
     "sent",
@@ -24,6 +25,7 @@ Kind: TypeAlias = Literal[
     "value",
     "patch",
     "pause",
+    "change",
     "cancel",
     "lost",
     "delay",
@@ -188,3 +190,13 @@ def failed_attempt(details: Details, at: int) -> Attempt:
         number_of(details, "retry_at"),
         traceback_text(details.get("error")),
     )
+
+
+def has_begun(run: RunRecord, spans: Sequence[Span]) -> bool:
+    """Return True if a worker has claimed a run, or something of a flow has happened.
+
+    Others may have written to its log before: signals, pauses, changes of its start.
+    """
+    if run.kind == "flow":
+        return any(span.kind not in ("change", "pause") for span in spans)
+    return run.started_at is not None

@@ -6,7 +6,6 @@ missing, and lengths of time are known by the bucket that they fell into.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -19,7 +18,7 @@ import msgspec
 from holdfast.insight.findings import Finding
 from holdfast.insight.wording import length, several
 from holdfast.store.port import Store
-from holdfast.types.stats import BEGUN, BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS, RETRIES
+from holdfast.types.stats import BEGUN, BUCKETS, COUNTS, ENDED, MILLIS, RETRIES, percentile
 from holdfast.values.moments import to_datetime
 
 POINTS: Final = 60  # of a series
@@ -136,24 +135,6 @@ async def check_failures(store: Store) -> Finding:
         + (f"; and {several(more, 'other workflow')}" if more > 0 else ""),
         "look at the errors of the newest failed runs; retry the runs when the cause is gone",
     )
-
-
-def percentile(buckets: Sequence[int], part: float) -> float | None:
-    """Return about how long runs took, of which this part took less; None without any.
-
-    Within a bucket it is a geometric mean of the bounds, weighted by where the part falls.
-    """
-    wanted = part * sum(buckets)
-    if not wanted:
-        return None
-    before = 0
-    for place, count in enumerate(buckets):
-        if count and before + count >= wanted:
-            low = BOUNDS[place - 1] if place else BOUNDS[0] / 10
-            high = BOUNDS[min(place, len(BOUNDS) - 1)]
-            return round(low * math.pow(high / low, (wanted - before) / count), 4)
-        before += count
-    return BOUNDS[-1]
 
 
 def _of(name: str, series: _Series, moments: Sequence[datetime], minutes: float) -> WorkflowStats:

@@ -17,13 +17,14 @@ from holdfast.insight.spans import (
     Timeline,
     error_text,
     failed_attempt,
+    has_begun,
     json_text,
     number_of,
     read_details,
     text_of,
     traceback_text,
 )
-from holdfast.insight.wording import length
+from holdfast.insight.wording import length, moment
 from holdfast.store.port import Store
 from holdfast.types import Event, FlowStepState, RunRecord, Wait
 
@@ -56,7 +57,7 @@ def read_run_spans(
     if run.state == "waiting" and log:  # the log does not say that the code has left a timer
         last = log[-1].at
         spans = [_closed(span, last) if _is_left(span, run.wait) else span for span in spans]
-    return [*_before_begin(run, bool(spans)), *spans]
+    return [*_before_begin(run, has_begun(run, spans)), *spans]
 
 
 async def read_starts(store: Store, run: RunRecord, spans: Sequence[Span]) -> Mapping[str, int]:
@@ -77,14 +78,14 @@ def with_starts(spans: Sequence[Span], starts: Mapping[str, int]) -> list[Span]:
     ]
 
 
-def _before_begin(run: RunRecord, is_busy: bool) -> Iterator[Span]:
+def _before_begin(run: RunRecord, begun: bool) -> Iterator[Span]:
     """Yield how long the start was delayed, then how long the run waited in its queue.
 
     No worker claims the run of a flow: it begins with its steps.
     """
     first, began_at = run.created_at, run.started_at
     if run.due_at is not None:
-        waits = run.state == "waiting" and (run.kind == "flow" or began_at is None) and not is_busy
+        waits = run.state == "waiting" and not begun
         over_at = min(run.due_at, run.completed_at or run.due_at)
         outcome: Outcome = "open" if waits else "done"
         ended_at = None if waits else over_at
@@ -125,6 +126,17 @@ def _why(details: Details) -> str:
     """Return the reason of a change, and who made it, as far as they are known."""
     reason, by = text_of(details, "reason"), text_of(details, "by")
     return ", ".join(part for part in (reason, f"by {by}" if by else "") if part)
+
+
+def _rescheduled(details: Details) -> str:
+    """Return what a change of a run has changed, and why."""
+    parts = [f"queue {details['queue']}"] if "queue" in details else []
+    if "start_at" in details:
+        parts.append(f"to begin at {moment(number_of(details, 'start_at'))}")
+    if "deadline_at" in details:
+        at = number_of(details, "deadline_at")
+        parts.append(f"deadline {moment(at)}" if at else "no deadline")
+    return "; ".join([*parts, *filter(None, [_why(details)])])
 
 
 def _closed(span: Span, ended_at: int | None) -> Span:
@@ -214,8 +226,12 @@ class _Reader:
                 found = "sent", f"{name} sent", f"to run {to}"
             case events.VALUE_SET:
                 found = "value", event.key or "", json_text(details.get("value"))
+            case events.ATTRIBUTES_SET:
+                found = "value", "attributes", json_text(details.get("attributes"))
             case events.VALUE_RECORDED:
                 found = "patch", event.key or "", "changed code takes its new path"
+            case events.RESCHEDULED:
+                found = "change", "rescheduled", _rescheduled(details)
             case events.CANCEL_REQUESTED:
                 found = "cancel", "cancel requested", _why(details)
             case events.TERMINATED:
@@ -275,7 +291,7 @@ class _Reader:
 
 
 class _Calls:
-    """Adds a span for each activity, child, approval and update, and closes it at its end."""
+    """Adds a span for each activity, child, approval, webhook and update; closes it at its end."""
 
     def __init__(self, spans: list[Span]) -> None:
         self._spans = spans
@@ -292,13 +308,17 @@ class _Calls:
                 self._begin(event, "child", key, f"run {run_id}", run_id)
             case events.APPROVAL_REQUESTED:
                 self._begin(event, "approval", text_of(details, "title"), "asks for a decision")
+            case events.WEBHOOK_OPENED:
+                self._begin(event, "webhook", key, "waits for a POST")
+            case events.WEBHOOK_RECEIVED:
+                self._end(event, "done", json_text(details.get("body")))
             case events.ACTIVITY_RETRY:
                 self._retry(event, details)
             case events.ACTIVITY_COMPLETED | events.CHILD_COMPLETED | events.UPDATE_COMPLETED:
                 self._complete(event, details)
             case events.ACTIVITY_FAILED | events.CHILD_FAILED | events.UPDATE_REJECTED:
                 self._fail(event, details)
-            case events.ACTIVITY_CANCEL | events.APPROVAL_WITHDRAWN:
+            case events.ACTIVITY_CANCEL | events.APPROVAL_WITHDRAWN | events.WEBHOOK_CLOSED:
                 self._end(event, "dropped", "no longer wanted")
             case events.APPROVAL_RESOLVED:
                 self._decide(event, details)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
-from holdfast.mcp.tools import KEY, PAYLOAD, TOOLS, Tool
-from holdfast.server.access import Principal
+from holdfast.mcp.tools import KEY, PAYLOAD, TOOLS, Described, Tool
+from holdfast.server.access import Level, Principal
 from holdfast.server.changes import carry_out
 from holdfast.server.checking import examine_site
 from holdfast.server.operations import Call, Operation, Reply
@@ -17,29 +17,39 @@ from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import MAX_KEY, read_path
 from holdfast.server.site import Site
 
+T = TypeVar("T")
+AnyTool = TypeVar("AnyTool", Tool, Described)
+
 LARGEST: Final = 256 * 1024
 """Bytes of an answer. A larger one is refused with what to ask for instead."""
 
 
 class Answer(NamedTuple):
-    """What a tool answers: a text, perhaps a note about it, and whether it is an error."""
+    """What a tool answers: a text, perhaps a note about it and its value, or that it failed."""
 
     text: str
     note: str | None = None
     failed: bool = False
+    structured: dict[str, Any] | None = None
 
 
 class Toolbox:
     """The tools on one database, those that change something only if that is allowed."""
 
-    def __init__(self, site: Site, *, may_write: bool) -> None:
+    name = "holdfast"
+
+    def __init__(
+        self, site: Site, *, may_write: bool, only: Sequence[str] = (), payloads: bool = True
+    ) -> None:
+        """`only` and `payloads` say what agents see, as of a `Principal`."""
         self._site = site
-        self._principal = Principal("mcp", "write" if may_write else "read")
+        level: Level = "write" if may_write else "read"
+        self._principal = Principal("mcp", level, tuple(only), payloads)
 
     @property
-    def tools(self) -> list[Tool]:
+    def tools(self) -> list[Described]:
         """The tools that may be called."""
-        return [each for each in TOOLS if self._may(each)]
+        return [each.described() for each in TOOLS if self._may(each)]
 
     async def call(self, name: str, arguments: Mapping[str, object]) -> Answer:
         """Carry out a call."""
@@ -52,15 +62,11 @@ class Toolbox:
         return self._principal.may("write" if tool.writes else "read")
 
     async def _call(self, name: str, arguments: Mapping[str, object]) -> Answer:
-        tool = next((each for each in TOOLS if each.name == name), None)
-        if tool is None:
-            known = ", ".join(each.name for each in self.tools)
-            raise Problem(404, "unknown-tool", f"there is no tool {name!r}; there are {known}")
+        tool = find_tool(name, TOOLS, self.tools)
         if not self._may(tool):
             text = f"{name} changes something: start `holdfast mcp` with --allow write"
             raise Problem(403, "forbidden", text)
-        _check_names(tool, arguments)
-        await self._site.open()
+        check_names(name, tool.schema(), arguments)
         found = await self._carry_out(tool, {**tool.shown.defaults, **arguments})
         content = found.content if isinstance(found, Reply) else found
         data = msgspec.json.encode(content)
@@ -74,43 +80,52 @@ class Toolbox:
         return Answer(data.decode(), tool.shown.note(content))
 
     async def _carry_out(self, tool: Tool, given: Mapping[str, object]) -> object:
-        operation = tool.operation
+        site, operation = await self._site.opened_for(self._principal), tool.operation
         if operation is None:
-            return await examine_site(self._site)
-        path = {name: _text(shown, given.get(shown)) for shown, name in tool.path.items()}
+            return await examine_site(site)
+        path = {name: text_of(shown, given.get(shown)) for shown, name in tool.path.items()}
         run_id = read_path(path)
         query = _part(tool, operation.query, given)
         body = _body(tool, operation, given)
-        key = _key(given)
+        key = key_of(given)
         request = Request({"type": "http", "headers": []})
-        async with self._site.requests.slot() as slot:
-            call = Call(
-                self._site, self._principal, request, path, query, body, key, run_id, slot=slot
-            )
+        async with site.requests.slot() as slot:
+            call = Call(site, self._principal, request, path, query, body, key, run_id, slot=slot)
             return await carry_out(operation, call)
 
 
-def _check_names(tool: Tool, arguments: Mapping[str, object]) -> None:
+def find_tool(name: str, tools: Iterable[AnyTool], shown: Iterable[Described]) -> AnyTool:
+    """Return the tool of a name. Raises Problem, which names those that are `shown`."""
+    found = next((each for each in tools if each.name == name), None)
+    if found is None:
+        known = ", ".join(each.name for each in shown)
+        raise Problem(404, "unknown-tool", f"there is no tool {name!r}; there are {known}")
+    return found
+
+
+def check_names(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, object]) -> None:
     """Refuse arguments that a tool does not have. Raises Problem."""
-    known: dict[str, object] = tool.schema()["properties"]
+    known: dict[str, object] = schema["properties"]
     for name in arguments:
         if name not in known:
             names = ", ".join(known) or "none"
-            raise _bad(f"{tool.name} has no argument {name!r}; there are {names}")
+            raise bad(f"{tool} has no argument {name!r}; there are {names}")
 
 
-def _text(name: str, value: object) -> str:
+def text_of(name: str, value: object) -> str:
+    """Return an argument that is a text. Raises Problem for any other."""
     if not isinstance(value, str):
-        raise _bad(f"{name}: give it, as text")
+        raise bad(f"{name}: give it, as text")
     return value
 
 
-def _key(given: Mapping[str, object]) -> str | None:
+def key_of(given: Mapping[str, object]) -> str | None:
+    """Return the idempotency key of a call, None without one. Raises Problem."""
     if KEY not in given:
         return None
-    key = _text(KEY, given[KEY])
+    key = text_of(KEY, given[KEY])
     if not 1 <= len(key) <= MAX_KEY:
-        raise _bad(f"{KEY}: it has 1 to {MAX_KEY} characters")
+        raise bad(f"{KEY}: it has 1 to {MAX_KEY} characters")
     return key
 
 
@@ -122,12 +137,17 @@ def _body(tool: Tool, operation: Operation, given: Mapping[str, object]) -> Any:
 
 def _part(tool: Tool, kind: Any, given: Mapping[str, object]) -> Any:
     """Return the query or the body that the arguments make. Raises Problem."""
-    values = {name: given[name] for name in tool.fields(kind) if name in given}
+    return fitted({name: given[name] for name in tool.fields(kind) if name in given}, kind)
+
+
+def fitted(arguments: Mapping[str, object], kind: type[T]) -> T:
+    """Return arguments as a value of a type. Raises Problem if they do not fit."""
     try:
-        return msgspec.convert(values, kind)
+        return msgspec.convert(arguments, kind)
     except msgspec.ValidationError as error:
-        raise _bad(f"the arguments do not fit: {error}") from None
+        raise bad(f"the arguments do not fit: {error}") from None
 
 
-def _bad(text: str) -> Problem:
+def bad(text: str) -> Problem:
+    """Return the answer to arguments that cannot be."""
     return Problem(400, "bad-argument", text)

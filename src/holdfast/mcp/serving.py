@@ -6,38 +6,58 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from holdfast._version import __version__
-from holdfast.mcp.calling import Toolbox
-from holdfast.mcp.tools import Tool
+from holdfast.mcp.calling import Answer
+from holdfast.mcp.tools import Described
 
 _STDIN: Final = 0
 _PIECE: Final = 64 * 1024
 
 
-async def serve(toolbox: Toolbox) -> bool:
-    """Answer a client. Return True if a signal ended it, False if the client did."""
+class Tools(Protocol):
+    """What a server of the protocol offers. `name` is the server's."""
+
+    name: str
+
+    @property
+    def tools(self) -> Sequence[Described]:
+        """The tools that may be called."""
+        ...
+
+    async def call(self, name: str, arguments: Mapping[str, object]) -> Answer:
+        """Carry out a call. It never raises."""
+        ...
+
+
+def make_server(tools: Tools) -> Server[Any]:
+    """Return a server of the protocol that offers tools."""
 
     async def list_tools(_: object, __: object) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_shown(each) for each in toolbox.tools])
+        return types.ListToolsResult(tools=[_shown(each) for each in tools.tools])
 
     async def call_tool(_: object, asked: types.CallToolRequestParams) -> types.CallToolResult:
-        answer = await toolbox.call(asked.name, asked.arguments or {})
+        answer = await tools.call(asked.name, asked.arguments or {})
         texts = [answer.text] if answer.note is None else [answer.text, answer.note]
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=each) for each in texts],
+            structured_content=answer.structured,
             is_error=answer.failed,
         )
 
-    server: Server[Any] = Server(
-        "holdfast", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool
-    )
+    return Server(tools.name, version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def serve(tools: Tools) -> bool:
+    """Answer a client. Return True if a signal ended it, False if the client did."""
+    server = make_server(tools)
     stdin = _Stdin()
     loop, interrupted = asyncio.get_running_loop(), asyncio.Event()
 
@@ -82,14 +102,15 @@ class _Stdin:
         self.end()
 
 
-def _shown(tool: Tool) -> types.Tool:
+def _shown(tool: Described) -> types.Tool:
     return types.Tool(
         name=tool.name,
-        description=tool.shown.about,
-        input_schema=tool.schema(),
+        description=tool.about,
+        input_schema=tool.schema,
+        output_schema=tool.output,
         annotations=types.ToolAnnotations(
             read_only_hint=not tool.writes,
-            destructive_hint=tool.shown.destructive,
+            destructive_hint=tool.destructive,
             open_world_hint=False,
         ),
     )

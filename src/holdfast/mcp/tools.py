@@ -12,21 +12,44 @@ from holdfast.server.operations import ForAgents, Operation
 
 KEY: Final = "idempotency_key"
 PAYLOAD: Final = "payload"
-_IN_PATH: Final = {"run": "run", "name": "workflow", "event": "event"}
+_IN_PATH: Final = {"run": "run", "name": "workflow", "event": "event", "stream": "stream"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A tool as a client sees it: `schema` is that of its arguments, `output` of its answer."""
+
+    name: str
+    about: str
+    schema: dict[str, Any]
+    output: dict[str, Any] | None = None
+    writes: bool = False
+    destructive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool: an operation as an agent sees it. Without an operation it is `doctor`."""
+    """A tool: an operation as an agent sees it, or something else that takes `arguments`."""
 
     name: str
     shown: ForAgents
     operation: Operation | None = None
+    arguments: Any = None
 
     @property
     def writes(self) -> bool:
         """True if it changes something."""
         return self.operation is not None and self.operation.level != "read"
+
+    def described(self) -> Described:
+        """Return what a client sees."""
+        return Described(
+            name=self.name,
+            about=self.shown.about,
+            schema=self.schema(),
+            writes=self.writes,
+            destructive=self.shown.destructive,
+        )
 
     @property
     def path(self) -> dict[str, str]:
@@ -50,7 +73,8 @@ class Tool:
         """Return the JSON schema of the arguments."""
         properties: dict[str, Any] = {name: {"type": "string"} for name in self.path}
         required, shared = list(properties), cast("dict[str, Any]", {})
-        for kind in () if self.operation is None else (self.operation.query, self.operation.body):
+        operation = self.operation
+        for kind in (self.arguments,) if operation is None else (operation.query, operation.body):
             if kind is Any:
                 properties[PAYLOAD] = {"description": "any JSON"}
             elif kind is not None:

@@ -52,7 +52,14 @@ class _Envelope(msgspec.Struct):
     data: str
 
 
+class _Error(msgspec.Struct):
+    message: str
+    kind: str
+
+
 _read_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_read_error: Final = msgspec.json.Decoder(_Error).decode
+_read_text: Final = msgspec.json.Decoder(str).decode
 
 
 class Payloads:
@@ -197,14 +204,16 @@ class Payloads:
         fields = _read_object(data)
         if set(fields) >= {"holdfast:codec", "data"}:
             return self._unseal(data)
-        if "kind" in fields and "message" in fields and is_sealed(bytes(fields.get("data", b""))):
-            return self._open_error(data, bytes(fields["data"]))
-        return _write({name: msgspec.Raw(self._open(bytes(raw))) for name, raw in fields.items()})
-
-    def _open_error(self, data: bytes, whole: bytes) -> bytes:
-        """Return an error that was sealed as a `whole`, unchanged if that cannot be opened."""
-        opened = self._open(whole)
-        return data if is_sealed(opened) else opened
+        if {"kind", "message", "data"} <= set(fields) and is_sealed(bytes(fields["data"])):
+            whole = self._open(bytes(fields["data"]))
+            if is_sealed(whole):
+                return data  # an error that cannot be opened
+            if _is_error(whole, bytes(fields["kind"])):
+                return whole
+        opened = {name: msgspec.Raw(self._open(bytes(raw))) for name, raw in fields.items()}
+        if "message" in fields and "cause" in fields:
+            opened["message"] = _retold(fields["message"], fields["cause"], opened["cause"])
+        return _write(opened)
 
     def _unseal(self, data: bytes) -> bytes:
         try:
@@ -219,6 +228,29 @@ class Payloads:
         except (KeyError, ValueError, msgspec.MsgspecError):
             return data
         return text
+
+
+def _is_error(text: bytes, kind: bytes) -> bool:
+    """Return True if text is an error of a kind, not an output of a step that is named data."""
+    try:
+        return _read_error(text).kind == _read_text(kind)
+    except msgspec.MsgspecError:
+        return False
+
+
+def _retold(message: msgspec.Raw, sealed: msgspec.Raw, opened: msgspec.Raw) -> msgspec.Raw:
+    """Return a message that ends with that of a cause, once the cause is opened.
+
+    So the database says of a step of a flow why it failed, and it has only what can be read.
+    """
+    try:
+        text = _read_text(message), _read_error(sealed).message, _read_error(opened).message
+    except msgspec.MsgspecError:
+        return message  # not an error
+    whole, hidden, said = text
+    if hidden == said or not whole.endswith(hidden):
+        return message
+    return msgspec.Raw(_write(whole.removesuffix(hidden) + said))
 
 
 def payloads_of(

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.events import TOLD_BY_RUN
 from holdfast.store.port.run_lines import (
     EventFields,
     RunFields,
@@ -18,7 +19,7 @@ from holdfast.store.port.run_lines import (
     read_line,
 )
 from holdfast.types import EndStatus, Event, FlowShape, RunKind, RunRecord, Value
-from holdfast.values.moments import to_micros
+from holdfast.values.moments import to_datetime, to_micros
 from holdfast.values.names import split_name
 
 
@@ -42,7 +43,7 @@ class ArchivedRun(Value, frozen=True, kw_only=True):
     """A run of an archive: its row, its log, and the lines that it was written as.
 
     `retention_seconds` is how long it was kept in the database, None for no limit. `shape` is that
-    of a flow's run.
+    of a flow's run, `clock_at` the moment at which the clock of a fork's code begins.
     """
 
     record: RunRecord
@@ -50,6 +51,7 @@ class ArchivedRun(Value, frozen=True, kw_only=True):
     lines: tuple[str, ...]
     retention_seconds: float | None
     shape: FlowShape | None = None
+    clock_at: int | None = None
 
 
 def read_head(line: str) -> RunHead:
@@ -71,7 +73,57 @@ def read_archived(lines: Sequence[str], place: str) -> ArchivedRun:
         lines=tuple(lines),
         retention_seconds=first.retention_seconds,
         shape=first.shape,
+        clock_at=None if first.run.clock_at is None else to_micros(first.run.clock_at),
     )
+
+
+def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None) -> str:
+    """Return a workflow's run, ended or not, as the one line that `read_archived` reads."""
+    fields = RunFields(
+        run_id=run.run_id,
+        kind=run.kind,
+        name=run.full_name,
+        version=run.version,
+        key=run.key,
+        queue=run.queue,
+        priority=run.priority,
+        status=run.status,
+        input=_raw(run.input),
+        output=_raw(run.output),
+        error=_raw(run.error),
+        parent_run_id=run.parent_run_id,
+        parent_key=run.parent_key,
+        tags=run.tags,
+        headers=None if run.headers is None else dict(run.headers),
+        created_at=to_datetime(run.created_at),
+        started_at=_moment(run.started_at),
+        due_at=_moment(run.due_at),
+        completed_at=_moment(run.completed_at),
+        deadline_at=_moment(run.deadline_at),
+        clock_at=_moment(clock_at),
+        build=run.build,
+    )
+    line = RunLine(
+        run=fields,
+        has_output=run.output is not None,
+        retention_seconds=run.retention_seconds,
+        attributes=dict(run.attributes),
+        events=[_fields(event) for event in log],
+    )
+    return msgspec.json.encode(line).decode()
+
+
+def _fields(event: Event) -> EventFields:
+    details = None if event.type in TOLD_BY_RUN else event.details
+    return EventFields(event.type, to_datetime(event.at), event.key, _raw(details))
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else to_datetime(at)
+
+
+def _raw(text: str | None) -> msgspec.Raw:
+    return msgspec.Raw(b"null" if text is None else text.encode())
 
 
 def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:
@@ -96,12 +148,13 @@ def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:
         created_at=to_micros(run.created_at),
         started_at=None if run.started_at is None else to_micros(run.started_at),
         due_at=None if run.due_at is None else to_micros(run.due_at),
-        completed_at=to_micros(run.completed_at),
+        completed_at=None if run.completed_at is None else to_micros(run.completed_at),
         deadline_at=None if run.deadline_at is None else to_micros(run.deadline_at),
         wait=None,
         parent_run_id=run.parent_run_id,
         parent_key=run.parent_key,
         archive=place,
+        attributes=line.attributes,
     )
 
 

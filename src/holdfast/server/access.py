@@ -17,6 +17,7 @@ from starlette.requests import Request
 from holdfast.errors import ConfigurationError
 from holdfast.server.problems import Problem
 from holdfast.types import Value
+from holdfast.values.names import split_name
 
 Level: TypeAlias = Literal["read", "write", "admin"]
 LEVELS: Final[tuple[Level, ...]] = ("read", "write", "admin")
@@ -25,14 +26,34 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 
 class Principal(Value, frozen=True):
-    """A person or a program that asks, and the most that it may do."""
+    """A person or a program that asks, and the most that it may do.
+
+    With `only` it sees the runs of these apps, or of workflows given as `app/name`: others do not
+    exist for it. If it may not see `payloads`, a mark stands in the place of each.
+    """
 
     name: str
     level: Level
+    only: tuple[str, ...] = ()
+    payloads: bool = True
+
+    @property
+    def sees_all(self) -> bool:
+        """True if nothing is kept from it."""
+        return self.payloads and not self.only
 
     def may(self, level: Level) -> bool:
         """Return True if it may do what needs this level: each includes those before it."""
         return LEVELS.index(self.level) >= LEVELS.index(level)
+
+    def sees(self, name: str) -> bool:
+        """Return True for the full name of a workflow, a flow or an activity that it may see."""
+        app = split_name(name)[0]
+        return not self.only or (app != "" and (app in self.only or name in self.only))
+
+
+ANYONE: Final = Principal("anyone", "read")
+"""Who asks for what is open to all."""
 
 
 class Access(Protocol):

@@ -6,7 +6,7 @@ signed on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -66,6 +66,20 @@ class AppCatalogue:
             return _of_code(self._app.startable(plain))
         except UnknownWorkflow:
             return None
+
+
+class NarrowCatalogue:
+    """Knows what another catalogue does, of the names that a caller may see."""
+
+    def __init__(self, catalogue: Catalogue, app: App | None, sees: Callable[[str], bool]) -> None:
+        """`app` is that of names without one."""
+        self._catalogue, self._sees = catalogue, sees
+        self._app = "" if app is None else app.name
+
+    async def find(self, name: str) -> Entry | None:
+        """Return what is known of a workflow or a flow."""
+        full = name if "/" in name else f"{self._app}/{name}"
+        return await self._catalogue.find(name) if self._sees(full) else None
 
 
 async def find_entries(first: Catalogue, store: Store, names: Sequence[str]) -> Mapping[str, Entry]:

@@ -56,7 +56,8 @@ def printable(text: str) -> str:
 def _log_change(operation: Operation, call: Call[Any, Any], outcome: str) -> None:
     """Write a change to the log, once the answer is sent: the caller need not wait for that."""
     if operation.method != "GET":
-        what = named([*call.path.values(), *names_in(call.query), *names_in(call.body)])
+        path = [value for name, value in call.path.items() if name != "token"]
+        what = named([*path, *names_in(call.query), *names_in(call.body)])
         by = printable(call.principal.name)
         line = "%s%s by %s: %s", operation.name, what, by, outcome
         asyncio.get_running_loop().call_soon(logger.info, *line)

@@ -7,6 +7,7 @@ come from our own pages, or not from a browser.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.problems import Problem
+from holdfast.webhooks import PUBLIC_URL_VARIABLE
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -89,6 +91,12 @@ def check_same_origin(headers: Headers, host: str) -> None:
         same = origin != "" and urlsplit(origin).netloc.lower() == host.lower()
     if not same:
         raise Problem(403, "cross-site", "a page of another site made this request")
+
+
+def public_hosts() -> list[str]:
+    """Return the host of $HOLDFAST_PUBLIC_URL, by which others post to webhooks, if it is set."""
+    name = urlsplit(os.environ.get(PUBLIC_URL_VARIABLE, "")).hostname
+    return [] if name is None else [name]
 
 
 def host_name(host: str) -> str:

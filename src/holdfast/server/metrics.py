@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from holdfast.errors import DatabaseError
+from holdfast.server.problems import Problem
 from holdfast.server.site import Site
 from holdfast.telemetry.text import CONTENT_TYPE, render
 
@@ -17,7 +18,9 @@ def routes(site: Site) -> list[BaseRoute]:
     """Return the route of the metrics: it needs the level read."""
 
     async def metrics(request: Request) -> Response:
-        await site.access.principal(request)  # each level includes read
+        principal = await site.access.principal(request)  # each level includes read
+        if principal.only:
+            raise Problem(404, "not-found", "the metrics are of all apps")
         try:
             await site.open()
             store = site.store

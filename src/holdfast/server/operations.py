@@ -22,6 +22,9 @@ B_co = TypeVar("B_co", covariant=True)
 
 NO_RUN: Final = UUID(int=0)
 
+Needs: TypeAlias = Level | Literal["open"]
+"""The level that an operation needs; one that is open needs no caller who says who asks."""
+
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
@@ -94,14 +97,15 @@ class Operation:
 
     In a path, `{run}` is a run's id and `{name}` the name of what the path is about. With
     `nested`, the operation has a second path, below that of the run's workflow. `body` is the type
-    of the body, None if there is none; `answers` are the types of its answers, `statuses` those of
-    success. `keyed` operations take an Idempotency-Key. With `inputs` the query may have filters
-    by input. `tool` makes it a tool for agents, too.
+    of the body, None if there is none, bytes for one that is not read before the handler;
+    `answers` are the types of its answers, `statuses` those of success. `keyed` operations take an
+    Idempotency-Key. With `inputs` the query may have filters by input. `tool` makes it a tool for
+    agents, too.
     """
 
     method: Method
     path: str
-    level: Level
+    level: Needs
     handler: Handler
     query: type[Query] = Nothing
     body: Any = None

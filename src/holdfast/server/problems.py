@@ -32,6 +32,7 @@ KINDS: Final[dict[type[HoldfastError], Kind]] = {
     errors.RunNotFound: Kind(404, "run-not-found", "There is no such run"),
     errors.UnknownWorkflow: Kind(404, "unknown-workflow", "There is no such workflow"),
     errors.UnknownFlow: Kind(404, "unknown-flow", "There is no such flow"),
+    errors.UnknownBuild: Kind(404, "unknown-build", "There is no such build"),
     errors.UnknownSchedule: Kind(404, "unknown-schedule", "There is no such schedule"),
     errors.ApprovalNotFound: Kind(404, "approval-not-found", "There is no such approval"),
     errors.TokenUnknown: Kind(410, "token-unknown", "The token is not one of an open attempt"),
@@ -39,8 +40,13 @@ KINDS: Final[dict[type[HoldfastError], Kind]] = {
     errors.RunExists: Kind(409, "run-exists", "Another run has this id or key"),
     errors.RunActive: Kind(409, "run-active", "A run with the same singleton key is active"),
     errors.ForkRefused: Kind(409, "fork-refused", "The run cannot be forked or retried so"),
+    errors.RescheduleRefused: Kind(409, "reschedule-refused", "The run cannot be changed so now"),
     errors.ApprovalDecided: Kind(409, "approval-decided", "Another decision was first"),
     errors.ApprovalClosed: Kind(409, "approval-closed", "The run does not wait for it any more"),
+    errors.WebhookNotFound: Kind(404, "webhook-not-found", "There is no such webhook"),
+    errors.WebhookClosed: Kind(410, "webhook-closed", "The run takes no POST any more"),
+    errors.SignatureInvalid: Kind(403, "signature", "The signature is missing or wrong"),
+    errors.WebhookSecretMissing: Kind(503, "secret", "The signature cannot be checked now"),
     errors.UpdateRejected: Kind(409, "update-rejected", "The run refused the update"),
     errors.UpdateFailed: Kind(409, "update-failed", "The run failed to carry out the update"),
     errors.ScheduleExists: Kind(409, "schedule-exists", "There is a schedule of this name"),
@@ -49,7 +55,10 @@ KINDS: Final[dict[type[HoldfastError], Kind]] = {
     errors.UnknownQueue: Kind(404, "unknown-queue", "There is no such message queue"),
     errors.QueueExists: Kind(409, "queue-exists", "The message queue has other settings"),
     errors.QueueInUse: Kind(409, "queue-in-use", "The message queue is needed by another"),
+    errors.MessageNotFound: Kind(404, "message-not-found", "There is no such message"),
+    errors.MessageInFlight: Kind(409, "message-in-flight", "A receiver has the message"),
     errors.AmbiguousWorkflow: Kind(422, "ambiguous-workflow", "Several apps have this workflow"),
+    errors.PayloadLocked: Kind(422, "payload-locked", "A value cannot be read without its key"),
     errors.PayloadError: Kind(422, "payload", "A value cannot be stored"),
     errors.InvalidInput: Kind(422, "invalid-input", "A value does not fit"),
     errors.ConfigurationError: Kind(422, "configuration", "An option cannot work"),
@@ -61,7 +70,11 @@ KINDS: Final[dict[type[HoldfastError], Kind]] = {
 }
 
 # Errors whose texts may name hosts, roles or URLs: the log has them, callers do not.
-_NOT_TOLD: Final = (errors.DatabaseUnavailable, errors.ObjectsUnavailable)
+_NOT_TOLD: Final = (
+    errors.DatabaseUnavailable,
+    errors.ObjectsUnavailable,
+    errors.WebhookSecretMissing,
+)
 
 # Facts of an error that its problem has as members of their own.
 _MEMBERS: Final = ("run_id", "key", "approved", "by", "error", "until", "apps", "reason")

@@ -149,6 +149,8 @@ async def read_body(request: Request, operation: Operation, largest: int) -> Any
         return None
     if not data and not operation.body_required:
         return None if operation.body is Any else msgspec.convert({}, operation.body)
+    if operation.body is bytes:
+        return data
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, "content-type", "send the body as Content-Type: application/json")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final, Self
 
 from starlette.routing import Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
@@ -16,10 +17,10 @@ from holdfast.server.api.paths import route_path
 from holdfast.server.catalogue import Catalogue
 from holdfast.server.description import PATH
 from holdfast.server.gates import MAX_BODY, MAX_STREAMS, MAX_STREAMS_EACH, StreamGate
-from holdfast.server.guard import LOOPBACK, Guard
+from holdfast.server.guard import LOOPBACK, Guard, public_hosts
 from holdfast.server.pages import nowhere
 from holdfast.server.parts import PARTS
-from holdfast.server.problems import problem_of
+from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
 from holdfast.store.port import Store
 
@@ -31,9 +32,9 @@ class Server:
 
     It connects at the first request, or in an `async with`, since the lifespan of an app that is
     mounted is not run. `auth` is a function that is given a request and returns its `Principal`,
-    or None; it may be asynchronous. Without `hosts`, only the names of this machine are answered
-    to; the host of a mounted server is the business of the program that it is mounted in:
-    `hosts=[]` lets every host pass.
+    or None; it may be asynchronous. Without `hosts`, only the names of this machine and that of
+    $HOLDFAST_PUBLIC_URL are answered to; the host of a mounted server is the business of the
+    program that it is mounted in: `hosts=[]` lets every host pass.
 
     ```python
     ui = Server(app=app, auth=who, hosts=[])
@@ -79,7 +80,7 @@ class Server:
         self._api = Api(self.site)
         routes = [route for part in PARTS for route in part(self.site)]
         self._router = Router(routes, redirect_slashes=False, default=nowhere(self.site))
-        self._guarded = Guard(self._dispatch, hosts)
+        self._guarded = Guard(self._dispatch, [*hosts, *public_hosts()] if hosts else ())
 
     async def __aenter__(self) -> Self:
         await self.site.open()
@@ -93,9 +94,26 @@ class Server:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            await self._guarded(scope, receive, send)
+            await self._until_stopped(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
+
+    async def _until_stopped(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; one that the end of the server cuts off is told to come again."""
+        has_begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._guarded(scope, receive, noting)
+        except asyncio.CancelledError:
+            if has_begun or not self.site.closing.is_set():
+                raise
+            problem = Problem(503, "stopping", "the server stops: send the request again")
+            await problem.response()(scope, receive, send)
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from copy import copy
 from dataclasses import replace
 from typing import Final
 
@@ -12,10 +13,13 @@ from holdfast.client.waiting import EndWatcher
 from holdfast.database.resolve import Database, resolve_database
 from holdfast.definitions.app import App
 from holdfast.payloads import READABLE, with_payloads
-from holdfast.server.access import Access
-from holdfast.server.catalogue import AppCatalogue, Catalogue
+from holdfast.server.access import Access, Principal
+from holdfast.server.catalogue import AppCatalogue, Catalogue, NarrowCatalogue
 from holdfast.server.gates import MAX_BODY, RequestGate, StreamGate
+from holdfast.server.hiding import without_payloads
 from holdfast.server.hub import Hub
+from holdfast.server.narrowing import narrow
+from holdfast.server.problems import Problem
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
 from holdfast.telemetry.sending import CountedSignals
@@ -70,6 +74,7 @@ class Site:
         self._database, self._given_store = database, store
         self._lock = asyncio.Lock()
         self._opened: AsyncExitStack | None = None
+        self._narrow: dict[tuple[tuple[str, ...], bool], Site] = {}
 
     @property
     def is_open(self) -> bool:
@@ -87,10 +92,27 @@ class Site:
                 await self._open(stack)
                 self._opened = stack.pop_all()
 
+    async def opened_for(self, principal: Principal) -> Site:
+        """Connect, and return this server as a principal sees it. Raises DatabaseError.
+
+        Those who may see the same share one: what it keeps is only theirs.
+        """
+        await self.open()
+        if principal.sees_all:
+            return self
+        seen = principal.only, principal.payloads
+        async with self._lock:
+            if seen not in self._narrow:
+                if self._opened is None:  # pyright: ignore[reportUnnecessaryComparison]
+                    raise Problem(503, "closing", "the server is stopping")
+                self._narrow[seen] = await self._narrowed(principal, self._opened)
+            return self._narrow[seen]
+
     async def close(self) -> None:
         """End streams and waits, finish the calls under way, and disconnect. Idempotent."""
         self.closing.set()
         opened, self._opened = self._opened, None
+        self._narrow = {}
         if opened is not None:
             await opened.aclose()
         self.closing = asyncio.Event()
@@ -112,6 +134,7 @@ class Site:
         writes = CountedSignals(writes, self.metrics.signals).store
         known = None if self.app is None else self.app.payloads
         readable = None if known else READABLE  # a client takes those of the app itself
+        self._writes = with_payloads(writes, known or READABLE)
         self.client = await stack.enter_async_context(
             Client(store=with_payloads(writes, readable), app=self.app)
         )
@@ -123,3 +146,32 @@ class Site:
         stack.push_async_callback(self.ends.close)
         self.hub = Hub(self.store)
         stack.push_async_callback(self.hub.close)
+
+    async def _narrowed(self, principal: Principal, stack: AsyncExitStack) -> Site:
+        """Return a copy of this site that has what a principal may see, and knows no code."""
+        site = copy(self)
+        site.app, site.catalogue = None, NarrowCatalogue(self.catalogue, self.app, principal.sees)
+        if principal.only:
+            site.database = None  # what looks at all of it is not for this caller
+        site.store = _seen_by(principal, self.store)
+        site.reader = await stack.enter_async_context(_NarrowClient(site.store))
+        site.client = await stack.enter_async_context(
+            _NarrowClient(_seen_by(principal, self._writes))
+        )
+        site.ends, site.hub = EndWatcher(site.store), Hub(site.store)
+        stack.push_async_callback(site.ends.close)
+        stack.push_async_callback(site.hub.close)
+        return site
+
+
+def _seen_by(principal: Principal, store: Store) -> Store:
+    narrowed = narrow(store, principal.sees, principal.only) if principal.only else store
+    return narrowed if principal.payloads else without_payloads(narrowed)
+
+
+class _NarrowClient(Client):
+    """A client that finds nothing in the archive, which is read past the store."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store=store)
+        self._session.has_archive = False

@@ -16,7 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holdfast.errors import HoldfastError
 from holdfast.server.operations import Call
+from holdfast.server.problems import problem_of
 from holdfast.server.waiting import left
 
 RETRY: Final = b"retry: 1000\n\n"
@@ -117,11 +119,16 @@ class EventStream(Response):
     async def _write(self, send: Send) -> None:
         async with aclosing(self._frames) as frames:
             await send({"type": "http.response.body", "body": RETRY, "more_body": True})
-            async for part in frames:
-                if not self._stream.is_allowed:  # asked before each event: a token may be revoked
-                    await send({"type": "http.response.body", "body": BYE, "more_body": True})
-                    break
-                await send({"type": "http.response.body", "body": part, "more_body": True})
+            try:
+                async for part in frames:
+                    if not self._stream.is_allowed:  # asked before each event: it may be revoked
+                        await send({"type": "http.response.body", "body": BYE, "more_body": True})
+                        break
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            except HoldfastError as error:  # the database is away: the log has it, and not twice
+                if problem_of(error).status != 503:
+                    raise
+                await send({"type": "http.response.body", "body": BYE, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

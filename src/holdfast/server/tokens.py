@@ -6,6 +6,7 @@ import hmac
 import os
 import secrets
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -13,6 +14,7 @@ from starlette.requests import Request
 
 from holdfast.errors import ConfigurationError
 from holdfast.server.access import LEVELS, Level, Principal, bearer, digest, refused
+from holdfast.values.names import check_reference
 
 KEY_NAME: Final = "server.key"
 _BYTES: Final = 32
@@ -59,7 +61,7 @@ def check_private(path: Path) -> os.stat_result:
 
 
 class TokenAccess:
-    """Tokens of a file: lines of a name, a level and the SHA-256 of the token.
+    """Tokens of a file: lines of a name, a level, the SHA-256 of the token, and what it may see.
 
     A file that has changed is read again, so a line that is removed closes at once.
     """
@@ -68,7 +70,7 @@ class TokenAccess:
         """Read the file. Raises ConfigurationError for one that cannot be used."""
         self._path = path
         self._seen: tuple[int, int, int] | None = None
-        self._entries: dict[str, tuple[Level, str]] = {}
+        self._entries: dict[str, tuple[Principal, str]] = {}
         self._read()
 
     async def principal(self, request: Request) -> Principal:
@@ -82,22 +84,21 @@ class TokenAccess:
         """Return who has a token. All entries are compared, however early one fits."""
         self._read()
         wanted, found = digest(token), None
-        for name, (level, known) in self._entries.items():
+        for principal, known in self._entries.values():
             if hmac.compare_digest(wanted, known):
-                found = Principal(name, level)
+                found = principal
         return found
 
     def still(self, principal: Principal) -> bool:
-        """Return True while the file has this principal with this level."""
+        """Return True while the file has this principal, who may see and do the same."""
         self._read()
         entry = self._entries.get(principal.name)
-        return entry is not None and entry[0] == principal.level
+        return entry is not None and entry[0] == principal
 
     def holder(self, name: str) -> tuple[Principal, str] | None:
         """Return who has this name, with the digest of the token; for sessions of browsers."""
         self._read()
-        entry = self._entries.get(name)
-        return None if entry is None else (Principal(name, entry[0]), entry[1])
+        return self._entries.get(name)
 
     def _read(self) -> None:
         """Read the file if it has changed. A file that cannot be used opens nothing."""
@@ -114,18 +115,51 @@ class TokenAccess:
                 raise
 
 
-def read_tokens(path: Path) -> dict[str, tuple[Level, str]]:
-    """Return the levels and digests of a file by name. Raises ConfigurationError."""
-    entries: dict[str, tuple[Level, str]] = {}
+def read_tokens(path: Path) -> dict[str, tuple[Principal, str]]:
+    """Return whose tokens a file has, with their digests, by name. Raises ConfigurationError."""
+    entries: dict[str, tuple[Principal, str]] = {}
     for number, line in enumerate(path.read_text().splitlines(), 1):
         parts = line.split()
         if not parts or parts[0].startswith("#"):
             continue
-        right = len(parts) == 3 and parts[1] in LEVELS and len(parts[2]) == 64
+        right = len(parts) >= 3 and parts[1] in LEVELS and len(parts[2]) == 64
         if not right or parts[0] in entries:
             raise ConfigurationError(
                 f"{path}, line {number}: write a name of its own, {', '.join(LEVELS)}, and the "
                 "digest that `holdfast server token` wrote"
             )
-        entries[parts[0]] = cast("Level", parts[1]), parts[2].lower()
+        try:
+            only, payloads = read_limits(parts[3:])
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}, line {number}: {error}") from None
+        principal = Principal(parts[0], cast("Level", parts[1]), only, payloads)
+        entries[parts[0]] = principal, parts[2].lower()
     return entries
+
+
+def read_limits(words: Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """Return what a token may see: the apps and workflows (none for all), and if payloads.
+
+    >>> read_limits(["only=shop,mail/send", "payloads=hidden"])
+    (('shop', 'mail/send'), False)
+
+    Raises ConfigurationError for what is neither: a word that was misspelled must not open more.
+    """
+    found: dict[str, str] = {}
+    for word in words:
+        kind, _, value = word.partition("=")
+        if kind in found or kind not in ("only", "payloads"):
+            raise ConfigurationError(
+                f"{word!r} does not say what a token may see: write only=APP,APP/WORKFLOW or "
+                "payloads=hidden, each once"
+            )
+        found[kind] = value
+    if found.get("payloads", "hidden") != "hidden":
+        raise ConfigurationError("write payloads=hidden, or nothing for a token that sees them")
+    only = found["only"].split(",") if "only" in found else []
+    return tuple(check_reference("what is seen", each) for each in only), "payloads" not in found
+
+
+def limits_text(only: Sequence[str], *, payloads: bool) -> str:
+    """Return what `read_limits` reads, with a space before each word."""
+    return (f" only={','.join(only)}" if only else "") + ("" if payloads else " payloads=hidden")

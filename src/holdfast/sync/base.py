@@ -11,8 +11,8 @@ from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.message import Message
 from holdfast.client.messages import MessageData
-from holdfast.client.transactions import is_asynchronous
 from holdfast.errors import ConfigurationError
+from holdfast.store.postgres.executing import is_asynchronous
 from holdfast.sync.portal import Portal, finish, make_immortal
 from holdfast.types import Status
 from holdfast.values.suggestions import missing_attribute

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
-from typing import Never, TypeVar, Unpack, cast, overload
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Never, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal
@@ -15,15 +15,18 @@ from holdfast.definitions.starts import (
     StartAndWaitOptions,
     StartManyOptions,
     StartOptions,
+    ToStart,
 )
 from holdfast.insight.spans import Timeline
 from holdfast.insight.why import Explanation
 from holdfast.payloads import Codecs, LargePayloads
 from holdfast.store.port import Store
 from holdfast.sync.activities import SyncActivities
+from holdfast.sync.alerts import SyncAlerts
 from holdfast.sync.approvals import SyncApprovals
 from holdfast.sync.archive import SyncArchives
 from holdfast.sync.base import SyncBase, Target
+from holdfast.sync.builds import SyncBuilds
 from holdfast.sync.flows import SyncFlows
 from holdfast.sync.handle import SyncRunHandle
 from holdfast.sync.limits import SyncLimits
@@ -31,7 +34,9 @@ from holdfast.sync.queues import SyncQueues
 from holdfast.sync.retention import SyncRetention
 from holdfast.sync.runs import SyncRuns
 from holdfast.sync.schedules import SyncSchedules
+from holdfast.sync.single_messages import SyncSingleMessages
 from holdfast.sync.topics import SyncTopics
+from holdfast.sync.webhooks import SyncWebhooks
 from holdfast.sync.workers import SyncWorkers
 from holdfast.sync.workflows import SyncWorkflows
 from holdfast.types import Delivery
@@ -40,6 +45,7 @@ from holdfast.values.durations import Duration
 In = TypeVar("In")
 Out = TypeVar("Out")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class SyncClient(SyncBase):
@@ -50,8 +56,8 @@ class SyncClient(SyncBase):
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `archive`, `flows`, `limits`, `queues`, `retention`, `schedules`, `topics`,
-    `workflows` and `workers`.
+    `activities`, `alerts`, `archive`, `builds`, `flows`, `limits`, `messages`, `queues`,
+    `retention`, `schedules`, `topics`, `webhooks`, `workflows` and `workers`.
 
     ```python
     with SyncClient() as client:
@@ -103,14 +109,18 @@ class SyncClient(SyncBase):
         )
         self.activities: SyncActivities = SyncActivities(self._portal, self._target.activities)
         self.approvals: SyncApprovals = SyncApprovals(self._portal, self._target.approvals)
+        self.alerts: SyncAlerts = SyncAlerts(self._portal, self._target.alerts)
         self.archive: SyncArchives = SyncArchives(self._portal, self._target.archive)
+        self.builds: SyncBuilds = SyncBuilds(self._portal, self._target.builds)
         self.flows: SyncFlows = SyncFlows(self._portal, self._target.flows)
         self.limits: SyncLimits = SyncLimits(self._portal, self._target.limits)
+        self.messages: SyncSingleMessages = SyncSingleMessages(self._portal, self._target.messages)
         self.queues: SyncQueues = SyncQueues(self._portal, self._target.queues)
         self.retention: SyncRetention = SyncRetention(self._portal, self._target.retention)
         self.runs: SyncRuns = SyncRuns(self._portal, self._target.runs)
         self.schedules: SyncSchedules = SyncSchedules(self._portal, self._target.schedules)
         self.topics: SyncTopics = SyncTopics(self._portal, self._target.topics)
+        self.webhooks: SyncWebhooks = SyncWebhooks(self._portal, self._target.webhooks)
         self.workers: SyncWorkers = SyncWorkers(self._portal, self._target.workers)
         self.workflows: SyncWorkflows = SyncWorkflows(self._portal, self._target.workflows)
 
@@ -126,11 +136,23 @@ class SyncClient(SyncBase):
     def start(
         self, workflow: str, input: object = None, **options: Unpack[StartOptions]
     ) -> SyncRunHandle[object]: ...
+    @overload
     def start(
-        self, workflow: AnyStartable | str, input: object = None, **options: Unpack[StartOptions]
+        self,
+        workflow: Callable[[*Ts], Coroutine[object, None, Out]],
+        *args: *Ts,
+        **options: Unpack[StartOptions],
+    ) -> SyncRunHandle[Out]: ...
+    def start(
+        self,
+        workflow: ToStart,
+        *args: *tuple[object, ...],
+        input: object = None,
+        **options: Unpack[StartOptions],
     ) -> SyncRunHandle[object]:
         """Start a run, or find the one that was started with the same key.
 
+        A job takes the arguments of its function in their order, or, as `input`, by name.
         A workflow's name means the workflow of the client's app; if the client has no app, the
         one workflow of this name that any worker of this database has ever served. `app/name`
         names the app too. If the workflow's code is not here, the input is stored as it is, for
@@ -156,7 +178,10 @@ class SyncClient(SyncBase):
         """
         return SyncRunHandle(
             self._portal,
-            cast("RunHandle[object]", self._call(self._target.start, workflow, input, **options)),
+            cast(
+                "RunHandle[object]",
+                self._call(self._target.start, workflow, *args, input=input, **options),
+            ),
         )
 
     @overload
@@ -170,14 +195,19 @@ class SyncClient(SyncBase):
     def start_many(
         self, workflow: str, inputs: Iterable[object], **options: Unpack[StartManyOptions]
     ) -> builtins.list[SyncRunHandle[object]]: ...
+    @overload
     def start_many(
         self,
-        workflow: AnyStartable | str,
-        inputs: Iterable[object],
+        workflow: Callable[[*Ts], Coroutine[object, None, Out]],
+        inputs: Iterable[tuple[*Ts,]],
         **options: Unpack[StartManyOptions],
+    ) -> builtins.list[SyncRunHandle[Out]]: ...
+    def start_many(
+        self, workflow: ToStart, inputs: Iterable[object], **options: Unpack[StartManyOptions]
     ) -> Sequence[SyncRunHandle[object]]:
         """Start a run for each input, a thousand in a transaction.
 
+        Each input of a job is a tuple of its arguments, or has them by name.
         Every input is checked before the first run is started. An error of the database may
         leave some of the runs started: with `keys`, the same call again completes them.
         `options` are those of `StartManyOptions`. Raises what `start` raises.
@@ -209,9 +239,17 @@ class SyncClient(SyncBase):
     def run(
         self, workflow: str, input: object = None, **options: Unpack[StartAndWaitOptions]
     ) -> object: ...
+    @overload
     def run(
         self,
-        workflow: AnyStartable | str,
+        workflow: Callable[[*Ts], Coroutine[object, None, Out]],
+        *args: *Ts,
+        **options: Unpack[StartAndWaitOptions],
+    ) -> Out: ...
+    def run(
+        self,
+        workflow: ToStart,
+        *args: *tuple[object, ...],
         input: object = None,
         **options: Unpack[StartAndWaitOptions],
     ) -> object:
@@ -225,7 +263,7 @@ class SyncClient(SyncBase):
         receipt = client.run(checkout, Order(7), wait="1m")
         ```
         """
-        return self._call(self._target.run, workflow, input, **options)
+        return self._call(self._target.run, workflow, *args, input=input, **options)
 
     @overload
     def handle(self, run: RunRef, workflow: Startable[Never, Out]) -> SyncRunHandle[Out]: ...

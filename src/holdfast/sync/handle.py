@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
-from typing import TypeVar, overload
+from collections.abc import Generator, Iterator
+from typing import Any, TypeVar, Unpack, overload
 
+from holdfast.client.rescheduling import RescheduleOptions
 from holdfast.client.run import Run
+from holdfast.client.streams import (
+    StreamOptions,
+)
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncHandleBase
-from holdfast.types import JSON, LoggedEvent, Status
+from holdfast.types import JSON, LoggedEvent, Restarted, Status, StreamInfo, StreamItem, StreamPage
 from holdfast.values.durations import Duration
 
 T = TypeVar("T")
@@ -158,7 +162,7 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         return self._call(self._target.pause, reason)
 
     def resume(self) -> bool:
-        """Let the paused run continue; see `SyncRuns.resume`.
+        """Let the run continue if it is paused or stuck; see `SyncRuns.resume`.
 
         ```python
         handle.resume()
@@ -166,12 +170,20 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         """
         return self._call(self._target.resume)
 
+    def reschedule(self, reason: str | None = None, **change: Unpack[RescheduleOptions]) -> bool:
+        """Change the queue, the start or the deadline of the run; see `SyncRuns.reschedule`.
+
+        ```python
+        handle.reschedule("a large order", queue="slow", timeout="2h")
+        ```
+        """
+        return self._call(self._target.reschedule, reason, **change)
+
     def log(self, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return the run's log from an index on. Raises RunNotFound.
 
         ```python
-        for entry in handle.log():
-            print(entry.idx, entry.event.type)
+        types = [entry.event.type for entry in handle.log()]
         ```
         """
         return self._call(self._target.log, from_index)
@@ -190,11 +202,81 @@ class SyncRunHandle(SyncHandleBase[Out_co]):
         """Return the newest value of each name that the run has set.
 
         ```python
-        values = handle.values()
-        print(values.get("progress"))
+        progress = (handle.values()).get("progress")
         ```
         """
         return self._call(self._target.values)
+
+    @overload
+    def stream(self, name: str, *, type: builtins.type[T], after: int = 0) -> Generator[T]: ...
+    @overload
+    def stream(self, name: str, *, type: None = None, after: int = 0) -> Generator[JSON]: ...
+    def stream(
+        self, name: str, *, type: builtins.type[object] | None = None, after: int = 0
+    ) -> Generator[Any]:
+        """Iterate over the values of a stream of the run, as they are written; see `stream_items`.
+
+        ```python
+        for token in handle.stream("tokens", type=str):
+            print(token, end="")
+        ```
+        """
+        return self._portal.iterate(self._target.stream(name, type=type, after=after))
+
+    @overload
+    def stream_items(
+        self, name: str, *, type: builtins.type[T], **options: Unpack[StreamOptions]
+    ) -> Generator[StreamItem[T] | Restarted]: ...
+    @overload
+    def stream_items(
+        self, name: str, *, type: None = None, **options: Unpack[StreamOptions]
+    ) -> Generator[StreamItem[JSON] | Restarted]: ...
+    def stream_items(
+        self, name: str, *, type: builtins.type[T] | None = None, **options: Unpack[StreamOptions]
+    ) -> Generator[StreamItem[Any] | Restarted]:
+        """Iterate over what is written to a stream of the run, with offsets, to its end.
+
+        It ends with the run, or where the stream was closed. What an attempt writes is read as it
+        comes. If another attempt follows, nothing more of the first one is read, and readers who
+        come later see nothing of it. `type` decodes the values; `options` are those of
+        `StreamOptions`: where to begin, and what to read of attempts that do not count.
+
+        Raises RunNotFound, InvalidName, and InvalidInput for a value that does not fit `type` or
+        an offset that the stream does not have.
+
+        ```python
+        offset = 0
+        for item in handle.stream_items("tokens", type=str, after=offset):
+            offset = item.offset
+        ```
+        """
+        return self._portal.iterate(self._target.stream_items(name, type=type, **options))
+
+    def read_stream(
+        self,
+        name: str,
+        *,
+        type: builtins.type[T] | None = None,
+        limit: int = 1000,
+        **options: Unpack[StreamOptions],
+    ) -> StreamPage[Any]:
+        """Return what a stream of the run has now, up to `limit` values; see `stream_items`.
+
+        ```python
+        page = handle.read_stream("tokens", type=str)
+        text = "".join(item.value for item in page.items)
+        ```
+        """
+        return self._call(self._target.read_stream, name, type=type, limit=limit, **options)
+
+    def streams(self) -> builtins.list[StreamInfo]:
+        """Return the streams of the run, by name. Raises RunNotFound.
+
+        ```python
+        names = [stream.name for stream in handle.streams()]
+        ```
+        """
+        return self._call(self._target.streams)
 
     def watch_value(self, name: str) -> Iterator[JSON]:
         """Iterate over a value that the run sets, as it changes; see `SyncRuns.watch_value`.

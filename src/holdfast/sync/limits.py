@@ -20,7 +20,7 @@ class SyncLimits(SyncGroup[Limits]):
         workflow: Named | str | None = None,
         activity: Named | str | None = None,
     ) -> bool:
-        """Set a limit on a queue, a workflow or an activity. Return False if it was just so.
+        """Set a limit on a queue, a workflow or an activity. Return False if nothing changed.
 
         It holds for what workers claim from now on; what runs already counts and is not stopped.
         It stays when workers start again, until their code declares something else than before.
@@ -44,8 +44,11 @@ class SyncLimits(SyncGroup[Limits]):
         workflow: Named | str | None = None,
         activity: Named | str | None = None,
         key: str | None = None,
+        units: bool = False,
     ) -> bool:
         """Remove a limit, which is known by its class and its key. Return False if there is none.
+
+        With `units` it is the `Rate` that counts units.
 
         What waits for it may run at once. A limit that code declares stays removed until the code
         declares something else.
@@ -55,7 +58,13 @@ class SyncLimits(SyncGroup[Limits]):
         ```
         """
         return self._call(
-            self._target.remove, limit, queue=queue, workflow=workflow, activity=activity, key=key
+            self._target.remove,
+            limit,
+            queue=queue,
+            workflow=workflow,
+            activity=activity,
+            key=key,
+            units=units,
         )
 
     def list(self) -> list[LimitInfo]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
-from holdfast.client.messages import Messages, Outgoing
+from holdfast.client.messages import (
+    Messages,
+    Outgoing,
+)
 from holdfast.client.queues import Queues
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.message import SyncMessage
@@ -40,7 +44,7 @@ class SyncQueues(SyncGroup[Queues]):
         deduplication: Duration = 300.0,
         keep: Duration | None = None,
     ) -> bool:
-        """Create a message queue. Return False if it exists just so.
+        """Create a message queue. Return False if one with the same settings exists.
 
         In a queue that is `fifo`, messages have groups, and each group is handed out in its order.
         With `priorities`, messages can be more or less urgent; with `filters`, a receive can have a
@@ -134,6 +138,7 @@ class SyncQueues(SyncGroup[Queues]):
         payload: object = None,
         *,
         delay: Duration | None = None,
+        at: datetime | None = None,
         group: str | None = None,
         dedup_id: str | None = None,
         priority: int | None = None,
@@ -143,6 +148,7 @@ class SyncQueues(SyncGroup[Queues]):
     ) -> int:
         """Send a message. Return its id; for a `dedup_id` that is known, that of the first message.
 
+        It is due `delay` from now, or `at` a moment with a time zone; one in the past is due now.
         With a `connection` of asyncpg, psycopg or SQLAlchemy the send is part of its transaction;
         `notify` then wakes receivers at the commit. Otherwise sends of the same moment share a
         transaction. Raises UnknownQueue, InvalidInput and PayloadError.
@@ -156,6 +162,7 @@ class SyncQueues(SyncGroup[Queues]):
             queue,
             payload,
             delay=delay,
+            at=at,
             group=group,
             dedup_id=dedup_id,
             priority=priority,
@@ -224,6 +231,39 @@ class SyncQueues(SyncGroup[Queues]):
                 per_group=per_group,
                 type=type,
                 consumer=consumer,
+            )
+        ]
+
+    def pop(
+        self,
+        queue: str,
+        limit: int = 1,
+        *,
+        wait: Duration = 0,
+        contains: object = None,
+        per_group: int = 1,
+        type: object = object,
+    ) -> builtins.list[SyncMessage]:
+        """Receive messages and acknowledge them in one transaction: each comes at most once.
+
+        Messages are lost if the program ends before it has done their work, or if the answer of the
+        database gets lost. Arguments and errors are those of `receive`.
+
+        ```python
+        for message in client.queues.pop("parcels", 10):
+            print(message.payload)
+        ```
+        """
+        return [
+            SyncMessage(self._portal, each)
+            for each in self._call(
+                self._target.pop,
+                queue,
+                limit,
+                wait=wait,
+                contains=contains,
+                per_group=per_group,
+                type=type,
             )
         ]
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Unpack
 from uuid import UUID
 
@@ -11,13 +17,24 @@ from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
 from holdfast.client.forking import ForkOptions
 from holdfast.client.naming import RunRef
+from holdfast.client.rescheduling import RescheduleOptions
 from holdfast.client.run import Run, RunPage
+from holdfast.client.run_logs import LogOptions
 from holdfast.client.runs import Runs
 from holdfast.definitions.startable import AnyStartable
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.handle import SyncRunHandle
-from holdfast.types import JSON, CountBy, LoggedEvent, RetryPlan, RunCounts
+from holdfast.types import (
+    JSON,
+    AttributeValue,
+    CountBy,
+    LoggedEvent,
+    LogLine,
+    LogLinePage,
+    RetryPlan,
+    RunCounts,
+)
 from holdfast.values.durations import Duration
 
 
@@ -43,6 +60,8 @@ class SyncRuns(SyncGroup[Runs]):
 
     def count(self, by: CountBy, **filters: Unpack[RunFilters]) -> RunCounts:
         """Return how many runs there are of each workflow, state, queue or tag, most first.
+
+        With the name of an attribute, it is how many there are of each of its values, as texts.
 
         `filters` are those of `list`, without `limit`, `cursor` and `payloads`. The newest 10,000
         runs that match are counted, or fewer if they take long to find; `searched_until` then says
@@ -123,6 +142,32 @@ class SyncRuns(SyncGroup[Runs]):
         """
         return self._portal.iterate(self._target.follow_log(run, from_index))
 
+    def read_log_lines(
+        self, run: RunRef, *, limit: int = 1000, **options: Unpack[LogOptions]
+    ) -> LogLinePage:
+        """Return what the code of a run has logged by `logging`, up to `limit` lines.
+
+        Workers keep it with `run_logs`; lines of attempts that do not count are among them.
+        `options` are those of `LogOptions`. Raises RunNotFound, and InvalidInput.
+
+        ```python
+        page = client.runs.read_log_lines(run_id, level="warning")
+        for line in page.lines:
+            print(line.at, line.level, line.message)
+        ```
+        """
+        return self._call(self._target.read_log_lines, run, limit=limit, **options)
+
+    def follow_log_lines(self, run: RunRef, **options: Unpack[LogOptions]) -> Generator[LogLine]:
+        """Iterate over what the code of a run logs, until the run has ended; see `read_log_lines`.
+
+        ```python
+        for line in client.runs.follow_log_lines(run_id):
+            print(line.at, line.level, line.message)
+        ```
+        """
+        return self._portal.iterate(self._target.follow_log_lines(run, **options))
+
     def values(self, run: RunRef) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set; empty if it has set none.
 
@@ -197,15 +242,38 @@ class SyncRuns(SyncGroup[Runs]):
         return self._call(self._target.pause, run, reason, by=by)
 
     def resume(self, run: RunRef, *, by: str | None = None) -> bool:
-        """Let a paused run continue. Return False if it was not paused.
+        """Let a paused run continue, or try a stuck one again now. Return False for any other.
 
-        Raises RunNotFound and RunEnded.
+        A stuck run is tried again by itself too, after pauses that grow; they begin again with the
+        shortest. Raises RunNotFound and RunEnded.
 
         ```python
         client.runs.resume(("checkout", "order-7"))
         ```
         """
         return self._call(self._target.resume, run, by=by)
+
+    def reschedule(
+        self,
+        run: RunRef,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        **change: Unpack[RescheduleOptions],
+    ) -> bool:
+        """Change the queue, the start or the deadline of an open run; False if it was so before.
+
+        A run that a worker holds leaves its queue when it next suspends; its activities stay in
+        theirs. A start can change until a worker has begun the run, and a deadline moves with it.
+        `change` are the fields of `RescheduleOptions`; all of them hold, or none. The log has the
+        change. Raises RunNotFound, RunEnded and RescheduleRefused.
+
+        ```python
+        order = ("checkout", "order-7")
+        client.runs.reschedule(order, queue="slow", timeout="2h", reason="a large order")
+        ```
+        """
+        return self._call(self._target.reschedule, run, reason=reason, by=by, **change)
 
     def retry(
         self, run: RunRef, *, from_step: str | None = None, failed_steps: bool = False
@@ -268,6 +336,40 @@ class SyncRuns(SyncGroup[Runs]):
         ```
         """
         return SyncRunHandle(self._portal, self._call(self._target.fork, run, **options))
+
+    def set_attributes(
+        self, run: RunRef, attributes: Mapping[str, AttributeValue | None]
+    ) -> dict[str, AttributeValue]:
+        """Set attributes of a run, open or ended, and return all that it has; None removes one.
+
+        Texts have up to 500 characters, and all attributes take 4,096 bytes at most. No codec
+        encodes them: who may read the database reads them. Raises RunNotFound, InvalidName and
+        InvalidInput.
+
+        ```python
+        client.runs.set_attributes(run_id, {"customer": "acme", "seats": 12, "trial": None})
+        ```
+        """
+        return self._call(self._target.set_attributes, run, attributes)
+
+    def set_tags(
+        self,
+        run: RunRef,
+        tags: Iterable[str] | None = None,
+        *,
+        add: Iterable[str] = (),
+        remove: Iterable[str] = (),
+    ) -> builtins.list[str]:
+        """Change the tags of a run, open or ended, and return all that it has.
+
+        `tags` replaces all that it had, `add` and `remove` change some. Raises RunNotFound and
+        InvalidInput.
+
+        ```python
+        client.runs.set_tags(run_id, add=["reviewed"], remove=["new"])
+        ```
+        """
+        return self._call(self._target.set_tags, run, tags, add=add, remove=remove)
 
     def cancel_all(
         self,
@@ -351,13 +453,42 @@ class SyncRuns(SyncGroup[Runs]):
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
     ) -> BulkOutcome:
-        """Let all paused runs of a filter continue; see `resume` and `cancel_all`.
+        """Let all paused and stuck runs of a filter continue; see `resume` and `cancel_all`.
 
         ```python
         client.runs.resume_all({"names": "checkout"})
         ```
         """
         return self._call(self._target.resume_all, where, by=by, dry_run=dry_run, progress=progress)
+
+    def reschedule_all(
+        self,
+        where: RunFilters | Sequence[RunRef],
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+        dry_run: bool = False,
+        progress: Callable[[BulkOutcome], None] | None = None,
+        **change: Unpack[RescheduleOptions],
+    ) -> BulkOutcome:
+        """Change queue, start or deadline of all open runs of a filter; see `reschedule`.
+
+        Runs that cannot be changed so, because they have begun or wait for a rule, are unchanged.
+
+        ```python
+        where = {"names": "report", "states": "queued"}
+        client.runs.reschedule_all(where, queue="night", delay="6h")
+        ```
+        """
+        return self._call(
+            self._target.reschedule_all,
+            where,
+            reason=reason,
+            by=by,
+            dry_run=dry_run,
+            progress=progress,
+            **change,
+        )
 
     def signal_all(
         self,

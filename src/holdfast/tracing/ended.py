@@ -23,7 +23,12 @@ from holdfast.values.trace_ids import (
     trace_id_of,
 )
 
-_WAITS: Final[Mapping[str, str]] = {"timer": "sleep", "approval": "approval", "child": "child"}
+_WAITS: Final[Mapping[str, str]] = {
+    "timer": "sleep",
+    "approval": "approval",
+    "webhook": "webhook",
+    "child": "child",
+}
 _FAILED: Final = ("failed", "timed_out", "terminated")
 
 

@@ -10,6 +10,9 @@ from holdfast.types.classes import class_name
 
 JSON: TypeAlias = "dict[str, JSON] | list[JSON] | str | int | float | bool | None"
 
+AttributeValue: TypeAlias = str | int | float | bool
+"""What an attribute of a run may be. A number without a fraction is a whole one: 5.0 is 5."""
+
 RunKind: TypeAlias = Literal["workflow", "flow"]
 EndStatus: TypeAlias = Literal[
     "completed", "failed", "cancelled", "timed_out", "terminated", "continued"
@@ -104,8 +107,8 @@ class HintCheck(Value, frozen=True):
 class HintUse(Value, frozen=True):
     """How a store uses hints: if they arrive now (None: it has not tried), and how many there were.
 
-    `claimed` are those after which the worker has looked for work, `refused` those that PostgreSQL
-    told instead.
+    `listens` says if notifications arrive as well. `claimed` are those after which the worker has
+    looked for work, `refused` those that PostgreSQL told instead.
     """
 
     works: bool | None
@@ -113,3 +116,4 @@ class HintUse(Value, frozen=True):
     refused: int = 0
     read: int = 0
     claimed: int = 0
+    listens: bool = False

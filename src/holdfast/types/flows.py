@@ -10,10 +10,13 @@ from holdfast.types.base import DEFAULT_QUEUE, Notice, RunKind, Value
 from holdfast.types.work import ClaimedTask
 
 StepKind: TypeAlias = Literal["single", "map"]
-StepPhase: TypeAlias = Literal["running", "due", "retrying", "delayed"]
+StepPhase: TypeAlias = Literal["running", "due", "retrying", "delayed", "waiting"]
 StepStatus: TypeAlias = Literal["created", "started", "completed", "failed", "skipped"]
 Otherwise: TypeAlias = Literal["fail", "skip", "skip-cascade"]
-SkipReason: TypeAlias = Literal["condition_unmet", "handler_failed", "dependency_skipped"]
+SkipReason: TypeAlias = Literal[
+    "condition_unmet", "handler_failed", "dependency_skipped", "dependency_failed"
+]
+TriggerRule: TypeAlias = Literal["none_failed", "all_done", "one_failed", "always"]
 
 
 class StepShape(Value, frozen=True, kw_only=True):
@@ -28,6 +31,13 @@ class StepShape(Value, frozen=True, kw_only=True):
     `runs` is the `name@version` of a workflow or a flow, which `runs_kind` tells apart, if the
     step's task, or that of each element, is a run of it: without a worker, and with one dependency
     at most, whose output is the run's input.
+
+    `trigger_rule` says when it runs: if none of `deps` failed, when all are done whatever became of
+    them, if one of them failed, or always, after all other steps, also of a run that is cancelled.
+
+    Of a map, `tolerated_count` and `tolerated_percent` are how many elements may fail, and
+    `concurrency` is how many are under way at once, None for all. By up to `jitter_percent` the
+    pauses between attempts are shorter or longer.
     """
 
     slug: str
@@ -45,6 +55,11 @@ class StepShape(Value, frozen=True, kw_only=True):
     when_exhausted: Otherwise = "fail"
     runs: str | None = None
     runs_kind: RunKind | None = None
+    trigger_rule: TriggerRule = "none_failed"
+    tolerated_count: int | None = None
+    tolerated_percent: int | None = None
+    concurrency: int | None = None
+    jitter_percent: int | None = None
 
 
 class FlowShape(Value, frozen=True, kw_only=True):
@@ -152,7 +167,8 @@ class FlowStepState(Value, frozen=True, kw_only=True):
 
     `output` is JSON text, `error` that of an ErrorInfo, if the error came from Python. `attempts`
     and `worker` are those of a single step's last attempt. `delay_seconds` is how long its start is
-    delayed. Moments are microseconds.
+    delayed. `failed_tasks` counts elements that failed and that the map tolerates: in its output
+    they are null. Moments are microseconds.
     """
 
     run_id: UUID
@@ -170,6 +186,8 @@ class FlowStepState(Value, frozen=True, kw_only=True):
     started_at: int | None = None
     ended_at: int | None = None
     delay_seconds: int = 0
+    trigger_rule: TriggerRule = "none_failed"
+    failed_tasks: int = 0
 
 
 class OpenStepTasks(Value, frozen=True, kw_only=True):
@@ -177,10 +195,11 @@ class OpenStepTasks(Value, frozen=True, kw_only=True):
 
     `running`: `worker` has them, with leases until `visible_at`. `due`: since `visible_at` any
     worker that serves their queue may claim them. `retrying`: their last attempt failed, and the
-    next may be claimed at `visible_at`. `delayed`: the first may be. Of several tasks, `visible_at`
-    is the earliest, `attempts` the most that one has begun, `started_at` when the first was
-    claimed first. `error` is the newest of their last attempts, an encoded ErrorInfo if it came
-    from Python, and `index` the place of its task in a map. Moments are microseconds.
+    next may be claimed at `visible_at`. `delayed`: the first may be. `waiting`: they begin when
+    others of their map have ended, as its concurrency says; `visible_at` is now. Of several tasks,
+    `visible_at` is the earliest, `attempts` the most that one has begun, `started_at` when the
+    first was claimed first. `error` is the newest of their last attempts, an encoded ErrorInfo if
+    it came from Python, and `index` the place of its task in a map. Moments are microseconds.
     """
 
     step: str

@@ -24,7 +24,14 @@ class NewSignal(Value, frozen=True):
     trace: str | None = None
 
 
-Delivery: TypeAlias = Literal["delivered", "duplicate", "ended", "missing"]
+Delivery: TypeAlias = Literal[
+    "delivered", "duplicate", "ended", "missing", "begun", "ruled", "flow"
+]
+"""What became of a change of a run.
+
+`reschedule_runs` refuses a start of one that has `begun`, all but a queue of one that waits for a
+rule (`ruled`), and all but a deadline of a run of a `flow`.
+"""
 
 
 class Delivered(Value, frozen=True):

@@ -49,8 +49,8 @@ class QueueInfo(Value, frozen=True):
 class NewMessage(Value, frozen=True, omit_defaults=True):
     """A message to send. `payload` is JSON text.
 
-    It is due `delay_seconds` from now. A message whose `dedup_id` is known is not sent again. The
-    most urgent priority is 0; None is 2.
+    It is due `delay_seconds` from now, or at the moment `due_at`. A message whose `dedup_id` is
+    known is not sent again. The most urgent priority is 0; None is 2.
     """
 
     payload: str
@@ -59,6 +59,19 @@ class NewMessage(Value, frozen=True, omit_defaults=True):
     dedup_id: str | None = None
     priority: int | None = None
     headers: Mapping[str, str] | None = None
+    due_at: int | None = None
+
+
+class MessageChange(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """What to change of a message that waits; None leaves it as it is. `payload` is JSON text.
+
+    It is due `delay_seconds` from now, or at the moment `due_at`.
+    """
+
+    payload: str | None = None
+    delay_seconds: float | None = None
+    due_at: int | None = None
+    priority: int | None = None
 
 
 class Receive(Value, frozen=True, kw_only=True):
@@ -68,7 +81,8 @@ class Receive(Value, frozen=True, kw_only=True):
     messages that contain the JSON text `contains`. `since` is the `newest` of an earlier answer:
     what came due before is not looked at. Callers pass None now and then: only then are messages
     found that were committed late, and those whose visibility ended given back. `acks` are
-    deliveries of the queue that are acknowledged in the same transaction.
+    deliveries of the queue that are acknowledged in the same transaction. With `pops`, so is what
+    is received.
     """
 
     queue: str
@@ -79,6 +93,7 @@ class Receive(Value, frozen=True, kw_only=True):
     contains: str | None = None
     per_group: int = 1
     acks: Sequence[UUID] = ()
+    pops: bool = False
 
 
 class StoredMessage(Value, frozen=True):
@@ -149,13 +164,15 @@ class Receipt(Value, frozen=True):
 class MessageReturn(Value, frozen=True):
     """A message to give back: due again after a delay, or a dead letter.
 
-    `error` says why. If it is not `counted`, the receive does not count as an attempt.
+    `error` says why. If it is not `counted`, the receive does not count as an attempt. One that is
+    `discarded` is a dead letter now; of a queue without dead letters, it is acknowledged.
     """
 
     receipt: Receipt
     delay_seconds: float | None = None
     error: str | None = None
     counted: bool = True
+    discarded: bool = False
 
 
 class QueueMetrics(Value, frozen=True):
@@ -219,6 +236,22 @@ class ListedMessage(Value, frozen=True, kw_only=True):
         """How often it was received: a dead letter, in the queue that it comes from."""
         known = None if self.origin is None else (self.headers or {}).get(RECEIVES_HEADER)
         return str(self.attempts) if known is None else known
+
+
+class MessageFailure(Value, frozen=True):
+    """A receive that failed: when it was given back, in microseconds, and with which error."""
+
+    failed_at: int
+    error: str
+
+
+class FoundMessage(ListedMessage, frozen=True, kw_only=True):
+    """A message that was looked at alone: also the errors of its receives, the newest 20 of them.
+
+    Those of a dead letter are of the queue that it comes from, and then of its own.
+    """
+
+    failures: tuple[MessageFailure, ...] = ()
 
 
 class MessagePage(Value, frozen=True):

@@ -12,16 +12,18 @@ import msgspec
 from holdfast.types.base import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
+    AttributeValue,
     Event,
     RunKind,
     State,
     Status,
     Value,
 )
-from holdfast.types.start_rules import RuleKind
+from holdfast.types.start_rules import RefusedBy
+from holdfast.values.names import turn_handler
 
-CountBy: TypeAlias = Literal["workflow", "state", "queue", "tag"]
-"""What runs are counted by."""
+CountBy: TypeAlias = str
+"""What runs are counted by: `workflow`, `state`, `queue`, `tag`, or the name of an attribute."""
 
 
 class NewRun(Value, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class NewRun(Value, frozen=True, kw_only=True):
     headers: Mapping[str, str] | None = None
     waiter: str | None = None  # a topic that is told of the run's end
     rules: str | None = None  # JSON text of a `RulesOfStart`
+    attributes: Mapping[str, AttributeValue] = {}
 
 
 class StartedRun(Value, frozen=True):
@@ -53,13 +56,14 @@ class StartedRun(Value, frozen=True):
 
     If a rule of the workflow refused the start, `refused` says which: because of a singleton
     `run_id` is the active run, because of a throttle a start is possible from `refused_until` on.
+    `gone`: the run after which it was to start is deleted.
     `status` is that of the run; None if a throttle refused it, as there is no run.
     """
 
     run_id: UUID
     created: bool
     status: Status | None
-    refused: RuleKind | None = None
+    refused: RefusedBy | None = None
     refused_until: int | None = None
 
 
@@ -85,6 +89,7 @@ class RunRecord(Value, frozen=True, kw_only=True):
     delayed until then, the run had waited in its queue.
 
     `app` is empty in a run from before names had apps, until a worker of an app has taken it over.
+    `build` is the one that the run stays with, None if it is not pinned.
     """
 
     run_id: UUID
@@ -112,6 +117,8 @@ class RunRecord(Value, frozen=True, kw_only=True):
     parent_key: str | None = None
     archive: str | None = None
     due_at: int | None = None
+    attributes: Mapping[str, AttributeValue] = {}
+    build: str | None = None
 
     @property
     def could_begin_at(self) -> int:
@@ -130,8 +137,22 @@ class RunRecord(Value, frozen=True, kw_only=True):
 
     @property
     def handler(self) -> str:
-        """What the worker of its turns has: `app/name@version`."""
-        return f"{self.full_name}@{self.version}"
+        """What the worker of its turns has: `app/name@version`, of a pinned run with `+build`."""
+        return turn_handler(self.full_name, self.version, self.build)
+
+
+class Reschedule(Value, frozen=True, kw_only=True):
+    """A change of where, from when and until when a run may run. None changes nothing.
+
+    A deadline is `deadline_at`, or `timeout_seconds` after the moment from which the run may run.
+    """
+
+    queue: str | None = None
+    start_at: int | None = None
+    delay_seconds: float | None = None
+    deadline_at: int | None = None
+    timeout_seconds: float | None = None
+    no_deadline: bool = False
 
 
 class End(Value, frozen=True):
@@ -150,6 +171,7 @@ class RunFilter(Value, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()  # all of them
+    attributes: Mapping[str, AttributeValue] = {}  # all of them, by the texts of their values
     key: str | None = None  # runs started with it, and all that continued or retried one of them
     since: int | None = None  # created_at >= since
     until: int | None = None  # created_at < until
@@ -161,7 +183,7 @@ class RunFilter(Value, frozen=True, kw_only=True):
 
 
 class RunCounts(Value, frozen=True):
-    """How many runs there are of each workflow, state, queue or tag (`by`), most first.
+    """How many runs there are of each workflow, state, queue, tag or attribute value, most first.
 
     With `searched_until`, only runs created since then were counted: there may be more.
     """
@@ -175,10 +197,10 @@ class RecordPage(Value, frozen=True):
     """A page of runs; `cursor` continues after it, None at the end.
 
     A filter by tag, queue or input looks at 5,000 runs at most for one page, and at fewer where
-    that takes long. So does a state like `queued` that more than 5,000 runs are in. Where that
-    was not enough, `searched_until` is the creation (microseconds since 1970) of the last run
-    that was looked at, and the page has fewer runs than the limit, or none, although more may
-    follow.
+    that takes long. So does one by several attributes, and a state like `queued` that more than
+    5,000 runs are in. Where that was not enough, `searched_until` is the creation (microseconds
+    since 1970) of the last run that was looked at, and the page has fewer runs than the limit, or
+    none, although more may follow.
     """
 
     runs: list[RunRecord]

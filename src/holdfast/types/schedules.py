@@ -15,7 +15,14 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.types.base import DEFAULT_PRIORITY, DEFAULT_QUEUE, Notice, RunKind, Value
+from holdfast.types.base import (
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
+    AttributeValue,
+    Notice,
+    RunKind,
+    Value,
+)
 from holdfast.values.moments import to_datetime
 
 SCHEDULE_HEADER: Final = "holdfast-schedule"  # of a run that a schedule has started: its name
@@ -73,6 +80,7 @@ class RunTarget(Value, frozen=True, kw_only=True, tag="run"):
     retention_seconds: float | None = None
     tags: tuple[str, ...] = ()
     headers: Mapping[str, str] | None = None
+    attributes: Mapping[str, AttributeValue] = {}
 
 
 class SendTarget(Value, frozen=True, kw_only=True, tag="send"):
@@ -134,7 +142,10 @@ class NewSchedule(Value, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """A digest of the definition: when the schedule comes due, what it starts, its policy."""
-        definition = (self.name, self.when, self.target, self.policy)
+        target = msgspec.to_builtins(self.target)
+        if not target.get("attributes"):  # as in releases that had none
+            target.pop("attributes", None)
+        definition = (self.name, self.when, target, self.policy)
         return hashlib.sha256(msgspec.json.encode(definition, order="sorted")).hexdigest()
 
 

@@ -13,6 +13,8 @@ DEBOUNCE: Final = ":debounce"
 THROTTLE: Final = ":throttle"
 
 RuleKind: TypeAlias = Literal["singleton", "debounce", "throttle"]
+IfEnded: TypeAlias = Literal["return", "start", "refuse"]
+RefusedBy: TypeAlias = RuleKind | Literal["gone"]
 SingletonConflict: TypeAlias = Literal["refuse", "return", "queue"]
 ThrottleExcess: TypeAlias = Literal["delay", "refuse"]
 
@@ -76,8 +78,10 @@ class RulesOfStart(Value, frozen=True, omit_defaults=True):
     """The rules that a start brings along.
 
     `declared` are those of the workflow in the program that starts it: they hold until a worker has
-    declared some. `given` are the fields of `StartRules` that this start has instead.
+    declared some. `given` are the fields of `StartRules` that this start has instead. With `after`
+    the run takes the key of this run, which has ended, and must not be deleted meanwhile.
     """
 
     declared: StartRules | None = None
     given: dict[str, Any] | None = None
+    after: UUID | None = None

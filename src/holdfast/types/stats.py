@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Final
 
 from holdfast.types.base import Value
@@ -65,3 +67,21 @@ class Gauges(Value, frozen=True, kw_only=True):
     oldest_due_seconds: dict[str, float]
     approvals_open: int
     runs_stuck: int
+
+
+def percentile(buckets: Sequence[int], part: float) -> float | None:
+    """Return about how long runs took, of which this part took less; None without any.
+
+    Within a bucket it is a geometric mean of the bounds, weighted by where the part falls.
+    """
+    wanted = part * sum(buckets)
+    if not wanted:
+        return None
+    before = 0
+    for place, count in enumerate(buckets):
+        if count and before + count >= wanted:
+            low = BOUNDS[place - 1] if place else BOUNDS[0] / 10
+            high = BOUNDS[min(place, len(BOUNDS) - 1)]
+            return round(low * math.pow(high / low, (wanted - before) / count), 4)
+        before += count
+    return BOUNDS[-1]

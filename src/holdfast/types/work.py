@@ -119,7 +119,7 @@ class TurnCommit(Value, frozen=True, gc=False):
     `has_children` is True if the run has started children, which its end may concern.
 
     `after_others` is True if the events may be written after events that others have appended
-    from `expected` on, provided that all of those can wait (`holdfast.events.CAN_WAIT`). Such a
+    from `expected` on, provided that all of those can wait (`holdfast.events.can_wait`). Such a
     part neither suspends its run nor continues it as new: the run would sleep although there are
     signals, or lose them.
 
@@ -231,7 +231,8 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
 
     `consumes` are the message queues of its consumers, None if it does not say so: workers of an
     earlier release do not. `hints` is True if Redis tells it of new work now, False if that is
-    away, None if it uses no Redis or does not say so.
+    away, None if it uses no Redis or does not say so; `listens` the same of
+    notifications.
     """
 
     worker_id: str
@@ -246,6 +247,7 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     threads: ThreadUse | None = None
     consumes: tuple[str, ...] | None = None
     hints: bool | None = None
+    listens: bool | None = None
 
 
 # What maintenance does, as far as an answer to a heartbeat says if there is something to do.
@@ -259,6 +261,7 @@ Duty: TypeAlias = Literal[
     "start keys",
     "limits",
     "ends",
+    "alerts",
 ]
 
 
@@ -282,7 +285,8 @@ class ActivityEnd(Value, frozen=True, kw_only=True):
     `result` is JSON text, `error` an encoded ErrorInfo. Without either, the activity is to be
     completed from outside with its token, and the lease is given back. `retryable` False makes
     an error final whatever the policy says; `delay_seconds` is the pause that the error
-    asks for, None for the policy's. `details` is what the attempt said last.
+    asks for, None for the policy's. `details` is what the attempt said last. `units` is how many
+    units of rates it has used, None if that is what was counted when it began.
     """
 
     run_id: UUID
@@ -295,6 +299,7 @@ class ActivityEnd(Value, frozen=True, kw_only=True):
     started_at: int | None = None
     details: str | None = None
     delay_seconds: float | None = None
+    units: int | None = None
 
 
 class OpenActivity(Value, frozen=True, kw_only=True):

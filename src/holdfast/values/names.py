@@ -12,10 +12,15 @@ The app is a namespace: in a database, a workflow or an activity has its full na
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from holdfast.errors import InvalidName
 
+COUNTED: Final = ("workflow", "state", "queue", "tag")
+"""What runs are counted by; every other name is that of an attribute."""
+
 _name = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,128}")
+_build = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._+-]{0,127}")
 _slug = re.compile(
     r"[a-zA-Z_][a-zA-Z0-9_]{0,127}"
 )  # can be a parameter, a key of JSON, a part of a key
@@ -40,6 +45,36 @@ def split_name(full: str) -> tuple[str, str]:
     """Return the app and the name of `app/name`; of a name alone, the app is empty."""
     app, _, name = full.rpartition("/")
     return app, name
+
+
+def turn_handler(name: str, version: int, build: str | None) -> str:
+    """Return what a worker must have to take a run's turn: `app/name@version` or `…+build`."""
+    handler = f"{name}@{version}"
+    return handler if build is None else f"{handler}+{build}"
+
+
+def split_handler(handler: str) -> tuple[str, int, str | None]:
+    """Return the full name, the version (0 of an activity) and the build of a handler.
+
+    >>> split_handler("shop/checkout@1"), split_handler("shop/checkout@2+a81f")
+    (('shop/checkout', 1, None), ('shop/checkout', 2, 'a81f'))
+    """
+    name, _, rest = handler.rpartition("@")
+    version, _, build = rest.partition("+")
+    return name, int(version), build or None
+
+
+def check_build(build: str) -> str:
+    """Return the name of a build. Raises InvalidName for a bad one.
+
+    It is 1 to 128 of `a-zA-Z0-9._+-`, and begins with a letter or a digit.
+    """
+    if isinstance(build, str) and _build.fullmatch(build):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return build
+    raise InvalidName(
+        f"{build!r} is not a name for a build: it is 1 to 128 of the characters a-z, A-Z, 0-9, "
+        "'.', '_', '+' and '-', and begins with a letter or a digit, as a commit's hash or 1.4.2"
+    )
 
 
 def is_same_name(recorded: str, name: str) -> bool:
@@ -86,9 +121,31 @@ def check_signal_name(name: str) -> str:
     return _check("a signal", name)
 
 
+def check_stream_name(name: str) -> str:
+    """Return a stream's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("a stream", name)
+
+
+def check_webhook_name(name: str) -> str:
+    """Return a webhook's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
+    return _check("a webhook", name)
+
+
 def check_value_name(name: str) -> str:
     """Return the name of a value to show. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
     return _check("a value", name)
+
+
+def check_attribute_name(name: str) -> str:
+    """Return the name of an attribute of runs.
+
+    Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`, and for what runs are counted by already.
+    """
+    if name in COUNTED:
+        raise InvalidName(
+            f"{name!r} is not a name for an attribute: runs are counted by it already"
+        )
+    return _check("an attribute", name)
 
 
 def check_schedule_name(name: str) -> str:

@@ -3,6 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "execute_child_workflow": "start_child",
+    "execute_update": "update",
+    "execute_workflow": "run",
+    "get_workflow_handle": "handle",
+    "list_workflows": "runs.list",
+    "logger": "log",
+    "query": "values",
+    "start_child_workflow": "start_child",
+    "start_workflow": "start",
+    "uuid4": "uuid",
+    "wait_condition": "wait_for_signal",
+}
+"""Names that other projects have for ours."""
 
 
 def missing_attribute(
@@ -17,6 +33,8 @@ def missing_attribute(
     if not name.startswith("_"):
         near = [each for each in dir(type(owner)) if each.startswith(f"{name}_")]
         near += _in_groups(name, groups or {})
+        ours = _ELSEWHERE.get(name, "")
+        near += [ours] if {*dir(type(owner)), *(groups or {})} & {ours.split(".")[0]} else []
         if near:
             text = f"{text}: did you mean {' or '.join(near)}?"
     return AttributeError(text)

@@ -192,6 +192,7 @@ class ActivityExecution(Execution[ActivityContext]):
             started_at=self.started_at,
             details=self.context.details,
             delay_seconds=self.delay_seconds,
+            units=self.context.used_units,
         )
 
     @property

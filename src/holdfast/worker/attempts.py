@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from holdfast.codec import describe
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
@@ -21,26 +20,21 @@ from holdfast.definitions.middleware import Layer, surround
 from holdfast.definitions.recorded import AttemptContext, Recorded
 from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.definitions.steps import StepContext
-from holdfast.errors import PayloadError
+from holdfast.definitions.streams import StreamSink
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Restored
 from holdfast.runtime.loop.asyncio_forms import foreign, is_foreign
-from holdfast.types import ErrorInfo
+from holdfast.types import ErrorInfo, Event
 from holdfast.values.trace_ids import QuietHeaders
 from holdfast.worker.clock import Cancellable, Clock
+from holdfast.worker.judging import asked_pause, decided, may_be_retried
 from holdfast.worker.observing import Attempt, Observing
-from holdfast.worker.threads import ThreadBook
+from holdfast.worker.threads import AttemptExit, ThreadBook
 from holdfast.worker.tracer import OpenSpan, Tracer
-
-logger = logging.getLogger("holdfast.run")
 
 AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
 C = TypeVar("C", bound=AttemptContext)
 R = TypeVar("R")
-
-
-class AttemptExit(Exception):
-    """The code of an attempt tried to exit the interpreter. It fails, and the worker continues."""
 
 
 class Execution(Generic[C]):
@@ -49,9 +43,14 @@ class Execution(Generic[C]):
     `report` is called with the attempt itself. `retryable` is True if another attempt may succeed.
     """
 
+    transacts: ClassVar[bool] = False
+    final: ClassVar[tuple[type[BaseException], ...]] = ()  # errors after which it is not retried
+    recorded: tuple[int, Event] | None = None  # its end, and where its transaction has put it
+
     __slots__ = (
         "_report",
         "begun",
+        "code",
         "context",
         "delay_seconds",
         "error",
@@ -83,13 +82,14 @@ class Execution(Generic[C]):
         """`lease_no` is that of the task that it belongs to, `headers` those of its run."""
         self.function, self.context, self.started_at = function, context, started_at
         self.limit_seconds = limit_seconds
+        self.code: Callable[..., Any] = function.fn  # what is called
         self.result: str | None = None
         self.restored: Restored | None = None  # the result as a replay would decode it
         self.error: ErrorInfo | None = None
         self.retryable = self.timed_out = False
         self.delay_seconds: float | None = None  # the pause that the error asks for
         self.begun = False  # True once its thread has begun
-        self.future: asyncio.Future[object] | None = None
+        self.future: asyncio.Future[Any] | None = None
         self.timer: Cancellable | None = None
         self.lease_no, self.headers = lease_no, headers
         self.span: OpenSpan | None = None
@@ -105,6 +105,11 @@ class Execution(Generic[C]):
     def name(self) -> str:
         """The name of the step or activity."""
         return self.function.name
+
+    @property
+    def kind(self) -> str:
+        """What it is an attempt of, in a word."""
+        return self.function.kind
 
     def observe(self, observing: Observing) -> None:
         """Say who is told of this attempt."""
@@ -142,19 +147,38 @@ class Execution(Generic[C]):
         """Fail with a time-out. A thread cannot be stopped: it is told, and its end is ignored."""
         self.timed_out = True
         self.context.cancel()
+        future = self.future
         self.fail(TimeoutError(message))
-        if isinstance(self.future, asyncio.Task):
-            self.future.cancel()  # the middleware around the thread
+        if isinstance(future, asyncio.Task):
+            future.cancel()  # the middleware around the thread
 
     def fail(self, error: BaseException) -> None:
-        """Report a failure."""
-        if self._report is not None:
-            if is_foreign(error):
-                error = foreign(error, "a future")
-            self.error = describe(error)
-            self.retryable = self._may_be_retried(error)
-            self.delay_seconds = self._delay(error) if self.retryable else None
-            self._end()
+        """Report a failure, after what an async `should_retry` says of it."""
+        if self._report is None:
+            return
+        if is_foreign(error):
+            error = foreign(error, "a future")
+        self.error = describe(error)
+        verdict = not isinstance(error, self.final) and may_be_retried(self.function, error)
+        if not isinstance(verdict, Awaitable):
+            self._judge(error, verdict)
+            return
+        report, self._report = self._report, None  # what else the attempt does is ignored
+        if self.timer is not None:
+            self.timer.cancel()
+        self.future = asyncio.ensure_future(self._await_verdict(error, verdict, report))
+
+    async def _await_verdict(
+        self, error: BaseException, verdict: Awaitable[bool], report: Callable[[Any], None]
+    ) -> None:
+        retryable = await decided(self.function, verdict)
+        self._report = report
+        self._judge(error, retryable)
+
+    def _judge(self, error: BaseException, retryable: bool) -> None:
+        self.retryable = bool(retryable)
+        self.delay_seconds = asked_pause(self.function, error) if retryable else None
+        self._end()
 
     def cancel(self) -> asyncio.Future[object] | None:
         """Ask it to stop, and report nothing. Return what to wait for, None for a thread.
@@ -182,30 +206,15 @@ class Execution(Generic[C]):
         if report is not None:
             if self.observed is not None:
                 self.observed(self)
-            report(self)
+            streams = self.context.streams
+            if streams is not None and streams.opened:
+                streams.finish(self, report)
+            else:
+                report(self)
 
     def _end_span(self, span: OpenSpan, *, stopped: bool = False) -> None:
         self.span = None
         span.finish(self.error, stopped=stopped)
-
-    def _may_be_retried(self, error: BaseException) -> bool:
-        if isinstance(error, PayloadError):  # the same code gives the same value
-            return False
-        try:
-            return self.function.retry.accepts(error)
-        except Exception:
-            function = self.function
-            logger.exception("should_retry of %s %s failed; no retry", function.kind, function.name)
-            return False
-
-    def _delay(self, error: BaseException) -> float | None:
-        """Return the pause that the error asks for, None for the policy's own."""
-        try:
-            return self.function.retry.asked_seconds(error)
-        except Exception:
-            function = self.function
-            logger.exception("delay of %s %s failed; the usual pause", function.kind, function.name)
-            return None
 
 
 StepExecution: TypeAlias = Execution[StepContext]
@@ -224,9 +233,11 @@ class Launcher:
         book: ThreadBook | None = None,
         tracer: Tracer | None = None,
         observing: Observing | None = None,
+        streams: StreamSink | None = None,
+        transact: Callable[..., StepExecution] | None = None,
     ) -> None:
-        self._threads, self._lifespans = threads, lifespans
-        self._tracer, self._observing = tracer, observing
+        self._threads, self._lifespans, self._streams = threads, lifespans, streams
+        self._tracer, self._observing, self.transact = tracer, observing, transact
         self.book = book or ThreadBook()
         self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
@@ -251,6 +262,7 @@ class Launcher:
         if self._observing is not None:
             execution.observe(self._observing)
         variables = contextvars.copy_context()
+        execution.context.streams = None if execution.transacts else self._streams
         variables.run(execution.context.variable.set, execution.context)
         if self._lifespans:
             variables.run(bind_lifespans, self._lifespans)
@@ -261,7 +273,7 @@ class Launcher:
                 self.trace(execution, variables)
         future: asyncio.Future[object]
         if function.is_async:
-            call: AsyncFunction = function.fn
+            call: AsyncFunction = execution.code
             if layers:
                 call = surround(layers, execution.context, _bound(call, given))
                 given = NO_ARGUMENTS
@@ -269,8 +281,8 @@ class Launcher:
             coroutine = attempt(execution, call, given)
             future = asyncio.Task(coroutine, loop=loop, context=variables)
         else:
-            bound = _bound(function.fn, given)
-            in_thread = partial(_in_thread, loop, execution, self.book, bound)
+            bound = _bound(execution.code, given)
+            in_thread = partial(self.book.execute, execution, loop, bound)
             if layers:
                 begin = partial(self._await_thread, execution, in_thread)
                 call = surround(layers, execution.context, begin)
@@ -334,9 +346,11 @@ class StepRunner:
         self, call: Call, info: RunInfo, report: Callable[[StepExecution], None], lease_no: int
     ) -> StepExecution:
         """Start an attempt. `report` is called when it has ended, never before this returns."""
-        step, context = call.step, StepContext(info, call)
+        step, context = call.step, StepContext(info, call, lease_no)
         at, limit = self._clock.now(), step.timeout_seconds
-        execution = Execution(step, context, at, limit, report, lease_no, info.headers)
+        given = (step, context, at, limit, report, lease_no, info.headers)
+        within = None if step.connects is None else self._launcher.transact
+        execution = Execution(*given) if within is None else within(call, *given)
         self._launcher.launch(execution, call.arguments, self._layers)
         return execution
 
@@ -382,19 +396,3 @@ async def _limited(execution: Execution[Any], call: AsyncFunction, given: Argume
             raise
         execution.timed_out = True
         raise TimeoutError(over(seconds)) from None
-
-
-def _in_thread(
-    loop: asyncio.AbstractEventLoop,
-    execution: Execution[Any],
-    book: ThreadBook,
-    call: Callable[[], object],
-) -> object:
-    book.begin(execution)
-    try:
-        execution.begin(loop)
-        return None if execution.ended else call()
-    except (SystemExit, KeyboardInterrupt, StopIteration) as error:
-        raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error
-    finally:
-        book.end(execution, loop)

@@ -103,7 +103,7 @@ class Claimer:
         self._clock, self._notify = clock, notify
         self._deadline_at, self._claimable = deadline_at, claimable
         self._observing = observing or Observing()
-        self.answer_lost: Callable[[], None] = lambda: None  # set by the worker
+        self.leases_in_doubt: Callable[[], None] = lambda: None  # set by the worker
         self.room = Room(info.concurrency)
         self.room.freed = self._room_freed
         self._enough = _enough(info.concurrency)
@@ -131,7 +131,12 @@ class Claimer:
         self._woken.set()
 
     def notified(self, queue: str) -> None:
-        """Say that a queue has work; an empty name says that notifications may have been lost."""
+        """Say that a queue has work; an empty name says that notifications may have been lost.
+
+        The server may have failed over then, and lost that this worker gave leases back.
+        """
+        if not queue:
+            self.leases_in_doubt()
         if not queue or queue in self._queues:
             self.wake()
 
@@ -270,7 +275,7 @@ class Claimer:
             try:
                 more = await self.run_once(takers)
             except (TransientDatabaseError, DatabaseUnavailable) as error:
-                self.answer_lost()
+                self.leases_in_doubt()
                 logger.warning("claiming is repeated: %s", error)
                 backoff = backoff or Backoff()
                 await backoff.wait()

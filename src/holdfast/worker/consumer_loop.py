@@ -17,7 +17,7 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.codec import check_open
-from holdfast.definitions.consumers import Consumer
+from holdfast.definitions.consumers import Consumer, Failure
 from holdfast.definitions.middleware import Layer
 from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
 from holdfast.store.port import Store, messages_topic
@@ -268,7 +268,7 @@ class ConsumerLoop:
             self._give_back(delivery, place, error)
 
     def _give_back(
-        self, delivery: HeldDelivery, place: int, error: BaseException, *, waits: bool = False
+        self, delivery: HeldDelivery, place: int, error: Failure, *, waits: bool = False
     ) -> None:
         self._returns.append(give_back(self.consumer, delivery, place, error, waits))
         delivery.open.discard(place)

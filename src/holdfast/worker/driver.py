@@ -68,6 +68,9 @@ class Host(Protocol):
     def end_recorded(self, driver: RunDriver) -> None:
         """Hear that the end of a run, which its code has reached, is durable."""
 
+    def need_tail(self, driver: RunDriver) -> None:
+        """Read what others wrote after the turn's log, and give it to `read_tail`."""
+
     def ended(self, driver: RunDriver) -> None:
         """Take back a driver whose run has ended or belongs to another worker."""
 
@@ -93,6 +96,7 @@ class RunDriver:
         "_due",
         "_host",
         "_reads_log",
+        "_reads_tail",
         "_starting",
         "_waiting_calls",
         "commit_in_flight",
@@ -111,7 +115,7 @@ class RunDriver:
         self._starting = False  # steps are about to be in `running`
         self._waiting_calls: list[Call] = []  # steps that wait until cancelled ones have ended
         self._cancelling = 0  # groups of cancelled steps that have not ended
-        self._reads_log = False
+        self._reads_log = self._reads_tail = False
         self._due: int | None = None
         self._alarm: Cancellable | None = None
 
@@ -135,6 +139,11 @@ class RunDriver:
         if not self.commit_in_flight:
             self._read(tail, self.turn.take_unread, tail, first)
 
+    def read_tail(self, tail: list[Event], first: int) -> None:
+        """Take the tail that the turn lacked."""
+        self._reads_tail = False
+        self.unread(tail, first)
+
     def _wake(self) -> None:
         self._due = self._alarm = None
         self._enter(self.turn.wake)
@@ -146,7 +155,9 @@ class RunDriver:
         del self.running[key]
         result, error, started_at = execution.result, execution.error, execution.started_at
         try:
-            if result is not None:
+            if execution.recorded is not None:
+                effects = turn.step_recorded(key, *execution.recorded)
+            elif result is not None:
                 effects = turn.step_completed(key, result, started_at, execution.restored)
             else:
                 assert error is not None, "an attempt has a result or an error"
@@ -225,6 +236,9 @@ class RunDriver:
             self._move(effects)
         else:
             self._stop(effects)
+        if self.turn.lacks_entries and self.state is _ACTIVE and not self._reads_tail:
+            self._reads_tail = True
+            self._host.need_tail(self)
         if self._host.draining and self.quiet and self.state is _ACTIVE:
             self._host.idle(self)
 

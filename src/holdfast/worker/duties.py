@@ -13,6 +13,7 @@ from holdfast.retention import open_archive
 from holdfast.types import WorkerInfo
 from holdfast.values.retention import sweeper_interval
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.services.alerts import Alerts, CodeAlerts
 from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.code_schedules import CodeSchedules
 from holdfast.worker.services.deadlines import Deadlines
@@ -52,6 +53,7 @@ class Duties:
         self._flows = tuple(app.flows.values())
         self._app_sign_on = AppSignOn(context, app, info.queues, origin)
         self._code_schedules = CodeSchedules(context, app.name, schedules)
+        self._code_alerts = CodeAlerts(context, app.name, app.alerts)
         self._code_subscriptions = CodeSubscriptions(context, app.name, app.subscriptions)
         self.deadlines: Final = Deadlines(context)
         self.scheduler: Final = Scheduler(context)
@@ -65,6 +67,8 @@ class Duties:
             QueueUpkeep(context),
             self._code_schedules,
             self._code_subscriptions,
+            self._code_alerts,
+            Alerts(context, silent_seconds=options.silent_seconds),
             self.scheduler,
             self.deliverer,
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
@@ -88,6 +92,7 @@ class Duties:
         await self._compile()
         await self._code_schedules.sign_on()
         await self._code_subscriptions.sign_on()
+        await self._code_alerts.sign_on()
 
     async def _compile(self) -> None:
         store, notify, replace = self._context.store, self._context.notify, self._replace_flows

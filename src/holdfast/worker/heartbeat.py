@@ -125,7 +125,7 @@ class HeartbeatService:
             thread.join(_JOIN_SECONDS)
 
     def suspect(self) -> None:
-        """Look for stray leases for a while: an answer of the database was lost.
+        """Look for stray leases for a while: an answer of the database was lost, or a connection.
 
         Safe from any thread.
         """
@@ -184,7 +184,9 @@ class HeartbeatService:
         )
         strays = [each for each in found if not self._listener.knows(each.run_id, each.key)]
         if strays:
-            logger.warning("%d tasks are given back: their claims had no answer", len(strays))
+            logger.warning(
+                "%d tasks are given back: this worker does not know of its leases", len(strays)
+            )
             _, notices = await release_free(store, worker_id, strays)
             await store.notify(notices)
 
@@ -203,7 +205,10 @@ class HeartbeatService:
     ) -> Heartbeat:
         use = self._look_at_hints()
         info = msgspec.structs.replace(
-            self._info, threads=self._look_at_threads(), hints=None if use is None else use.works
+            self._info,
+            threads=self._look_at_threads(),
+            hints=None if use is None else use.works,
+            listens=None if use is None else use.listens,
         )
         async with self._in_time():
             return await store.heartbeat(

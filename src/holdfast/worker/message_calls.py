@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from holdfast.codec import describe, summarize
-from holdfast.definitions.consumers import Consumer, MessageContext
+from holdfast.codec import describe, storable, summarize
+from holdfast.definitions.consumers import Consumer, Discard, Failure, MessageContext, Snooze
 from holdfast.errors import HoldfastError
 from holdfast.types import MessageDelivery, MessageReturn, Receipt, StoredMessage
-from holdfast.values.durations import LONGEST_SECONDS
+from holdfast.values.durations import LONGEST_SECONDS, seconds
 from holdfast.worker.attempts import Execution
 
 logger = logging.getLogger("holdfast.consumers")
 
 
 class MessageCall(Execution[MessageContext]):
-    """One call of a consumer. After the report `failures` has an error or None for each message."""
+    """One call of a consumer. After the report `failures` says why each message is not done."""
 
     __slots__ = ("consumer", "delivery", "failures", "is_listed", "places")
 
@@ -42,7 +42,7 @@ class MessageCall(Execution[MessageContext]):
         )
         super().__init__(consumer, context, started_at, consumer.timeout_seconds, report)
         self.consumer, self.delivery, self.places = consumer, delivery, places
-        self.failures: Sequence[BaseException | None] = ()
+        self.failures: Sequence[Failure | None] = ()
         self.is_listed = False  # the function has said which messages failed
 
     def finished(self, future: asyncio.Future[object]) -> None:
@@ -66,8 +66,8 @@ class MessageCall(Execution[MessageContext]):
             self.failures = [error] * len(self.places)
             self._end()
 
-    def failed(self) -> Iterable[tuple[int, BaseException]]:
-        """Return the places of the messages that have failed, each with its error."""
+    def failed(self) -> Iterable[tuple[int, Failure]]:
+        """Return the places of the messages that are not done, each with what it ended with."""
         for place, error in zip(self.places, self.failures, strict=True):
             if error is not None:
                 yield place, error
@@ -75,20 +75,35 @@ class MessageCall(Execution[MessageContext]):
     def waits(self, place: int) -> bool:
         """Return True if a message that failed waits for one of its group that failed before it.
 
-        If the call raised, nobody knows which message it was: then none waits.
+        If the call raised, nobody knows which message it was: then none waits. For one that is
+        discarded nothing waits.
         """
-        first = next((place for place, _ in self.failed()), place)
+        back = (place for place, why in self.failed() if not isinstance(why, Discard))
+        first = next(back, place)
         return self.is_listed and self.delivery.group is not None and place > first
 
 
 def give_back(
-    consumer: Consumer, delivery: HeldDelivery, place: int, error: BaseException, waits: bool
+    consumer: Consumer, delivery: HeldDelivery, place: int, failure: Failure, waits: bool
 ) -> MessageReturn:
     """Log the failure of a message, and return how it is given back.
 
     One that `waits` for another of its group is due with that one, and its receive does not count:
     otherwise it would become a dead letter together with it.
     """
+    receipt = delivery.receipt(place)
+    if isinstance(failure, Discard):
+        number, reason = delivery.messages[place].message_id, storable(failure.reason)
+        logger.warning("%s discards message %d: %s", consumer, number, reason)
+        return MessageReturn(receipt, error=reason, discarded=True)
+    if isinstance(failure, Snooze):
+        return MessageReturn(receipt, seconds(failure.delay), counted=False)
+    return _failed(consumer, delivery, place, failure, waits)
+
+
+def _failed(
+    consumer: Consumer, delivery: HeldDelivery, place: int, error: BaseException, waits: bool
+) -> MessageReturn:
     message, text = delivery.messages[place], summarize(error)
     if waits:
         logger.warning(

@@ -10,6 +10,7 @@ from holdfast.runtime.turn.checking import Check
 _POSITIVE = (
     "concurrency",
     "threads",
+    "transaction_connections",
     "lease_seconds",
     "heartbeat_seconds",
     "poll_seconds",
@@ -20,18 +21,21 @@ _POSITIVE = (
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker works.
 
-    `queues` empty means all queues that the app names. `concurrency` limits how
-    many runs and activities the worker holds, `threads` how many sync steps and activities run at
-    the same time, `cache` how many suspended runs stay in memory. `check` is for tests and
-    development: runs do not stay in memory, each is replayed whenever it wakes and before it ends,
-    and calls of clocks and of random numbers in workflow code are warnings or errors.
+    `queues` empty means all queues that the app names. `concurrency` limits how many runs and
+    activities the worker holds, `threads` how many sync steps and activities run at the same time,
+    `transaction_connections` how many connections of each kind transactions have, `cache` how many
+    suspended runs stay in memory. `check` is for tests and development: runs do not stay in memory,
+    each is replayed whenever it wakes and before it ends, and calls of clocks and of random numbers
+    in workflow code are warnings or errors.
     `replace_flows` is for development: if the shape of a flow has changed under the same version,
-    it replaces the old one, and open runs of the old one are terminated.
+    it replaces the old one, and open runs of the old one are terminated. With `run_logs`, what the
+    code of runs logs by `logging` is kept with the runs.
     """
 
     queues: tuple[str, ...] = ()
     concurrency: int = 200
     threads: int = 32
+    transaction_connections: int = 10
     cache: int = 1000
     grace_seconds: float = 30.0
     lease_seconds: float = 30.0
@@ -41,6 +45,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     maintenance_seconds: float = 4.0
     check: Check = "no"
     replace_flows: bool = False
+    run_logs: bool = False
 
     def __post_init__(self) -> None:
         for name in _POSITIVE:

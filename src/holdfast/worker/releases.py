@@ -29,7 +29,7 @@ class LastCalls:
         """Limit the time of all later calls together, so that a stop does not take too long."""
         self._until = asyncio.get_running_loop().time() + _FAREWELL_SECONDS
 
-    async def make(self, call: Callable[[], Awaitable[None]], loss: str = _LOSS) -> None:
+    async def make(self, call: Callable[[], Awaitable[object]], loss: str = _LOSS) -> None:
         """Make a call, and log it with what is lost if it fails.
 
         A call that is not answered is made once more, over another connection: the first may be

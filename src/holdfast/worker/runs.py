@@ -316,6 +316,11 @@ class Runs:
         """Read a run's whole log for a turn that must replay it."""
         self._reader.read(driver.run_id, 0, driver.rebuild)
 
+    def need_tail(self, driver: RunDriver) -> None:
+        """Read the entries after those that a turn knows."""
+        first = driver.turn.durable_length
+        self._reader.read(driver.run_id, first, lambda tail: driver.read_tail(tail, first))
+
     def _release_stuck(self, run_id: UUID, lease_no: int, reason: str) -> None:
         self._release(Release(run_id, "", lease_no, stuck=reason))
 

@@ -8,9 +8,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence, Set
+from functools import partial
 from typing import Final, Protocol
 
 from holdfast.definitions.app import App
+from holdfast.definitions.middleware import ThreadLayer
 from holdfast.types import ThreadUse
 
 logger = logging.getLogger("holdfast.worker")
@@ -22,6 +24,10 @@ _SOON_SECONDS: Final = 0.25  # as many as ended within this time are expected to
 _NAMED: Final = 5
 
 
+class AttemptExit(Exception):
+    """The code of an attempt tried to exit the interpreter. It fails, and the worker continues."""
+
+
 class ThreadUser(Protocol):
     """An attempt that runs in a thread."""
 
@@ -31,20 +37,31 @@ class ThreadUser(Protocol):
         ...
 
     @property
+    def kind(self) -> str:
+        """What it is an attempt of, in a word."""
+        ...
+
+    @property
     def ended(self) -> bool:
         """True if no run waits for its result any more."""
         ...
 
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start its clock: it has a thread now."""
+        ...
+
 
 class ThreadBook:
-    """Count attempts in threads. `size` None means without a limit.
+    """Count attempts in threads, and call their functions. `size` None means without a limit.
+
+    `layers` are the middleware around each call in its thread, outermost first.
 
     A thread cannot be stopped: an attempt that has timed out or was cancelled keeps its thread
     until its function returns. The threads write here, and so does the event loop.
     """
 
-    def __init__(self, size: int | None = None) -> None:
-        self._size = size
+    def __init__(self, size: int | None = None, layers: Sequence[ThreadLayer] = ()) -> None:
+        self._size, self._layers = size, layers
         self._waiting: dict[ThreadUser, float] = {}  # since when, oldest first
         self._running: dict[ThreadUser, None] = {}
         self._ends: deque[float] = deque(maxlen=1000)  # when the last attempts ended
@@ -64,6 +81,12 @@ class ThreadBook:
         self._running[execution] = None
         self._waiting.pop(execution, None)
 
+    def run(self, call: Callable[[], object]) -> object:
+        """Call a function in this thread, with the middleware around it, and return its result."""
+        for layer in reversed(self._layers):
+            call = partial(layer, call)
+        return call()
+
     def end(self, execution: ThreadUser, loop: asyncio.AbstractEventLoop) -> None:
         """Stop counting an attempt: its thread is free again."""
         del self._running[execution]
@@ -72,6 +95,19 @@ class ThreadBook:
         if freed is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(freed)
+
+    def execute(
+        self, execution: ThreadUser, loop: asyncio.AbstractEventLoop, call: Callable[[], object]
+    ) -> object:
+        """Call the function of an attempt in this thread, unless it has ended meanwhile."""
+        self.begin(execution)
+        try:
+            execution.begin(loop)
+            return None if execution.ended else self.run(call)
+        except (SystemExit, KeyboardInterrupt, StopIteration) as error:
+            raise AttemptExit(f"the {execution.kind} raised {error!r}") from error
+        finally:
+            self.end(execution, loop)
 
     def free(self, most: int) -> int:
         """Return how many more attempts could begin immediately or soon, at most `most`.

@@ -34,9 +34,8 @@ from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, with_payloads
 from holdfast.store.notifier import Notifier
 from holdfast.store.port import DELIVERIES_TOPIC, SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
-from holdfast.types import Lease, Release, WorkerInfo
+from holdfast.types import Heartbeat, Lease, Release, WorkerInfo
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.ids import uuid7
 from holdfast.values.retention import max_retention_seconds
 from holdfast.worker.activities import Activities
 from holdfast.worker.agenda import Agenda
@@ -56,11 +55,13 @@ from holdfast.worker.recording import Committer
 from holdfast.worker.releases import LastCalls, Releases
 from holdfast.worker.reporting import Reporter
 from holdfast.worker.resources import Resources
+from holdfast.worker.run_logs import RunLogs
 from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.service import ServiceContext
 from holdfast.worker.statistics import Statistics
 from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
+from holdfast.worker.streams import Streams
 from holdfast.worker.threads import (
     STEP_THREADS,
     ThreadBook,
@@ -68,6 +69,7 @@ from holdfast.worker.threads import (
     handlers_in_threads,
 )
 from holdfast.worker.tracer import Tracer
+from holdfast.worker.transactions import Transactions
 from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
 
@@ -117,16 +119,16 @@ class Worker:
         self._store, self._clock = store, clock
         self._statistics = Statistics(app.name, self._clock.now)
         self._observing = observing = Observing(self._clock.now, self._statistics, *observers)
-        self._notifier = Notifier(store.notify)
-        self._last_calls = LastCalls()
+        self._notifier, self._last_calls = Notifier(store.notify), LastCalls()
         notify = self._notifier.submit
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
         self._reader = LogReader(store)
         self._resources = Resources(app.registry.lifespans)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
-        book = ThreadBook(options.threads)
+        book = ThreadBook(options.threads, app.registry.layers.threads)
         self._tracer = tracer
-        self._launcher = Launcher(self._threads, self._resources.values, book, tracer, observing)
+        self._streams = Streams(store, info.worker_id, clock, notify)
+        self._launcher = self._make_launcher(app, book)
         self._agenda = Agenda(
             heartbeat_seconds=options.heartbeat_seconds, silent_seconds=options.silent_seconds
         )
@@ -136,9 +138,9 @@ class Worker:
         self._committer = Committer(*recorder, observing)
         self._reporter = Reporter(*recorder)
         self._steps = self._step_tasks(app)
-        self._workload = Workload(
-            self._runs(app), self._activities(app), self._steps, self._late_flows(app)
-        )
+        runs = self._runs(app)
+        self._workload = Workload(runs, self._activities(app), self._steps, self._late_flows(app))
+        self._run_logs = self._make_run_logs(runs) if options.run_logs else None
         beats = heartbeat_store is not None
         self._consumers = Consumers(
             app, store, info, options, clock, self._launcher, notify, has_heartbeat=beats
@@ -148,9 +150,30 @@ class Worker:
         if heartbeat_store is not None:
             make_store = partial(_encoding_store, heartbeat_store, app.payloads)
             self._heartbeat = self._make_heartbeat(make_store, book)
-            self._claimer.answer_lost = self._heartbeat.suspect
+            self._claimer.leases_in_doubt = self._heartbeat.suspect
             self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
+
+    def _make_transactions(self, app: App) -> Transactions:
+        return Transactions(
+            self._store,
+            self.worker_id,
+            self._clock,
+            self.options,
+            seals=app.payloads is not None,
+        )
+
+    def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:
+        self._transactions = self._make_transactions(app)
+        return Launcher(
+            self._threads,
+            self._resources.values,
+            book,
+            self._tracer,
+            self._observing,
+            self._streams,
+            self._transactions.begin,
+        )
 
     def _make_duties(self, app: App, store: Store, origin: str | None) -> Duties:
         context = ServiceContext(
@@ -195,6 +218,10 @@ class Worker:
             tracer=self._tracer,
             observing=self._observing,
         )
+
+    def _make_run_logs(self, runs: Runs) -> RunLogs:
+        notify = self._notifier.submit
+        return RunLogs(self._store, self._clock, notify, self._streams, runs.knows)
 
     def _activities(self, app: App) -> Activities:
         layers = app.registry.layers.activities
@@ -279,6 +306,7 @@ class Worker:
         if self._listening:
             return
         await self._store.open()
+        self._streams.start()
         if self._tracer is not None:
             await self._tracer.start(self._store, self._clock.now)
         await self._resources.start()
@@ -292,6 +320,8 @@ class Worker:
         if self._watchdog is not None:
             self._watchdog.start()
         await self._start_services()
+        if self._run_logs is not None:
+            self._run_logs.start()
         await self._claimer.start(self._workload.takers)
 
     async def _sign_on(self) -> None:
@@ -310,8 +340,9 @@ class Worker:
         ]
 
     async def _enter(self) -> None:
-        """Enter the worker in the database."""
-        await self._beat([])
+        """Enter the worker in the database, and hear which duties may have something to do."""
+        answer = await self._beat([], silent_seconds=self.options.silent_seconds)
+        self._agenda.tell(answer.duties)
 
     async def _start_services(self) -> None:
         await self._duties.start()
@@ -341,10 +372,14 @@ class Worker:
         await self._duties.stop()
         await self._reader.stop()
         await asyncio.gather(self._flush(releases), self._stop_heartbeat())
+        await self._streams.stop()
+        if self._run_logs is not None:
+            await self._run_logs.stop()
         await self._committer.stop()
         await self._reporter.stop()
         await self._steps.stop()
         await self._launcher.wait_for_cleanup(self._clean_up_seconds)
+        await self._transactions.close()
         await self._resources.stop()
         if self._tracer is not None:
             await self._tracer.stop()
@@ -389,6 +424,8 @@ class Worker:
             self._workload.busy
             or self._consumers.busy
             or not self._committer.idle
+            or not self._streams.idle
+            or (self._run_logs is not None and not self._run_logs.idle)
             or not self._claimer.idle
             or self._duties.scheduler.busy
             or not self._notifier.idle
@@ -433,13 +470,14 @@ class Worker:
         """Store the last details of activities, for their next attempts."""
         await self._last_calls.make(lambda: self._beat(leases))
 
-    async def _beat(self, leases: list[Lease]) -> None:
-        await self._store.heartbeat(
+    async def _beat(self, leases: list[Lease], silent_seconds: float | None = None) -> Heartbeat:
+        return await self._store.heartbeat(
             self.info,
             leases,
             lease_seconds=self.options.lease_seconds,
             interval_seconds=self.options.heartbeat_seconds,
             stats=self._statistics.take(),
+            silent_seconds=silent_seconds,
         )
 
 
@@ -454,7 +492,7 @@ def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
         )
     hostname, pid = socket.gethostname(), os.getpid()
     return WorkerInfo(
-        worker_id=f"{hostname[:40]}-{pid}-{uuid7().hex[-8:]}",
+        worker_id=f"{hostname[:40]}-{pid}-{os.urandom(4).hex()}",
         hostname=hostname,
         pid=pid,
         queues=options.queues or app.queues(),

@@ -156,7 +156,8 @@ def decide(
             values=values,
             decision_id=decision_id,
         )
-        text = f"{'approved' if decision else 'rejected'} {asked.key} of run {asked.run_id}"
+        decided = "approved" if decision else "rejected"
+        text = f"{asked.key} of run {asked.run_id} is {decided}"
         if not changed:
             text = "this decision was made before; nothing was changed"
         told = {"run_id": asked.run_id, "key": asked.key, "approved": decision, "changed": changed}

@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli.answers import Answer, answer, call
 from holdfast.cli.inputs import filter_options, read_filters
-from holdfast.errors import ForkRefused, RunEnded
+from holdfast.errors import ForkRefused, RescheduleRefused, RunEnded
 from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ async def _attempt(what: Act, client: Client, run: RunRecord) -> Change:
         return await what.one(client, run.run_id)
     except RunEnded as error:
         return Change(False, f"it has ended ({error.status}) and cannot be changed")
-    except ForkRefused as error:
+    except (ForkRefused, RescheduleRefused) as error:
         return Change(False, error.reason)
 
 

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 @command(
     "migrate",
     examples=(
-        "holdfast migrate --database postgresql://shop@db/shop",
+        "holdfast migrate --resultsbase postgresql://shop@db/shop",
         "holdfast migrate --dry-run",
         "holdfast migrate --sql > holdfast.sql     for psql --file holdfast.sql",
+        "holdfast migrate --results postgresql://app@db/shop     the data of transactions",
     ),
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
@@ -38,12 +39,18 @@ if TYPE_CHECKING:
 @click.option(
     "--sql", is_flag=True, help="Write the whole schema as an SQL script, and do nothing else."
 )
-def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
+@click.option(
+    "--results",
+    "data",
+    metavar="URL",
+    help="Make the table of results in another database, for the data of transactions.",
+)
+def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool, data: str | None) -> None:
     """Bring the database's schema up to date.
 
     Roles that could use the schema before can also use the new parts. Everything happens in one
     transaction, and several processes may run this command at the same time. With --sql no
-    database is needed.
+    database is needed. With --results only the table of results is made, in that database.
     """
     import asyncio
 
@@ -51,6 +58,9 @@ def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
     from holdfast.database.migrate import render
 
     settings = current_settings()
+    if data is not None:
+        _make_results(data, settings.schema, roles, only_shown=sql or dry_run)
+        return
     if sql:
         click.echo(render(settings.schema), nl=False)
         return
@@ -63,6 +73,29 @@ def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool) -> None:
         changes = {name: getattr(outcome, name) for name in ("schema", "migrations", "functions")}
         told = {"applied": not dry_run, **changes, "granted_to": list(roles)}
         Answer(told, "\n".join(lines)).write()
+
+
+def _make_results(url: str, schema: str, roles: tuple[str, ...], *, only_shown: bool) -> None:
+    """Make the table of results of transactions, or show the script."""
+    import asyncio
+
+    from holdfast.database.connection import connected
+    from holdfast.database.migrate import render_results
+    from holdfast.database.urls import redact
+
+    text = render_results(schema, roles)
+    if only_shown:
+        click.echo(text, nl=False)
+        return
+
+    async def apply() -> None:
+        async with connected(url) as connection, connection.transaction():
+            await connection.execute(text)
+
+    asyncio.run(apply())
+    table = f"{schema}.step_results"
+    told = {"applied": True, "table": table, "granted_to": list(roles)}
+    Answer(told, f"{redact(url)} has the table {table}").write()
 
 
 async def _migrate(

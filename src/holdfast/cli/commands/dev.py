@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -67,7 +68,8 @@ def dev(
     before its schema is changed. A worker runs the app, and is replaced whenever
     a Python file changes. A dashboard is served on this machine, and its link is printed: it has
     the key of this machine. Runs continue with the new code where the old code stopped. Each run
-    is replayed whenever it wakes, so that code that is not deterministic is found at once.
+    is replayed whenever it wakes, so that code that is not deterministic is found at once. What
+    its code logs is kept with it: holdfast runs logs.
 
     MODULE:APP is a module and the name of the App in it, or a file: shop:app, src/shop.py:app,
     or shop.py if the file has only one App. It must be loadable when the command starts.
@@ -89,7 +91,7 @@ def dev(
             _prepare(settings, database, migrate)
         _greet(database)
         arguments = ["worker", app_reference, "--grace", str(_GRACE_SECONDS)]
-        arguments += ["--log-level", log_level, "--check"]
+        arguments += ["--log-level", log_level, "--check", "--run-logs"]
         arguments += ["--replace-flows"] if replace_flows else []
         arguments += [part for queue in queues for part in ("--queue", queue)]
         code = asyncio.run(_develop(settings, database, reference, arguments, port, opens))
@@ -182,6 +184,7 @@ async def _dashboard(
     from holdfast.server.running import STREAM_SECONDS, bind, running_beside
     from holdfast.server.server import Server
     from holdfast.server.tokens import machine_key
+    from holdfast.webhooks import PUBLIC_URL_VARIABLE
 
     key = machine_key((settings.data or default_home()).expanduser())
     bound = None
@@ -198,6 +201,7 @@ async def _dashboard(
     at = bound.getsockname()[1]
     if port not in (0, at):
         click.echo(f"port {port} is taken: the dashboard is at {at}", err=True)
+    os.environ.setdefault(PUBLIC_URL_VARIABLE, f"http://127.0.0.1:{at}")  # for the worker
     server = Server(
         database,
         auth=KeyAccess(key),

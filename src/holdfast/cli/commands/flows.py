@@ -172,9 +172,10 @@ async def _full_name(link: Link, name: str) -> str:
 
 
 def _step_object(step: StepShape) -> dict[str, object]:
-    from holdfast.cli.render.console import embed, plain
+    from holdfast.cli.render.console import plain
+    from holdfast.codec import raw
 
-    return plain(step) | {"required": embed(step.required), "forbidden": embed(step.forbidden)}
+    return plain(step) | {"required": raw(step.required), "forbidden": raw(step.forbidden)}
 
 
 def _report(flows: Sequence[CompiledFlow]) -> None:
@@ -240,6 +241,16 @@ def _options(step: StepShape) -> str:
         parts.append(f"unless {step.forbidden}")
     if step.required is not None or step.forbidden is not None:
         parts.append(f"on_unmet {step.when_unmet}")
+    if step.tolerated_count is not None:
+        parts.append(f"tolerate {step.tolerated_count}")
+    if step.tolerated_percent is not None:
+        parts.append(f"tolerate {step.tolerated_percent}%")
+    if step.jitter_percent is not None:
+        parts.append(f"jitter {step.jitter_percent}%")
+    if step.concurrency is not None:
+        parts.append(f"concurrency {step.concurrency}")
+    if step.trigger_rule != "none_failed":
+        parts.append(f"trigger_rule {step.trigger_rule}")
     if step.when_exhausted != "fail":
         parts.append(f"on_exhausted {step.when_exhausted}")
     return ", ".join(parts)

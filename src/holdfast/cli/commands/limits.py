@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.types import Holds, LimitInfo, LimitRule
 
 _HERE = "holdfast.cli.commands.limits"
-_KINDS = ("concurrency", "rate", "fairness", "ageing")
+_KINDS = ("concurrency", "rate", "units", "fairness", "ageing")
 
 
 @click.group(
@@ -61,8 +61,11 @@ def _named(fn: Callable[..., None]) -> Callable[..., None]:
 @command("list", examples=("holdfast limits list", "holdfast limits list --json"))
 async def list_limits(link: Link) -> Answer:
     """List all limits, how many tasks count for each now, and how many wait."""
+    from holdfast.cli.render.console import plain
+
     found = await link.client.limits.list()
-    return Answer(found, lambda: _table(found), none="no limits")
+    objects = [plain(each) | {"rule": each.rule} for each in found]
+    return Answer(objects, lambda: _table(found), none="no limits")
 
 
 @command(
@@ -71,6 +74,7 @@ async def list_limits(link: Link) -> Answer:
         "holdfast limits set --queue mail --concurrency 5",
         "holdfast limits set --workflow checkout --concurrency 1 --key input.customer",
         "holdfast limits set --activity shop/charge --rate 100 --per 1m",
+        "holdfast limits set --activity shop/ask --rate 90000 --per 1m --units input.tokens",
         "holdfast limits set --queue mail --fairness --key input.tenant",
         "holdfast limits set --queue mail --ageing 5m",
     ),
@@ -85,6 +89,12 @@ async def list_limits(link: Link) -> Answer:
 @click.option("--rate", metavar="N", type=click.IntRange(1), help="At most N begin in --per.")
 @click.option("--per", metavar="TIME", help="The period of a rate: 1s, 5m.")
 @click.option("--smooth", is_flag=True, help="Begin at even distances.")
+@click.option(
+    "--units",
+    metavar="PATH",
+    help="The rate counts units: the number that inputs have at this path, input.tokens; or call: "
+    "that of each call of an activity.",
+)
 @click.option("--fairness", is_flag=True, help="The values of --key take turns.")
 @click.option("--ageing", metavar="TIME", help="What waits gains a priority each TIME.")
 @click.option(
@@ -107,7 +117,7 @@ def set_limit(
 
     It holds for what workers claim from now on, and stays when they start again. What runs
     already counts, and is not stopped. With --app, a key is refused that the database cannot look
-    for because the app encodes its inputs. Exit code 1 if the limit was just so.
+    for because the app encodes its inputs. Exit code 1 if nothing changed.
     """
     from holdfast.cli.process.loading import load_app
     from holdfast.insight.limits import limit_text
@@ -123,7 +133,7 @@ def set_limit(
         )
         name = queue or workflow or activity
         found = await link.client.limits.list()
-        kind = limit.rule("queue", "any").kind
+        kind = limit.rule("activity", "any").kind
         info = next(
             info
             for info in found
@@ -158,7 +168,9 @@ def set_limit(
 def remove(
     kind: str, queue: str | None, workflow: str | None, activity: str | None, key: str | None
 ) -> None:
-    """Remove a limit: concurrency, rate, fairness or ageing. What waits for it may run at once.
+    """Remove a limit of the kind concurrency, rate, units, fairness or ageing.
+
+    What waits for it may run at once.
 
     A limit that code declares stays removed until the code declares something else. Exit code 1
     if there is no such limit.
@@ -167,12 +179,17 @@ def remove(
 
     _check_one("--queue, --workflow and --activity", queue, workflow, activity)
     types: dict[str, type[AnyLimit]] = dict(
-        zip(_KINDS, (Limit, Rate, Fairness, Ageing), strict=True)
+        zip(_KINDS, (Limit, Rate, Rate, Fairness, Ageing), strict=True)
     )
 
     async def work(link: Link) -> Answer:
         removed = await link.client.limits.remove(
-            types[kind], queue=queue, workflow=workflow, activity=activity, key=key
+            types[kind],
+            queue=queue,
+            workflow=workflow,
+            activity=activity,
+            key=key,
+            units=kind == "units",
         )
         text = "removed" if removed else "there is no such limit"
         return Answer({"removed": removed}, text, ok=removed)
@@ -198,6 +215,7 @@ def _limit(
     rate: int | None,
     per: str | None,
     smooth: bool,
+    units: str | None,
     fairness: bool,
     ageing: str | None,
 ) -> AnyLimit:
@@ -209,14 +227,14 @@ def _limit(
     )
     if holds is not None and concurrency is None:
         raise click.UsageError("--holds is for --concurrency")
-    if (per is not None or smooth) and rate is None:
-        raise click.UsageError("--per and --smooth are for --rate")
+    if (per is not None or smooth or units is not None) and rate is None:
+        raise click.UsageError("--per, --smooth and --units are for --rate")
     if concurrency is not None:
         return Limit(concurrency, key, holds)
     if rate is not None:
         if per is None:
             raise click.UsageError("--rate needs its period: --per 1m")
-        return Rate(rate, per, key, smooth)
+        return Rate(rate, per, key, smooth, units)
     if fairness:
         if key is None:
             raise click.UsageError("--fairness needs the key whose values take turns: --key PATH")
@@ -235,6 +253,7 @@ def _table(found: list[LimitInfo]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("limit", overflow="fold")
     table.add_column("held", justify="right", no_wrap=True)
+    table.add_column("used", justify="right", no_wrap=True)
     table.add_column("full keys", justify="right", no_wrap=True)
     table.add_column("waiting", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -243,6 +262,7 @@ def _table(found: list[LimitInfo]) -> Table:
         table.add_row(
             limit_text(each.rule),
             str(each.held) if counts else "",
+            "" if each.used is None else f"{each.used:,}",
             str(each.full_keys) if counts else "",
             waiting_text(each),
             "in code" if each.is_declared else "",

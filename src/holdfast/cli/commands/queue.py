@@ -11,7 +11,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import duration, read_json
+from holdfast.cli.inputs import duration, future_moment, read_json
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _HERE = "holdfast.cli.commands.queue"
 _WRITING = "holdfast.cli.commands.queue_write"
+_ONE = "holdfast.cli.commands.queue_message"
 _MOST = 10_000
 _PAGE = 500  # messages that are read at a time
 
@@ -39,8 +40,12 @@ _PAGE = 500  # messages that are read at a time
         "why": "holdfast.cli.commands.queue_why:why",
         "send": f"{_HERE}:send",
         "receive": f"{_HERE}:receive",
+        "pop": f"{_ONE}:pop",
         "ack": f"{_HERE}:ack",
         "nack": f"{_HERE}:nack",
+        "message": f"{_ONE}:message",
+        "cancel": f"{_ONE}:cancel",
+        "change": f"{_ONE}:change",
         "dead": f"{_HERE}:dead",
         "redrive": f"{_WRITING}:redrive",
         "purge": f"{_WRITING}:purge",
@@ -65,7 +70,7 @@ def queue() -> None:
 
 
 _limit_option = click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most N."
 )
 
 
@@ -120,7 +125,7 @@ async def list_queues(link: Link) -> Answer:
 @_all_option
 def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """Show a message queue: its settings, how much is in it, and messages, not received by it."""
-    from holdfast.cli.render.console import write_json
+    from holdfast.cli.render.console import plain, write_json
     from holdfast.cli.render.queues import message_json, queue_lines, write_messages
 
     as_json = current_settings().json
@@ -143,7 +148,8 @@ def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
                 else:
                     found += map(message_json, page.messages)
         if as_json and not all_:
-            write_json({"queue": info, "metrics": counted, "messages": found, "cursor": rest})
+            told = plain(info) | {"settings": info.settings}
+            write_json({"queue": told, "metrics": counted, "messages": found, "cursor": rest})
         elif rest is not None:
             click.echo(f"more with --cursor {rest}", err=True)
 
@@ -187,12 +193,14 @@ async def _pages(
     examples=(
         """holdfast queue send parcels '{"id": 7}'""",
         "holdfast queue send parcels @parcel.json --delay 10m --id parcel-7",
+        "holdfast queue send parcels 7 --at 2030-01-31T12:00",
         "holdfast queue send moves '\"load\"' --group customer-7",
     ),
 )
 @click.argument("name")
 @click.argument("payload", required=False)
-@click.option("--delay", metavar="TIME", type=duration, help="Due so much later.")
+@click.option("--delay", metavar="TIME", type=duration, help="Due after TIME.")
+@click.option("--at", metavar="MOMENT", type=future_moment, help="Due at MOMENT: 2030-01-31T12:00.")
 @click.option("--group", metavar="GROUP", help="Of a FIFO queue: whose order is kept.")
 @click.option("--id", "dedup_id", metavar="ID", help="A second send with this id does nothing.")
 @click.option("--priority", type=click.IntRange(0, 4), help="0 is the most urgent.")
@@ -223,9 +231,9 @@ def send(name: str, payload: str | None, headers: tuple[str, ...], **options: An
     ),
 )
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, _MOST), default=1, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, _MOST), default=1, help="At most N.")
 @click.option(
-    "--wait", metavar="TIME", type=duration, default="0s", help="Wait so long for a message."
+    "--wait", metavar="TIME", type=duration, default="0s", help="Wait up to TIME for a message."
 )
 @click.option("--visibility", metavar="TIME", type=duration, help="How long they are in flight.")
 @click.option("--contains", metavar="JSON", help="Only messages that contain this.")
@@ -271,9 +279,7 @@ def ack(receipts: tuple[str, ...]) -> None:
 
 @command("nack", examples=("holdfast queue nack RECEIPT --delay 10s --error 'no van'",))
 @click.argument("receipts", nargs=-1, required=True)
-@click.option(
-    "--delay", metavar="TIME", type=duration, default="0s", help="Due again so much later."
-)
+@click.option("--delay", metavar="TIME", type=duration, default="0s", help="Due again after TIME.")
 @click.option("--error", metavar="TEXT", help="Why.")
 def nack(receipts: tuple[str, ...], delay: float, error: str | None) -> None:
     """Give messages back by their receipts. Exit code 1 if one is not in flight any more."""
@@ -330,6 +336,7 @@ def dead(name: str, limit: int, cursor: str | None, all_: bool) -> None:
             if settings.max_receives is not None:
                 times = several(settings.max_receives, "receive")
                 click.echo(f"a message moves here after {times}", err=True)
+            click.echo(with_database(f"all errors: holdfast queue message {letters} ID"), err=True)
             click.echo(with_database(f"move them back: holdfast queue redrive {name}"), err=True)
         if rest is not None:
             click.echo(f"more with --cursor {rest}", err=True)

@@ -13,7 +13,6 @@ from holdfast.cli.inputs import duration, filled, filter_options, read_filters, 
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.types import CountBy
 
 
 _HERE = "holdfast.cli.commands"
@@ -27,16 +26,25 @@ _HERE = "holdfast.cli.commands"
         "count": f"{_HERE}.runs:count",
         "show": f"{_HERE}.runs_show:show",
         "log": f"{_HERE}.runs_read:log",
+        "export": f"{_HERE}.replay:export",
+        "stack": f"{_HERE}.replay:stack",
+        "stream": f"{_HERE}.runs_stream:stream",
+        "logs": f"{_HERE}.runs_logs:logs",
         "why": f"{_HERE}.runs_show:why",
         "wait": f"{_HERE}.runs_read:wait",
+        "webhooks": f"{_HERE}.webhooks:webhooks",
+        "set-attributes": f"{_HERE}.attributes:set_attributes",
+        "set-tags": f"{_HERE}.attributes:set_tags",
         "signal": f"{_HERE}.runs:signal",
         "update": f"{_HERE}.runs:update",
         "cancel": f"{_HERE}.runs_act:cancel",
         "terminate": f"{_HERE}.runs_act:terminate",
         "pause": f"{_HERE}.runs_act:pause",
         "resume": f"{_HERE}.runs_act:resume",
+        "reschedule": f"{_HERE}.reschedule:reschedule",
         "retry": f"{_HERE}.runs_act:retry",
         "fork": f"{_HERE}.runs_act:fork",
+        "move-build": f"{_HERE}.builds:move_build",
     },
     examples=(
         "holdfast runs list --state waiting --workflow checkout",
@@ -56,18 +64,19 @@ def runs() -> None:
     "count",
     examples=(
         "holdfast runs count --by state --workflow checkout",
-        "holdfast runs count --by workflow --state failed --since 24h --json",
+        "holdfast runs count --by customer --state failed --since 24h --json",
     ),
 )
 @click.option(
     "--by",
-    type=click.Choice(("workflow", "state", "queue", "tag")),
+    metavar="NAME",
     required=True,
-    help="What to count by. A run counts for each of its tags.",
+    help="workflow, state, queue, tag, or the name of an attribute. A run counts for each of its "
+    "tags.",
 )
 @filter_options
-def count(by: CountBy, **options: object) -> None:
-    """Count runs by workflow, state, queue or tag, most first.
+def count(by: str, **options: object) -> None:
+    """Count runs by workflow, state, queue, tag or an attribute, most first.
 
     The filters are those of `holdfast runs list`. At most the newest 10,000 runs that match are
     counted; the command says how far it searched.

@@ -104,19 +104,20 @@ def pause(reason: str | None, **chosen: Any) -> None:
     "resume",
     examples=(
         "holdfast runs resume checkout/order-7",
-        "holdfast runs resume --workflow checkout",
+        "holdfast runs resume --workflow checkout --state stuck",
     ),
 )
 @run_options
 def resume(**chosen: Any) -> None:
-    """Let paused runs continue.
+    """Let paused runs continue, and try stuck runs again at once.
 
-    Name the runs, or give filters. Exit code 1 if a named run was not paused.
+    Name the runs, or give filters. A stuck run is tried again by itself too, after pauses that
+    grow up to 5 minutes. Exit code 1 if a named run was neither paused nor stuck.
     """
 
     async def one(client: Client, run_id: UUID) -> Change:
         changed = await client.runs.resume(run_id)
-        return Change(changed, "resumed" if changed else "it was not paused")
+        return Change(changed, "resumed" if changed else "it was neither paused nor stuck")
 
     def every(client: Client) -> ChangeAll:
         return client.runs.resume_all

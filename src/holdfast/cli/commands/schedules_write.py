@@ -10,7 +10,7 @@ import click
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.schedules import overlap_option
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import app_option, duration, read_json
+from holdfast.cli.inputs import app_option, attribute_values, duration, read_json
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -50,6 +50,13 @@ _OPTIONS = (
     click.option("--timeout", metavar="TIME", type=duration, help="End runs that take longer."),
     click.option("--retention", metavar="TIME", type=duration, help="Keep ended runs for so long."),
     click.option("--tag", "tags", metavar="TAG", multiple=True, help="Of each run; repeatable."),
+    click.option(
+        "--attribute",
+        "attributes",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="Of each run; repeatable.",
+    ),
     click.option("--group", metavar="TEXT", help="Of each message to a FIFO queue."),
     click.option("--workflow-version", type=click.IntRange(1), help="Start this version."),
     click.option("--note", metavar="TEXT", help="A note for people."),
@@ -187,6 +194,8 @@ def _given(given: dict[str, Any]) -> dict[str, Any]:
     found = {name: each for name, each in given.items() if each not in (None, ())}
     if (told := shortened(found.get("retention"))) is not None:
         click.echo(told, err=True)
+    if "attributes" in found:
+        found["attributes"] = attribute_values(found["attributes"])
     if "workflow_version" in found:
         found["version"] = found.pop("workflow_version")
     return found

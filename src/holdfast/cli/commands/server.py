@@ -11,7 +11,13 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import Group, command
-from holdfast.cli.inputs import app_option, duration, log_level_option
+from holdfast.cli.inputs import (
+    app_option,
+    duration,
+    hide_payloads_option,
+    log_level_option,
+    only_option,
+)
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -255,20 +261,36 @@ def _home(settings: Settings) -> Path:
     return (settings.data or default_home()).expanduser()
 
 
-@command("token", examples=("holdfast server token ci write >> tokens",))
+@command(
+    "token",
+    examples=(
+        "holdfast server token ci write >> tokens",
+        "holdfast server token support write --only shop --hide-payloads >> tokens",
+    ),
+)
 @click.argument("name")
 @click.argument("level", type=click.Choice(("read", "write", "admin")))
-def token(name: str, level: str) -> None:
+@only_option
+@hide_payloads_option
+@click.pass_context
+def token(
+    context: click.Context, name: str, level: str, only: tuple[str, ...], hide_payloads: bool
+) -> None:
     """Make a token for the caller NAME; it may read, write, or do everything.
 
     Its line for the file $HOLDFAST_TOKENS_FILE is written to stdout, the token itself to stderr:
-    it is shown once. Removing the line closes the token at once.
+    it is shown once. Removing the line closes the token at once. With --only the database is asked
+    if there are such apps and workflows.
     """
+    from holdfast.cli.connecting import with_link
+    from holdfast.cli.finding import check_seen
     from holdfast.server.access import digest
-    from holdfast.server.tokens import new_token
+    from holdfast.server.tokens import limits_text, new_token
     from holdfast.values.names import check_app_name
 
     check_app_name(name)
+    if only:
+        with_link(settings_of(context), lambda link: check_seen(link.store, only))
     made = new_token()
-    click.echo(f"{name} {level} {digest(made)}")
+    click.echo(f"{name} {level} {digest(made)}{limits_text(only, payloads=not hide_payloads)}")
     click.echo(made, err=True)

@@ -10,7 +10,14 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.answers import call, current_settings
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import app_option, duration, filled, future_moment, read_json
+from holdfast.cli.inputs import (
+    app_option,
+    attribute_values,
+    duration,
+    filled,
+    future_moment,
+    read_json,
+)
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings
 
@@ -34,6 +41,11 @@ if TYPE_CHECKING:
 @app_option
 @click.option(
     "--key", metavar="KEY", callback=filled, help="Start once: the same key finds the same run."
+)
+@click.option(
+    "--if-ended",
+    type=click.Choice(["return", "start", "refuse"]),
+    help="If the run of the key has ended: return it (the default), start another, or refuse.",
 )
 @click.option(
     "--delay", metavar="TIME", type=duration, help="Start it after this time: 90s, 1h30m, 7d."
@@ -64,6 +76,13 @@ if TYPE_CHECKING:
     help="A label to find the run by; may be repeated.",
 )
 @click.option(
+    "--attribute",
+    "attributes",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A number, true, false or a text to find the run by; may be repeated.",
+)
+@click.option(
     "--wait", is_flag=True, help="Wait for its end: show what it does, and write its output."
 )
 @click.option(
@@ -77,6 +96,7 @@ def start(
     input: str | None,
     app_reference: str | None,
     key: str | None,
+    if_ended: str | None,
     delay: float | None,
     at: datetime | None,
     priority: int | None,
@@ -85,6 +105,7 @@ def start(
     timeout: float | None,
     retention: float | None,
     tags: tuple[str, ...],
+    attributes: tuple[str, ...],
     wait: bool,
     wait_timeout: float | None,
 ) -> None:
@@ -102,6 +123,7 @@ def start(
     payload = read_json(input, "input")
     given = {
         "key": key,
+        "if_ended": if_ended,
         "delay": delay,
         "start_at": at,
         "priority": priority,
@@ -110,6 +132,7 @@ def start(
         "timeout": timeout,
         "retention": retention,
         "tags": tags or None,
+        "attributes": attribute_values(attributes) or None,
     }
     options = cast("StartOptions", {name: each for name, each in given.items() if each is not None})
     app, value = _checked(app_reference, workflow, workflow_version, payload)
@@ -178,6 +201,7 @@ async def _warn_if_not_taken(link: Link, run: RunRecord) -> None:
     from holdfast.insight.actions import resume_action
     from holdfast.insight.serving import live_workers, queues_of, serves_queue
     from holdfast.insight.why.explanation import pause_text
+    from holdfast.insight.why.queued import unserved_text
 
     if run.status != "running":
         return
@@ -191,6 +215,10 @@ async def _warn_if_not_taken(link: Link, run: RunRecord) -> None:
     workers = live_workers(await link.store.list_workers(), now)
     for queue in queues:
         if any(serves_queue(each, run.handler, queue) for each in workers):
+            continue
+        if run.build is not None:
+            text = f"{unserved_text(run)}: `holdfast worker MODULE:APP` of that build starts one"
+            click.echo(with_database(f"run {run.run_id} waits: {text}"), err=True)
             continue
         similar = [
             name for name in await similar_names(link.store, run.full_name) if name != run.full_name

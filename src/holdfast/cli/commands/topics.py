@@ -171,7 +171,7 @@ async def list_subscriptions(link: Link, kind: SubscriptionKind | None, limit: i
     """List subscriptions: all but those of runs that wait."""
     found = await link.client.topics.list(kind=kind, limit=limit)
     none = "no subscriptions"
-    return Answer([each.record for each in found], lambda: _table(found), none=none)
+    return Answer([_object(each) for each in found], lambda: _table(found), none=none)
 
 
 @command("show", examples=("holdfast topics show invoices.17.paid",))
@@ -191,8 +191,15 @@ async def show(link: Link, topic: str) -> Answer:
         if waiting:
             click.echo(f"{waiting} subscription(s) of runs that wait")
 
-    records = [each.record for each in found]
-    return Answer({"subscriptions": records, "waiting_runs": waiting}, write)
+    objects = [_object(each) for each in found]
+    return Answer({"subscriptions": objects, "waiting_runs": waiting}, write)
+
+
+def _object(subscription: Subscription) -> dict[str, object]:
+    """Return a subscription for JSON, its target with the kind of it."""
+    from holdfast.cli.render.console import plain
+
+    return plain(subscription.record) | {"target": subscription.record.target}
 
 
 @command(
@@ -203,8 +210,11 @@ async def show(link: Link, topic: str) -> Answer:
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 async def deliveries(link: Link, dead: bool, limit: int) -> Answer:
     """List events that are not yet delivered to URLs, and why."""
+    from holdfast.cli.render.console import plain
+
     found = await link.client.topics.deliveries(dead=True if dead else None, limit=limit)
-    return Answer(found, lambda: _deliveries(found), none="no deliveries")
+    objects = [plain(each) for each in found]
+    return Answer(objects, lambda: _deliveries(found), none="no deliveries")
 
 
 @command("redrive", examples=("holdfast topics redrive", "holdfast topics redrive 7 8"))

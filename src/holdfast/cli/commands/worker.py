@@ -103,6 +103,9 @@ _REDIS: Final = {None: "", True: "yes", False: "away"}
     "from PORT on.",
 )
 @replace_flows_option
+@click.option(
+    "--run-logs", is_flag=True, help="Keep with each run what its code logs: holdfast runs logs."
+)
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @log_level_option
 @click.pass_context
@@ -120,6 +123,7 @@ def worker(
     max_runs: int | None,
     metrics: str | None,
     replace_flows: bool,
+    run_logs: bool,
     log_json: bool,
     log_level: str,
 ) -> None:
@@ -151,6 +155,7 @@ def worker(
         arguments += [part for queue in queues for part in ("--queue", queue)]
         arguments += ["--check"] if check else []
         arguments += ["--replace-flows"] if replace_flows else []
+        arguments += ["--run-logs"] if run_logs else []
         arguments += ["--log-level", log_level, *(["--log-json"] if log_json else [])]
         context.exit(_supervise(settings, arguments, processes, grace, metrics))
     options = WorkerOptions(
@@ -160,6 +165,7 @@ def worker(
         grace_seconds=grace,
         check="warn" if check else "no",
         replace_flows=replace_flows,
+        run_logs=run_logs,
     )
     limits = None
     if once:

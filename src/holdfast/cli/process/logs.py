@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from holdfast.cli.render.console import CONTROLS
 from holdfast.logs import AttemptFilter
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -16,12 +17,6 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "asctime",
     "taskName",
     "attempt_of",
-}
-
-
-# Values of others stand in a log. None may move the cursor of who reads it, or rename the window.
-_CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }
 
 
@@ -54,7 +49,7 @@ class LineFormatter(logging.Formatter):
         line = f"{at} {level}{attempt_of}{record.getMessage()}"
         if traceback := _traceback(self, record):
             line += "\n" + traceback
-        return line.translate(_CONTROLS)
+        return line.translate(CONTROLS)
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -33,6 +33,12 @@ def console() -> Console:
     return Console(width=width, highlight=False, emoji=False)
 
 
+# Values of others stand in a log. None may move the cursor of who reads it, or rename the window.
+CONTROLS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
+}
+
+
 def write_json(value: object) -> None:
     """Write one value as one line of JSON."""
     click.echo(msgspec.json.encode(value).decode())
@@ -49,11 +55,6 @@ def _plain(name: str, field: object) -> object:
     if isinstance(field, int) and (name.endswith("_at") or name == "at"):
         return to_datetime(field)
     return field
-
-
-def embed(text: str | None) -> msgspec.Raw | None:
-    """Return JSON text so that it is written as JSON, not as a string."""
-    return None if text is None else msgspec.Raw(text.encode())
 
 
 def decoded(text: str | None) -> JSON:

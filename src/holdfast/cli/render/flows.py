@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli.render.console import embed, plain
-from holdfast.flows import steps_by_depth
+from holdfast.cli.render.console import plain
+from holdfast.codec import raw
+from holdfast.flows import rule_words, steps_by_depth
 from holdfast.insight.flow_progress import SKIPPED, StepProgress, StepState
 from holdfast.insight.wording import ago, length, shorten
 from holdfast.types import FlowShape, StepShape
@@ -72,7 +73,7 @@ def _left_out(steps: Sequence[StepProgress], most: int | None) -> Set[str]:
 
 def step_object(step: StepProgress) -> dict[str, object]:
     """Return a step for JSON, with its output and its error as JSON."""
-    return plain(step) | {"output": embed(step.output), "error": embed(step.error)}
+    return plain(step) | {"output": raw(step.output), "error": raw(step.error)}
 
 
 class StepLines:
@@ -109,7 +110,9 @@ def _line(step: StepProgress, began_at: int, now: int) -> str:
 
 def _layers(steps: Sequence[StepProgress]) -> list[list[StepProgress]]:
     by_name = {step.step: step for step in steps}
-    shapes = tuple(StepShape(slug=step.step, deps=step.deps) for step in steps)
+    shapes = tuple(
+        StepShape(slug=step.step, deps=step.deps, trigger_rule=step.trigger_rule) for step in steps
+    )
     return [
         [by_name[each.slug] for each in layer]
         for layer in steps_by_depth(FlowShape(name="", steps=shapes))
@@ -153,7 +156,8 @@ def _bar(step: StepProgress, style: str) -> Text:
 def _progress(step: StepProgress) -> str:
     """Return how far a map is, or which attempt it was, unless it was the first."""
     if step.tasks is not None:
-        return f"{step.done:,}/{step.tasks:,}"
+        failed = f", {step.failed_tasks:,} failed" if step.failed_tasks else ""
+        return f"{step.done:,}/{step.tasks:,}{failed}"
     return f"attempt {step.attempts}" if step.attempts > 1 else ""
 
 
@@ -169,7 +173,8 @@ def _sources(step: StepProgress) -> str:
         names.append(f"{len(step.deps) - _MOST_DEPS} more")
     if step.kind == "map":
         return f"← each of {names[0] if names else 'run'}"
-    return f"← {', '.join(names)}" if names else ""
+    sources = f"← {', '.join(names)}" if names else ""
+    return f"{sources}  {rule_words(step.trigger_rule)}".strip()
 
 
 def _note(step: StepProgress, now: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from shlex import join, quote
 from typing import TYPE_CHECKING
@@ -16,21 +17,20 @@ if TYPE_CHECKING:
 
 # Not the command's name alone, nor if options follow it already.
 _COMMAND = re.compile(
-    r"\bholdfast (?=(?:activities|approvals|archive|dev|doctor|flows|limits|migrate|queues?|rules"
-    r"|runs|schedules|server|start|sweep|topics|worker|workers|workflows)\b)"
+    r"\bholdfast (?=(?:activities|alerts|approvals|archive|builds|dev|doctor|flows|limits|migrate"
+    r"|queues?|rules|runs|schedules|server|start|sweep|topics|worker|workers|workflows)\b)"
 )
 
 
 def with_database(text: str) -> str:
-    """Return a text in whose commands the database options of this invocation are inserted.
+    """Return a text whose commands are as they were called here, with the options of the database.
 
-    A password is not shown.
+    A password is not shown. `manage.py holdfast` says how it is called, in the environment.
     """
     context = click.get_current_context(silent=True)
     options = "" if context is None else _database_options(settings_of(context))
-    if not options:
-        return text
-    return _COMMAND.sub(lambda _: f"holdfast {options} ", text)
+    command = " ".join(filter(None, (os.environ.get("HOLDFAST_COMMAND", "holdfast"), options)))
+    return _COMMAND.sub(lambda _: f"{command} ", text)
 
 
 def _database_options(settings: Settings) -> str:
@@ -70,6 +70,10 @@ def command_of(action: Action) -> str:
             return f"holdfast workflows resume {name}"
         case "start_worker":
             return "holdfast worker MODULE:APP" + (f" --queue {name}" if action.name else "")
+        case "move_build":
+            runs = f"--from {name}" if action.name else str(run)
+            app = f" --app {action.app}" if action.app else ""
+            return f"holdfast runs move-build {runs} --to BUILD{app}"
         case "sweep":
             return "holdfast sweep"
         case "migrate":

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.cli.render.console import console, embed, plain, write_json
-from holdfast.insight.wording import count_text, length
+from holdfast.cli.render.console import console, plain, write_json
+from holdfast.codec import raw
+from holdfast.insight.wording import ago, count_text, length, several
 from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from holdfast.client import Message
-    from holdfast.types import ListedMessage, QueueInfo, QueueMetrics
+    from holdfast.types import FoundMessage, ListedMessage, QueueInfo, QueueMetrics
 
 WIDEST: Final = 60  # characters of a payload
 
@@ -78,7 +79,25 @@ def queue_lines(info: QueueInfo, count: QueueMetrics, now: int) -> list[str]:
 
 def message_json(message: ListedMessage) -> dict[str, object]:
     """Return a message for JSON, its payload as JSON."""
-    return plain(message) | {"payload": embed(message.payload)}
+    return plain(message) | {"payload": raw(message.payload)}
+
+
+def message_lines(message: FoundMessage, now: int) -> list[str]:
+    """Return the lines that describe a message, with all of its payload."""
+    times = several(int(message.receives), "receive")
+    lines = [f"message {message.message_id}: {_state(message, now)}, {times}"]
+    if message.origin is not None:
+        lines.append(f"  a dead letter of {message.origin}")
+    if message.group is not None:
+        lines.append(f"  group {message.group}")
+    if message.priority != 2:
+        lines.append(f"  priority {message.priority}")
+    lines.append(f"  sent {ago(message.sent_at, now)}")
+    lines += [f"  {name}: {text}" for name, text in (message.headers or {}).items()]
+    lines += [f"  failed {ago(each.failed_at, now)}: {each.error}" for each in message.failures]
+    if message.error and not message.failures:
+        lines.append(f"  error: {message.error}")
+    return [*lines, message.payload]
 
 
 def message_table(found: Sequence[ListedMessage], now: int, *, dead: bool = False) -> Table:
@@ -117,18 +136,18 @@ def _state(message: ListedMessage, now: int) -> str:
     return f"due in {length(left)}" if left > 0 else "due"
 
 
-def write_received(found: Sequence[Message], as_json: bool) -> None:
+def write_received(found: Sequence[Message], as_json: bool, *, receipts: bool = True) -> None:
     """Write messages that were received, each with its receipt."""
     if as_json:
         write_json(
             [
                 {
                     "message_id": each.id,
-                    "receipt": str(each.receipt),
+                    **({"receipt": str(each.receipt)} if receipts else {}),
                     "group": each.group,
                     "attempts": each.attempts,
                     "sent_at": to_datetime(each.stored.sent_at),
-                    "payload": embed(each.stored.payload),
+                    "payload": raw(each.stored.payload),
                     "headers": each.headers,
                     "error": each.error,
                 }
@@ -138,8 +157,9 @@ def write_received(found: Sequence[Message], as_json: bool) -> None:
         return
     for each in found:
         click.echo(each.stored.payload)
+        receipt = f", receipt {each.receipt}" if receipts else ""
         console().print(
-            f"message {each.id}, attempt {each.attempts}, receipt {each.receipt}",
+            f"message {each.id}, attempt {each.attempts}{receipt}",
             style="dim",
             soft_wrap=True,
         )

@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.insight.shapes import event_shape, run_shape
+from holdfast.cli.render.console import CONTROLS
+from holdfast.insight.shapes import event_shape, run_shape, shown_details
 from holdfast.insight.spans import error_text, read_json
 from holdfast.insight.traces import find_trace
 from holdfast.insight.wording import ago, length, moment, queued_and_worked, shorten
-from holdfast.types import JSON, SCHEDULE_HEADER, TICK_HEADER, LoggedEvent, RunRecord
+from holdfast.types import (
+    JSON,
+    SCHEDULE_HEADER,
+    TICK_HEADER,
+    LoggedEvent,
+    LogLine,
+    RunRecord,
+)
+from holdfast.values.attributes import attribute_filters
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -106,6 +115,7 @@ def summary(run: RunRecord, values: Mapping[str, JSON], now: int) -> Table:
 
 def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
     facts = [("key", run.key), ("queue", run.queue), ("tags", ", ".join(run.tags))]
+    facts.append(("attributes", ", ".join(attribute_filters(run.attributes))))
     headers = run.headers or {}
     if SCHEDULE_HEADER in headers:
         facts.append(("schedule", f"{headers[SCHEDULE_HEADER]}, tick {headers.get(TICK_HEADER)}"))
@@ -140,9 +150,19 @@ def event_line(entry: LoggedEvent, began_at: int) -> str:
     parts = [f"{entry.idx:>4}", f"+{length(event.at - began_at):<9}", f"{event.type:<23}"]
     if event.key:
         parts.append(event.key)
-    if event.details and event.details != "null":
-        parts.append(shorten(event.details, 120))
+    if (details := shown_details(event)) and details != "null":
+        parts.append(shorten(details, 120))
     return " ".join(parts)
+
+
+def log_line(line: LogLine) -> str:
+    """Return a line that code has logged: time, level, call, message, fields, traceback."""
+    attempt = f", attempt {line.attempt}" if line.call and line.attempt > 1 else ""
+    call = f"[{line.call}{attempt}] " if line.call else ""
+    fields = "".join(f" {name}={value}" for name, value in line.fields.items())
+    below = f"\n{line.traceback}" if line.traceback else ""
+    at = line.at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+    return f"{at} {line.level:<8} {call}{line.message}{fields}{below}".translate(CONTROLS)
 
 
 def _json(value: JSON) -> str:

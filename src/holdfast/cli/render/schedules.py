@@ -7,10 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from holdfast.cli.render.console import embed, plain
+from holdfast.cli.render.console import plain
+from holdfast.codec import raw
 from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import ago, length, several
 from holdfast.types import Bucket, ScheduleRecord, SendTarget, SkipCause, Target, When
+from holdfast.values.attributes import attribute_filters
 from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def schedule_object(record: ScheduleRecord) -> dict[str, object]:
     for name in ("anchor", "starts_at", "ends_at"):
         at = getattr(record.when, name)
         when[name] = None if at is None else to_datetime(at)
-    target["input"] = embed(record.target.input)
+    target["input"] = raw(record.target.input)
     position = to_datetime(record.position)
     return plain(record) | {"when": when, "target": target, "position": position}
 
@@ -123,6 +125,8 @@ def _target_lines(target: Target) -> Iterator[str]:
     yield f"  queue {target.queue}, priority {target.priority}" + (
         f", tags {', '.join(target.tags)}" if target.tags else ""
     )
+    if target.attributes:
+        yield f"  attributes {', '.join(attribute_filters(target.attributes))}"
 
 
 def bucket_line(bucket: Bucket, timezone: str) -> str:

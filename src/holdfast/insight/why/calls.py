@@ -1,4 +1,4 @@
-"""Why the calls of a run have not ended: activities, children, approvals."""
+"""Why the calls of a run have not ended: activities, children, approvals, webhooks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ _NOUNS = (
     ("activity", "activity", "activities"),
     ("child", "child", "children"),
     ("approval", "decision", "decisions"),
+    ("webhook", "POST", "POSTs"),
 )
 
 
@@ -56,6 +57,9 @@ def _reasons(run: RunRecord, span: Span, around: Surroundings) -> Iterator[Reaso
                     asked = f"asked {ago(to_micros(each.requested_at), around.now)}"
                     text = f"decision {each.key}: {each.title!r}, {asked}"
                     yield Reason(text, decide_action(each))
+        case "webhook":
+            opened = f"opened {ago(span.began_at, around.now)}"
+            yield Reason(f"webhook {span.key}: nothing was posted to its URL, {opened}")
         case _:
             pass
 

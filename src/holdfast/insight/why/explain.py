@@ -15,7 +15,12 @@ from holdfast.insight.timeline import read_run_spans, read_steps
 from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.flows import explain_flow, running_steps, runs_that_continue
-from holdfast.insight.why.queued import explain_queued, unserved_details, unserved_text
+from holdfast.insight.why.queued import (
+    explain_queued,
+    unserved_details,
+    unserved_text,
+    ways_out,
+)
 from holdfast.insight.why.start_rules import explain_start
 from holdfast.insight.why.surroundings import Surroundings, look_around, sent_signals
 from holdfast.insight.why.waiting import (
@@ -140,7 +145,8 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
     )
     actions: tuple[Action, ...] = (Action("retry", run.run_id),)
     if retried_as is not None:
-        details += (f"it was retried as run {retried_as.run_id}, which is {retried_as.state}",)
+        again = "retried" if run.key is None else "retried, or its key started again,"
+        details += (f"it was {again} as run {retried_as.run_id}, which is {retried_as.state}",)
         actions = (Action("why", retried_as.run_id),)
     elif not spans and error.startswith(_INVALID_INPUT):  # the same input would fail again
         actions = (Action("fork", run.run_id, index=1, new_input=True),)
@@ -205,8 +211,16 @@ def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Exp
     actions = [Action("terminate", run.run_id)]
     live = live_workers(around.workers, now)
     if not any(serves(each, run) for each in live):
-        details.append(f"no live worker serves {run.handler} on queue {run.queue!r}")
-        actions.insert(0, Action("start_worker", name=run.queue))
+        details.append(unserved_text(run))
+        actions[:0] = ways_out(run)
+    else:
+        if at is not None and at > now:
+            actions.insert(0, Action("resume", run.run_id))
+        if run.build is not None:
+            details.append(
+                f"it stays with build {run.build}: only workers of that build continue it"
+            )
+            actions.insert(0, Action("move_build", run.run_id))
     origin = around.origin
     if origin is not None:
         other = origin.input != run.input
@@ -278,5 +292,5 @@ def _left(
         run,
         f"{because}; {unserved_text(run)}",
         (*unserved_details(run, run.queue, live), *details),
-        (Action("start_worker", name=run.queue),),
+        ways_out(run),
     )

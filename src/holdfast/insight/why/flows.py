@@ -119,7 +119,8 @@ class _Reader:
         if step.kind == "map":
             done = f"{step.done:,} of {several(step.tasks or 0, 'element')} done"
             return Reason(f"map {name}: {done}; {text}", action)
-        return Reason(f"step {name} {text}", action)
+        last = ", which always runs at the end," if step.trigger_rule == "always" else ""
+        return Reason(f"step {name}{last} {text}", action)
 
     def _part(self, step: StepProgress, tasks: OpenStepTasks) -> Reason:
         match tasks.phase:
@@ -131,6 +132,8 @@ class _Reader:
                 return Reason(self._retrying(step, tasks))
             case "delayed":
                 return Reason(self._delayed(step, tasks))
+            case "waiting":
+                return Reason(self._waiting(step, tasks))
 
     def _running(self, step: StepProgress, tasks: OpenStepTasks) -> str:
         now = self._around.now
@@ -175,6 +178,12 @@ class _Reader:
         first = ", the first" if tasks.tasks > 1 else ""
         text = f"{_count(step, tasks, 'is', 'are')} tried again{first} {ago(tasks.visible_at, now)}"
         return f"{text}; attempt {tasks.attempts} failed{which}{when}: {_line(tasks)}"
+
+    def _waiting(self, step: StepProgress, tasks: OpenStepTasks) -> str:
+        steps = () if self._flow.shape is None else self._flow.shape.steps
+        limit = next((each.concurrency for each in steps if each.slug == step.step), None)
+        most = "" if limit is None else f", of which {limit:,} may be under way at once"
+        return f"{_count(step, tasks, 'waits', 'wait')} for other elements to end{most}"
 
     def _delayed(self, step: StepProgress, tasks: OpenStepTasks) -> str:
         now, shape = self._around.now, self._flow.shape

@@ -53,12 +53,23 @@ def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explana
         run,
         f"no worker can run this: {unserved_text(run)} (it has been due {since})",
         tuple(unserved_details(run, run.queue, live)),
-        (Action("start_worker", name=run.queue),),
+        ways_out(run),
     )
+
+
+def ways_out(run: RunRecord) -> tuple[Action, ...]:
+    """Return what helps a run that no live worker can take."""
+    start = Action("start_worker", name=run.queue)
+    return (start,) if run.build is None else (start, Action("move_build", run.run_id))
 
 
 def unserved_text(run: RunRecord) -> str:
     """Return what is missing where no live worker can take a run."""
+    if run.build is not None:
+        return (
+            f"it stays with build {run.build}, and no live worker of that build serves "
+            f"{run.full_name}@{run.version} on queue {run.queue!r}"
+        )
     return f"no live worker serves {run.handler} on queue {run.queue!r}"
 
 

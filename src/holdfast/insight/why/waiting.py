@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.insight.actions import Action
 from holdfast.insight.serving import live_workers, serves
-from holdfast.insight.spans import Span
+from holdfast.insight.spans import Span, has_begun
 from holdfast.insight.why.calls import count_open
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.surroundings import Surroundings
@@ -41,7 +41,7 @@ def explain_waiting(
     if at is None:
         because = "it waits for nothing that would come by itself"
         return explanation(run, because, details, (Action("cancel", run.run_id),))
-    if run.started_at is None and not spans:
+    if run.started_at is None and not has_begun(run, spans):
         return explanation(run, f"its start is delayed until {until}", details)
     timers = [span.label for span in spans if span.kind == "timer" and span.outcome == "open"]
     by = f" ({timers[0]})" if len(timers) == 1 else ""

@@ -11,5 +11,6 @@ class PayloadLimits(PayloadPart):
 
     async def set_limit(self, rule: LimitRule) -> bool:
         """Set a limit; see `LimitStore.set_limit`. Raises ConfigurationError for one with a key."""
-        self.payloads.check_keys(f"{rule.scope} {rule.name}", rule.key)
+        units = None if rule.units == "call" else rule.units
+        self.payloads.check_keys(f"{rule.scope} {rule.name}", rule.key, units)
         return await self._store.set_limit(rule)

@@ -13,6 +13,7 @@ from holdfast.payloads.store.part import SEALED_SHOWS, PayloadPart
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
+    MessageChange,
     MessagePage,
     NewMessage,
     NewRun,
@@ -106,6 +107,20 @@ class PayloadMessages(PayloadPart):
         if clip is not None:
             opened = [msgspec.structs.replace(each, payload=each.payload[:clip]) for each in opened]
         return MessagePage(opened, page.cursor)
+
+    async def get_message(self, queue: str, message_id: int) -> ListedMessage | None:
+        """Return a message; see `MessageStore.get_message`."""
+        found = await self._store.get_message(queue, message_id)
+        return None if found is None else self._opened(found, "payload")
+
+    async def change_message(
+        self, queue: str, message_id: int, change: MessageChange
+    ) -> tuple[bool, list[Notice]]:
+        """Change a message; see `MessageStore.change_message`."""
+        if change.payload is not None:
+            [sealed] = self.sealed_messages(queue, [NewMessage(change.payload)])
+            change = msgspec.structs.replace(change, payload=sealed.payload)
+        return await self._store.change_message(queue, message_id, change)
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
         """Return messages that are kept; see `MessageStore.list_kept`."""

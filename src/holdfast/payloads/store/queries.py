@@ -48,7 +48,8 @@ class PayloadQueries(PayloadPart):
         if where.input_contains is not None and self.payloads.hides:
             raise ConfigurationError(
                 f"runs cannot be listed by input_contains: their inputs {self.payloads.hiding}, "
-                "and the database cannot look into them. Start runs with tags, and list by these"
+                "and the database cannot look into them. Give runs attributes or tags, and list by "
+                "these"
             )
 
     async def read_events(

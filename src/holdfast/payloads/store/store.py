@@ -14,6 +14,8 @@ from holdfast.payloads.store.listening import PayloadListening
 from holdfast.payloads.store.messages import PayloadMessages
 from holdfast.payloads.store.queries import PayloadQueries
 from holdfast.payloads.store.starts import PayloadStarts
+from holdfast.payloads.store.streams import PayloadStreams
+from holdfast.payloads.store.webhooks import PayloadWebhooks
 from holdfast.payloads.store.work import PayloadWork
 from holdfast.store.port import Store
 from holdfast.store.port.readable import readable_methods
@@ -27,8 +29,10 @@ class PayloadStore(
     PayloadFlows,
     PayloadLimits,
     PayloadMessages,
+    PayloadWebhooks,
     PayloadWork,
     PayloadActivities,
+    PayloadStreams,
     PayloadQueries,
     PayloadListening,
 ):

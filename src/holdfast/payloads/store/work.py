@@ -17,6 +17,7 @@ from holdfast.types import (
     Ahead,
     Claims,
     Committed,
+    Event,
     Finish,
     Heartbeat,
     Lease,
@@ -65,6 +66,13 @@ class PayloadWork(PayloadPart):
             run_id: Ahead(self._open_events(each.tail)) for run_id, each in committed.ahead.items()
         }
         return msgspec.structs.replace(committed, refused=refused, ahead=ahead)
+
+    async def sealed_step(self, run_id: UUID, event: Event) -> Event:
+        """Encode the end of a step; see `TransactionStore.sealed_step`."""
+        outgoing = self._outgoing()
+        sealed = seal_event(outgoing, event, run_id)
+        await outgoing.put()
+        return sealed
 
     def _seal_turn(self, outgoing: Outgoing, turn: TurnCommit) -> TurnCommit:
         then = turn.then

@@ -17,7 +17,8 @@ from holdfast.events import (
     read_activity_failed,
 )
 from holdfast.retry import Retry
-from holdfast.runtime.code.commands import ACTIVITY, Command, CommandCall, Commands
+from holdfast.runtime.code.commands import Command, CommandCall, Commands
+from holdfast.runtime.code.history import ACTIVITY
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.values import Values
 from holdfast.types import JSON, Event
@@ -124,7 +125,10 @@ def call_activity(
         earlier=lambda: activity.arguments_before_fields(text),
     )
     priority = run.workflow.priority
-    run.ledger(Commands).give(command, lambda: _scheduled(activity, command, text, priority))
+    run.ledger(Commands).give(
+        command,
+        lambda: _scheduled(activity, command, text, priority, activity.count_units(args, kwargs)),
+    )
 
     def read(event: Event) -> object:
         return _result(run, command.key, decode or activity.decode_result, event)
@@ -133,7 +137,11 @@ def call_activity(
 
 
 def _scheduled(
-    activity: Activity[..., object], command: Command, arguments: str, priority: int
+    activity: Activity[..., object],
+    command: Command,
+    arguments: str,
+    priority: int,
+    units: int | None,
 ) -> ActivityScheduled:
     return ActivityScheduled(
         activity_name=activity.full_name,
@@ -145,6 +153,7 @@ def _scheduled(
         start_to_close=activity.start_to_close_seconds,
         schedule_to_close=activity.schedule_to_close_seconds,
         heartbeat_timeout=activity.heartbeat_timeout_seconds,
+        units=msgspec.UNSET if units is None else units,
     )
 
 

@@ -9,8 +9,9 @@ from holdfast.codec import decoder, encode
 from holdfast.details import ApprovalRequested
 from holdfast.errors import InvalidInput
 from holdfast.events import read_approval_resolved
-from holdfast.runtime.code.commands import APPROVAL, Command, Commands
+from holdfast.runtime.code.commands import Command, Commands
 from holdfast.runtime.code.forms import fill_in, form_fields
+from holdfast.runtime.code.history import APPROVAL
 from holdfast.runtime.code.run import ContextPart
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable

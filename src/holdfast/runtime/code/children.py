@@ -24,11 +24,13 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.events import CHILD_COMPLETED, read_child_completed, read_child_failed
-from holdfast.runtime.code.commands import CHILD, Command, CommandCall, Commands
+from holdfast.runtime.code.commands import Command, CommandCall, Commands
+from holdfast.runtime.code.history import CHILD
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.code.values import Values
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event, RunKind
+from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import seconds
 from holdfast.values.ids import child_run_id, keyed_run_id
 from holdfast.values.names import (
@@ -323,6 +325,7 @@ def _started(
         tags=check_tags(options.get("tags", ())),
         headers=_headers(run, options, parent_close),
         kind=kind,
+        attributes=check_attributes(options.get("attributes")) or msgspec.UNSET,
     )
 
 

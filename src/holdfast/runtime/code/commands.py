@@ -20,50 +20,40 @@ from holdfast.details import ChildCancelRequested
 from holdfast.errors import ConfigurationError
 from holdfast.events import (
     ACTIVITY_FAILED,
-    ACTIVITY_SCHEDULED,
-    APPROVAL_REQUESTED,
     CALL_COMMANDS,
     CHILD_FAILED,
     CHILD_STARTED,
     COMMAND_ENDS,
     COMMAND_OF,
-    EVENT_SUBSCRIBED,
-    SIGNAL_SENT,
     TIMER_FIRED,
     encode_details,
     read_activity_failed,
-    read_approval_requested,
-    read_event_subscribed,
-    read_recorded_activity,
-    read_recorded_child,
-    read_signal_sent,
     with_role,
     write_details,
 )
-from holdfast.runtime.code.history import STEP, TIMER, Recorded
+from holdfast.runtime.code.history import (
+    ACTIVITY,
+    APPROVAL,
+    CALLS,
+    CHILD,
+    SIGNAL,
+    SUBSCRIPTION,
+    TIMER,
+    WRITE,
+    Recorded,
+    end_family,
+    read_command,
+)
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.tasks import DeferredCoroutine
 from holdfast.types import ANY_END, Event
 from holdfast.values.names import is_same_name
 
-ACTIVITY: Final = "activity"
-CHILD: Final = "child"
-APPROVAL: Final = "approval"
-SIGNAL: Final = "signal"
-SUBSCRIPTION: Final = "subscription"
-
-CALLS: Final = {
-    ACTIVITY_SCHEDULED: ACTIVITY,
-    CHILD_STARTED: CHILD,
-    APPROVAL_REQUESTED: APPROVAL,
-    SIGNAL_SENT: SIGNAL,
-    EVENT_SUBSCRIBED: SUBSCRIPTION,
-}
 _COMMANDS: Final = {family: kind for kind, family in CALLS.items()}
 _WITHDRAWALS: Final = {CALLS[COMMAND_OF[kind]]: kind for kind in with_role("withdrawal")}
 # Each of these is a row of the table `tasks`, with its key, until it ends.
 _ROWS: Final = frozenset({ACTIVITY, APPROVAL})
-_ENDLESS: Final = frozenset({SIGNAL, SUBSCRIPTION})  # they are carried out at once
+_ENDLESS: Final = frozenset({SIGNAL, SUBSCRIPTION, WRITE})  # they are carried out at once
 _MAX_ROW_KEY: Final = 2048  # bytes
 
 
@@ -266,6 +256,10 @@ class Commands(Ledger):
             self.open_activities -= command.family == ACTIVITY
         self.cancel(command, reason)
 
+    def is_withdrawn(self, command: Command) -> bool:
+        """Return True if the code has taken a command back, so it has no end."""
+        return command.key in self._dropped
+
     def cancel(self, command: Command, reason: str | None = None) -> None:
         """Record once that a command is to be cancelled, even if the code waits for it."""
         key = command.key
@@ -373,28 +367,3 @@ def _check_row_key(command: Command) -> None:
             f"{command} has a key of {length:,} bytes, more than {_MAX_ROW_KEY:,}: give the call, "
             "or the tasks around it, a shorter name"
         )
-
-
-def read_command(event: Event) -> Recorded:
-    """Return the call that the event of a command records."""
-    text = event.details or ""
-    if event.type == ACTIVITY_SCHEDULED:
-        activity = read_recorded_activity(text)
-        return Recorded(ACTIVITY, activity.activity_name, activity.args)
-    if event.type == CHILD_STARTED:
-        child = read_recorded_child(text)
-        return Recorded(CHILD, child.workflow_name, child.args, child.child_run_id)
-    if event.type == SIGNAL_SENT:
-        sent = read_signal_sent(text)
-        return Recorded(SIGNAL, sent.signal_name, sent.fingerprint)
-    if event.type == EVENT_SUBSCRIBED:
-        subscribed = read_event_subscribed(text)
-        return Recorded(SUBSCRIPTION, subscribed.pattern, subscribed.fingerprint)
-    asked = read_approval_requested(text)
-    return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
-
-
-def end_family(event: Event) -> str:
-    """Return the family of the call that an event ends: that of a command, or a step."""
-    command = COMMAND_OF.get(event.type)
-    return STEP if command is None else CALLS[command]

@@ -16,6 +16,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.retry import Retry
 from holdfast.runtime.code.activity_calls import ActivityPart
 from holdfast.runtime.code.approvals import ApprovalPart
+from holdfast.runtime.code.attributes import AttributePart
 from holdfast.runtime.code.children import ChildPart
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.continuing import ContinuingPart
@@ -24,9 +25,11 @@ from holdfast.runtime.code.run import Run
 from holdfast.runtime.code.run_log import RunLog
 from holdfast.runtime.code.sending import SendingPart
 from holdfast.runtime.code.steps import Steps
+from holdfast.runtime.code.streams import StreamPart
 from holdfast.runtime.code.topics import TopicPart
 from holdfast.runtime.code.updates import UpdatePart
 from holdfast.runtime.code.values import ValuePart
+from holdfast.runtime.code.webhooks import WebhookPart
 from holdfast.runtime.loop.tasks import Evicted
 from holdfast.types import read_tick
 from holdfast.values.durations import Duration, seconds
@@ -42,10 +45,13 @@ class Context(
     SignalPart,
     TopicPart,
     ValuePart,
+    AttributePart,
     ActivityPart,
     ChildPart,
     SendingPart,
+    StreamPart,
     ApprovalPart,
+    WebhookPart,
     UpdatePart,
     ContinuingPart,
 ):

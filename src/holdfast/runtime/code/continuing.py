@@ -35,9 +35,9 @@ class ContinuingPart(ContextPart):
     def continue_as_new(self, input: object = None, *, version: int | None = None) -> Never:
         """End this run and continue as a new one with an empty log, for loops without an end.
 
-        The new run gets the messages that were not read, and the name, tags and queue. Callers
-        that wait for the result wait for the new run's. Activities that were called and not
-        awaited end first.
+        The new run gets the messages that were not read, and the name, tags, attributes and queue.
+        Callers that wait for the result wait for the new run's. Activities that were called and
+        not awaited end first.
 
         Raises InvalidInput and PayloadError for an input that a start would refuse, and
         ConfigurationError anywhere but in the workflow's own task.

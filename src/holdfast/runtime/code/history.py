@@ -1,4 +1,7 @@
-"""How much of its log a run's code has seen, and which recorded calls it has not made yet."""
+"""How much of its log a run's code has seen, and which recorded calls it has not made yet.
+
+Also which kinds of calls there are, and how a command is read from the event that records it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,23 @@ import msgspec
 
 from holdfast.details import StepRetryScheduled, Timer
 from holdfast.errors import DeterminismError
+from holdfast.events import (
+    ACTIVITY_SCHEDULED,
+    APPROVAL_REQUESTED,
+    CHILD_STARTED,
+    COMMAND_OF,
+    EVENT_SUBSCRIBED,
+    SIGNAL_SENT,
+    STREAM_WRITTEN,
+    WEBHOOK_OPENED,
+    read_approval_requested,
+    read_event_subscribed,
+    read_recorded_activity,
+    read_recorded_child,
+    read_signal_sent,
+    read_stream_written,
+    read_webhook_opened,
+)
 from holdfast.runtime.code.failures import Failures
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.user_code import line_of_call
@@ -16,6 +36,23 @@ from holdfast.types import Event, Value
 
 STEP: Final = "step"
 TIMER: Final = "timer"
+ACTIVITY: Final = "activity"
+CHILD: Final = "child"
+APPROVAL: Final = "approval"
+SIGNAL: Final = "signal"
+SUBSCRIPTION: Final = "subscription"
+WRITE: Final = "write"
+WEBHOOK: Final = "webhook"
+
+CALLS: Final = {
+    ACTIVITY_SCHEDULED: ACTIVITY,
+    CHILD_STARTED: CHILD,
+    APPROVAL_REQUESTED: APPROVAL,
+    SIGNAL_SENT: SIGNAL,
+    EVENT_SUBSCRIBED: SUBSCRIPTION,
+    STREAM_WRITTEN: WRITE,
+    WEBHOOK_OPENED: WEBHOOK,
+}
 
 _CHANGED_CODE: Final = (
     "the code has changed under this run; roll it back, or take the new path in new runs only "
@@ -34,7 +71,8 @@ _CHANGED_FORK: Final = (
 class Recorded(Value, frozen=True, gc=False):
     """A call that is in the log. If the log has only its end, `name` and `args` are None.
 
-    `args` is the fingerprint of its arguments. `run_id` is set for a child, `timer` for a timer.
+    `args` is the fingerprint of its arguments. `run_id` is set for a child, `timer` for a timer,
+    `url` for a webhook.
     """
 
     family: str
@@ -42,6 +80,7 @@ class Recorded(Value, frozen=True, gc=False):
     args: int | None = None
     run_id: UUID | None = None
     timer: Timer | None = None
+    url: str = ""
 
     def __str__(self) -> str:
         if self.timer is not None:
@@ -148,9 +187,40 @@ class History(msgspec.Struct, eq=False):
             cause = _DIFFERS
         line = None if key is None else line_of_call(loop, loop.tasks, key)
         at = "" if line is None else f" (at {line})"
-        return self.stop_at(DeterminismError(f"{how}{at}: {cause}"))
+        return self.stop_at(DeterminismError(f"{how}{at}: {cause}", line=line, key=key))
 
     def stop_at(self, error: DeterminismError) -> DeterminismError:
         """Record that the code cannot continue from its log; return the first error recorded so."""
         self._loop.broken = self._loop.broken or error
         return self._loop.broken
+
+
+def read_command(event: Event) -> Recorded:
+    """Return the call that the event of a command records."""
+    text = event.details or ""
+    if event.type == ACTIVITY_SCHEDULED:
+        activity = read_recorded_activity(text)
+        return Recorded(ACTIVITY, activity.activity_name, activity.args)
+    if event.type == CHILD_STARTED:
+        child = read_recorded_child(text)
+        return Recorded(CHILD, child.workflow_name, child.args, child.child_run_id)
+    if event.type == SIGNAL_SENT:
+        sent = read_signal_sent(text)
+        return Recorded(SIGNAL, sent.signal_name, sent.fingerprint)
+    if event.type == EVENT_SUBSCRIBED:
+        subscribed = read_event_subscribed(text)
+        return Recorded(SUBSCRIPTION, subscribed.pattern, subscribed.fingerprint)
+    if event.type == STREAM_WRITTEN:
+        written = read_stream_written(text)
+        return Recorded(WRITE, written.stream, written.fingerprint)
+    if event.type == WEBHOOK_OPENED:
+        opened = read_webhook_opened(text)
+        return Recorded(WEBHOOK, opened.webhook_name, opened.fingerprint, url=opened.url)
+    asked = read_approval_requested(text)
+    return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
+
+
+def end_family(event: Event) -> str:
+    """Return the family of the call that an event ends: that of a command, or a step."""
+    command = COMMAND_OF.get(event.type)
+    return STEP if command is None else CALLS[command]

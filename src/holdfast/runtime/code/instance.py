@@ -28,6 +28,7 @@ from holdfast.events import (
     read_forked,
 )
 from holdfast.runtime.code.activity_calls import call_activity
+from holdfast.runtime.code.attributes import Attributes
 from holdfast.runtime.code.children import call_startable
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
@@ -50,7 +51,10 @@ from holdfast.types import Event
 _SALT_BITS = (1 << 48) - 1
 
 # The ledgers of all capabilities. A new capability adds its ledger here and changes nothing below.
-LEDGERS: Final[tuple[type[Ledger], ...]] = (Steps, Timers, Mailbox, Updates, Commands, Values)
+LEDGERS: Final[tuple[type[Ledger], ...]] = (
+    *(Steps, Timers, Mailbox, Updates, Commands, Values),
+    Attributes,
+)
 FACTS: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.facts}
 DELIVERED: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.delivers}
 # Those with something that others can do to wake the code.

@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.codec import encode, texts_before_fields
 from holdfast.details import SignalSent
-from holdfast.runtime.code.commands import SIGNAL, Command, Commands
+from holdfast.runtime.code.commands import Command, Commands
+from holdfast.runtime.code.history import SIGNAL
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.values.names import check_signal_name
 

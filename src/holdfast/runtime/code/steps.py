@@ -45,7 +45,8 @@ class Call(msgspec.Struct, eq=False):
     """A step that the workflow waits for.
 
     `attempt` is the number of the next attempt, from 1. It must not start before `retry_at`, and
-    not before the first `mark` entries of the log are durable.
+    not before the first `mark` entries of the log are durable. `streams` is the number of the lease
+    under which the attempt has opened a stream.
     """
 
     key: str
@@ -56,6 +57,7 @@ class Call(msgspec.Struct, eq=False):
     attempt: int = 1
     mark: int = 0
     retry_at: int | None = None
+    streams: int | None = None
     future: asyncio.Future[Any] | None = None
 
     @property
@@ -299,7 +301,7 @@ class Executions(msgspec.Struct, eq=False):
                 del self.pausing[key]
             elif call.mark <= durable and (call.retry_at or 0) <= now:
                 del self.pausing[key]
-                call.retry_at = None
+                call.retry_at = call.streams = None
                 self.executing[key] = call
                 found.append(call)
         return found
@@ -339,7 +341,7 @@ class Executions(msgspec.Struct, eq=False):
 def completed_step(call: Call, result: str, started_at: int, at: int) -> Event:
     """Return the end of a step with a result, as JSON text."""
     args = fingerprint(call.arguments)
-    text = write_step_completed(call.name, args, call.attempt, result, started_at)
+    text = write_step_completed(call.name, args, call.attempt, result, started_at, call.streams)
     return Event(STEP_COMPLETED, call.key, text, at)
 
 
@@ -349,7 +351,7 @@ def failed_step(
     """Return the failure of a step's attempt: its end, unless it is tried again at `retry_at`."""
     name, args, attempt = call.name, call.fingerprint, call.attempt
     if retry_at is None:
-        text = write_step_failed(name, args, attempt, error, started_at, timed_out)
+        text = write_step_failed(name, args, attempt, error, started_at, timed_out, call.streams)
         return Event(STEP_FAILED, call.key, text, at)
     text = write_step_retry(name, args, attempt, error, retry_at)
     return Event(STEP_RETRY, call.key, text, at)

@@ -15,7 +15,8 @@ import msgspec
 from holdfast.codec import decoder, encode
 from holdfast.details import EventSubscribed
 from holdfast.errors import InvalidInput
-from holdfast.runtime.code.commands import SUBSCRIPTION, Command, Commands
+from holdfast.runtime.code.commands import Command, Commands
+from holdfast.runtime.code.history import SUBSCRIPTION
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.values import Values

@@ -17,5 +17,6 @@ def unreadable(event: Event, error: Exception) -> DeterminismError:
     key = "" if event.key is None else f" {event.key}"
     return DeterminismError(
         f"the log has an event that cannot be read, {event.type}{key}: {error}. "
-        "Terminate the run, or fork it with an index from before that event"
+        "Terminate the run, or fork it with an index from before that event",
+        key=event.key,
     )

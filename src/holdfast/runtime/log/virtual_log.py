@@ -19,15 +19,17 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast.events import (
-    CAN_WAIT,
     DELIVERED,
     EVENT_SUBSCRIBED,
     EXTERNAL,
     FORKED,
+    STREAM_WRITTEN,
     TERMINAL,
     VALUE_RECORDED,
+    WEBHOOK_OPENED,
     WORKER_LOST,
     YIELDED,
+    is_in_transaction,
     mark_seen,
     read_seen,
     read_worker_lost,
@@ -35,6 +37,7 @@ from holdfast.events import (
 from holdfast.types import Event, count_bearable
 
 _PROOFS: Final = DELIVERED | {YIELDED}
+_BARS: Final = frozenset({EVENT_SUBSCRIBED, WEBHOOK_OPENED, STREAM_WRITTEN})
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
 
@@ -101,13 +104,16 @@ class VirtualLog:
         while kind == VALUE_RECORDED and place and fresh[place - 1].type not in DELIVERED:
             place -= 1
         fresh.insert(place, Event(kind, key, text, self._clock()))
-        self.barred = self.barred or kind == EVENT_SUBSCRIBED
+        self.barred = self.barred or kind in _BARS
 
     @property
     def bars_steps(self) -> bool:
-        """True while a subscription is not durable: what a step brings about must not be missed."""
+        """True while a subscription or a webhook is not durable, whose answer a step may bring.
+
+        Or what the code has written to a stream, after which a step may write.
+        """
         unsure = (*self.flight, *self.fresh)
-        self.barred = any(event.type == EVENT_SUBSCRIBED for event in unsure)
+        self.barred = any(event.type in _BARS for event in unsure)
         return self.barred
 
     def extend(self, tail: Sequence[Event]) -> None:
@@ -214,12 +220,9 @@ def _last_at(log: Sequence[Event]) -> int:
     )  # a claim tells of the first entry what it is, not when
 
 
-def can_wait(tail: Sequence[Event]) -> bool:
-    """Return True if all these entries of others may be delivered after a worker's own entries.
-
-    A cancel, a pause and a decision may not: their senders were told that they are in force.
-    """
-    return all(event.type in CAN_WAIT for event in tail)
+def is_external(event: Event) -> bool:
+    """Return True if no commit of the run's worker wrote the entry."""
+    return event.type in EXTERNAL or is_in_transaction(event)
 
 
 def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event]:
@@ -238,7 +241,7 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
         while waiting and waiting[0][0] < seen:
             found.append(waiting.popleft()[1])
         for index, event in enumerate(events[begin : position + 1], first + begin):
-            if event.type in EXTERNAL and index >= seen:
+            if index >= seen and is_external(event):
                 waiting.append((index, event))
             else:
                 found.append(event)
@@ -253,10 +256,10 @@ def count_replayed(log: Sequence[Event]) -> int:
     """
     forked = False
     for position in range(len(log), 0, -1):
-        kind = log[position - 1].type
-        if kind not in EXTERNAL:
-            return position - (forked and kind in DELIVERED)
-        forked = forked or kind == FORKED
+        event = log[position - 1]
+        if not is_external(event):
+            return position - (forked and event.type in DELIVERED)
+        forked = forked or event.type == FORKED
     return 0
 
 
@@ -267,7 +270,8 @@ def count_proven(log: Sequence[Event], replayed: int) -> int:
     yet. What is delivered has a mark then, and a suspension cannot be appended so.
     """
     for position in range(replayed, 0, -1):
-        if log[position - 1].type in _PROOFS:
+        event = log[position - 1]
+        if event.type in _PROOFS and not is_external(event):
             return position
     return 0
 
@@ -286,7 +290,7 @@ def is_taken_away(events: Sequence[Event], lease_no: int) -> bool:
 
 def _python_of(log: Sequence[Event]) -> str | None:
     for event in log:
-        if event.type not in EXTERNAL:
+        if not is_external(event):
             found = _stamp.match(event.details or "")
             return PYTHON if found is None else found[1]
     return None

@@ -272,10 +272,9 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
             return Evicted()
         if self.broken is None:
             line = line or running_line()
-            self.broken = DeterminismError(
-                f"{'' if line is None else f'{line}: '}{what} inside a workflow: a replay could "
-                f"not repeat it; {way_out}"
-            )
+            at = "" if line is None else f"{line}: "
+            text = f"{at}{what} inside a workflow: a replay could not repeat it; {way_out}"
+            self.broken = DeterminismError(text, line=line)
         return self.broken
 
     # Running

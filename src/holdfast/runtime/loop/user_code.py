@@ -6,12 +6,14 @@ Frames of holdfast, of Python and of installed libraries are skipped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import gc
 import inspect
 import os
 import site
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CoroutineType, FrameType
 from typing import Any, Final
 
@@ -30,6 +32,14 @@ _LIBRARIES: Final = tuple(
 )
 
 
+async def _wait() -> None: ...
+
+
+_waiting = _wait()
+_AWAITED: Final = type(_waiting.__await__())
+_waiting.close()
+
+
 @functools.lru_cache(maxsize=4096)
 def is_user_code(filename: str) -> bool:
     """Return True if a file is the user's own: not of holdfast, Python or a library."""
@@ -39,11 +49,13 @@ def is_user_code(filename: str) -> bool:
 def describe(frame: FrameType) -> str:
     """Return the file, the line and the function of a frame, as `shop.py:12 in checkout`."""
     code = frame.f_code
-    try:
-        file = os.path.relpath(code.co_filename)
-    except (OSError, ValueError):  # the working directory is gone, or on another drive
-        file = code.co_filename
-    return f"{file}:{frame.f_lineno} in {code.co_name}"
+    return _place(code.co_filename, frame.f_lineno, code.co_name)
+
+
+def _place(file: str, number: int, function: str) -> str:
+    with contextlib.suppress(OSError, ValueError):  # no working directory, or on another drive
+        file = os.path.relpath(file)
+    return f"{file}:{number} in {function}"
 
 
 def line_of_call(
@@ -59,7 +71,7 @@ def line_of_call(
     for task in tasks:
         if task.done():
             continue
-        chain = _chain(inner_coroutine(task.get_coro()))
+        chain = frames_of(inner_coroutine(task.get_coro()))
         user = next((each for each in reversed(chain) if is_user_code(_file(each))), None)
         if any(_key_of(frame) == key for frame in chain):
             if user is not None:
@@ -83,7 +95,8 @@ def line_of_error(error: BaseException) -> str | None:
     traceback, line = error.__traceback__, None
     while traceback is not None:
         if is_user_code(_file(traceback.tb_frame)):
-            line = describe(traceback.tb_frame)
+            code = traceback.tb_frame.f_code  # the frame itself may be further by now
+            line = _place(code.co_filename, traceback.tb_lineno, code.co_name)
         traceback = traceback.tb_next
     return line
 
@@ -95,18 +108,39 @@ def line_of_task(tasks: Sequence[WorkflowTask[Any]], path: str) -> str | None:
     """
     for task in tasks:
         if task.scope.path == path and not task.done():
-            chain = [each for each in _chain(task.get_coro()) if is_user_code(_file(each))]
+            chain = [each for each in frames_of(task.get_coro()) if is_user_code(_file(each))]
             return describe(chain[-1]) if chain else None
     return None
 
 
-def _chain(coroutine: object) -> list[FrameType]:
+def line_of_waiting(tasks: Sequence[WorkflowTask[Any]]) -> str | None:
+    """Return the line at which the first task that is not done waits; None if it is not known."""
+    open_tasks = (task for task in tasks if not task.done())
+    return next(filter(None, (line_of_task(tasks, each.scope.path) for each in open_tasks)), None)
+
+
+def line_of_definition(function: Callable[..., object]) -> str | None:
+    """Return the line at which a function of the user's begins, as `describe` does."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else _place(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def split_line(line: str) -> tuple[str, int]:
+    """Return the file and the number of a line that `describe` has described."""
+    file, number = line.rpartition(" in ")[0].rsplit(":", 1)
+    return file, int(number)
+
+
+def frames_of(coroutine: object) -> list[FrameType]:
     """Return the frames of a coroutine and of what it awaits, the innermost last."""
     found: list[FrameType] = []
-    while isinstance(coroutine, CoroutineType) and coroutine.cr_frame is not None:
+    while True:
+        if type(coroutine) is _AWAITED:  # what is awaited with `__await__`, as calls of activities
+            coroutine = next(iter(gc.get_referents(coroutine)), None)
+        if not isinstance(coroutine, CoroutineType) or coroutine.cr_frame is None:
+            return found
         found.append(coroutine.cr_frame)
         coroutine = coroutine.cr_await
-    return found
 
 
 def _key_of(frame: FrameType) -> str | None:

@@ -12,17 +12,24 @@ from typing import Any, Final, Literal, TypeAlias
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
-from holdfast.events import CALL_COMMANDS, VALUE_RECORDED, VALUE_SET
+from holdfast.events import ATTRIBUTES_SET, CALL_COMMANDS, VALUE_RECORDED, VALUE_SET
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import Run, RunInfo
 from holdfast.runtime.code.steps import Call, Steps
-from holdfast.runtime.loop.user_code import running_line
+from holdfast.runtime.loop.user_code import (
+    line_of_call,
+    line_of_error,
+    line_of_waiting,
+    running_line,
+)
 from holdfast.runtime.loop.watch import Watch
+from holdfast.runtime.turn.divergence import Reason
+from holdfast.runtime.turn.outcome import outcome, raised
 from holdfast.types import Event
 
 Check: TypeAlias = Literal["no", "warn", "refuse"]
 
-_WRITTEN: Final = CALL_COMMANDS | {VALUE_RECORDED, VALUE_SET}
+_WRITTEN: Final = CALL_COMMANDS | {ATTRIBUTES_SET, VALUE_RECORDED, VALUE_SET}
 _PERFORM: Final = Steps._perform.__code__  # pyright: ignore[reportPrivateUsage]
 
 
@@ -135,12 +142,17 @@ def _watch_coroutines() -> None:
 
 
 def replay_to_end(
-    workflow: Workflow[Any, object], info: RunInfo, log: Sequence[Event], unused: Collection[str]
+    workflow: Workflow[Any, object],
+    info: RunInfo,
+    log: Sequence[Event],
+    unused: Collection[str] = (),
+    end: str | None = None,
 ) -> None:
     """Replay the log of code that has ended, and compare.
 
     `unused` are recorded calls that the code has not made: the replay need not make them either.
-    Raises DeterminismError if the replay does not end, or does not make the same calls.
+    Raises DeterminismError if the replay does not end, or not by this type of event, or does not
+    make the same calls.
     """
     written: list[str] = []
 
@@ -156,22 +168,43 @@ def replay_to_end(
             again.foresee(log)
         for event in log:
             again.feed(event)
-        if difference := _difference(again, written, unused):
+        missing = _missing(again, log, unused)
+        if found := _difference(again, missing, written, end):
             raise DeterminismError(
-                f"a replay of the run differs from what it has done: {difference}; workflow code "
-                "must do the same on each replay"
+                f"a replay of the run differs from what it has done: {found.text}; workflow code "
+                "must do the same on each replay",
+                line=found.line,
+                key=found.key,
             )
     finally:
         again.close()
 
 
-def _difference(again: Instance, written: Sequence[str], unused: Collection[str]) -> str | None:
-    if missing := [key for key in again.history.unused() if key not in unused]:
-        return f"it does not call {', '.join(missing)}"
+def _missing(again: Instance, log: Sequence[Event], unused: Collection[str]) -> list[str]:
+    """Return the keys of recorded calls that the code has not made, in the order of the log."""
+    left = {key for key in again.history.unused() if key not in unused}
+    ordered = dict.fromkeys(event.key for event in log if event.key in left)
+    return [*filter(None, ordered), *sorted(left - ordered.keys())]
+
+
+def _difference(
+    again: Instance, missing: Sequence[str], written: Sequence[str], end: str | None
+) -> Reason | None:
+    loop = again.loop
+    if missing:
+        text, calls = f"it does not call {', '.join(missing)}", [*written, *again.steps.pending]
+        if not calls or loop.ended:
+            return Reason(text, missing[0])
+        line = line_of_call(loop, loop.tasks, calls[0])
+        return Reason(f"{text}, and calls {', '.join(calls)} instead", missing[0], line)
     if written:
-        return f"it calls {', '.join(written)} besides"
-    if not again.loop.ended:
-        return (
-            f"it does not end, and waits for {', '.join(again.steps.pending) or 'something else'}"
-        )
+        line = line_of_call(loop, loop.tasks, written[0])
+        return Reason(f"it calls {', '.join(written)} besides", line=line)
+    if not loop.ended:
+        waits = ", ".join(again.steps.pending) or "something else"
+        return Reason(f"it does not end, and waits for {waits}", line=line_of_waiting(loop.tasks))
+    if end is not None and (kind := outcome(again).kind) != end:
+        error = raised(again)
+        text = f"it ends with {kind}, and not with {end}"
+        return Reason(text, line=None if error is None else line_of_error(error))
     return None

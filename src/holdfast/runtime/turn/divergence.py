@@ -22,15 +22,14 @@ from holdfast.events import (
     WORKER_LOST,
     read_step,
 )
-from holdfast.runtime.code.commands import CALLS, end_family, read_command
-from holdfast.runtime.code.history import STEP, TIMER
+from holdfast.runtime.code.history import CALLS, STEP, TIMER, end_family, read_command
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.steps import Call
 from holdfast.runtime.code.topics import Subscriptions
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
-from holdfast.runtime.loop.user_code import line_of_call
+from holdfast.runtime.loop.user_code import line_of_call, line_of_error, line_of_waiting
 from holdfast.runtime.turn.outcome import raised
 from holdfast.types import Event
 from holdfast.values.names import is_same_name
@@ -44,6 +43,24 @@ CHANGED_AND_RAISED: Final = (
     "only (ctx.patched), or let the run fail (App(careful=False))"
 )
 _NAMED_LEFT: Final = 3  # how many calls a message names
+
+
+class Reason(NamedTuple):
+    """Why code may not continue: the `key` of a recorded call, and the `line` of the code."""
+
+    text: str
+    key: str | None = None
+    line: str | None = None
+
+
+class Left(NamedTuple):
+    """The recorded calls that code has not made, in words, and the key of the first."""
+
+    key: str
+    named: str
+
+    def __str__(self) -> str:
+        return self.named
 
 
 class Work(NamedTuple):
@@ -67,14 +84,14 @@ class Work(NamedTuple):
 # What the code may not start
 
 
-def repeated_by_call(instance: Instance, call: Call) -> str | None:
+def repeated_by_call(instance: Instance, call: Call) -> Reason | None:
     """Return the reason if a step may repeat recorded work, None if it may start."""
     if call.attempt > 1:  # then the log has its failures
         return None
     return _repeated(instance, Work(call.key, STEP, call.name, call.fingerprint))
 
 
-def repeated_by_commands(instance: Instance, fresh: Iterable[Event]) -> str | None:
+def repeated_by_commands(instance: Instance, fresh: Iterable[Event]) -> Reason | None:
     """Return the reason if a new command may repeat recorded work, None if none may."""
     for event in fresh:
         if event.type in CALL_COMMANDS and (found := _repeated(instance, _new(event))) is not None:
@@ -82,19 +99,33 @@ def repeated_by_commands(instance: Instance, fresh: Iterable[Event]) -> str | No
     return None
 
 
-def missed_signal(instance: Instance) -> str | None:
+def missed_signal(instance: Instance) -> Reason | None:
     """Return the reason if the code may use another name for a recorded signal, else None."""
     awaited = instance.mailbox.awaited
     unread = sorted(_unread(instance) - {*awaited})
     if not (awaited and unread) or (left := _listed_left(instance, None)) is None:
         return None
-    return (
+    return Reason(
         f"the code waits for signal {_listed(awaited)} and has not taken signal {_listed(unread)}, "
-        f"but the log has {left}, which comes after it: the signal may have another name now"
+        f"but the log has {left}, which comes after it: the signal may have another name now",
+        left.key,
+        line_of_waiting(instance.loop.tasks),
     )
 
 
-def ended_early(instance: Instance) -> str | None:
+def held_back(instance: Instance) -> Reason | None:
+    """Return what keeps code that waits from starting anything new, None if nothing does."""
+    if (left := _listed_left(instance, None)) is None:
+        return None
+    return Reason(
+        f"the code waits here although the log has {left}, which it has not called: until it makes "
+        "that call, the run starts nothing new and does not end",
+        left.key,
+        line_of_waiting(instance.loop.tasks),
+    )
+
+
+def ended_early(instance: Instance) -> Reason | None:
     """Return the reason if the code has ended where older code had not, None if the run may end.
 
     Code that raises ends its run in the same commit, or the log says that it has raised. So if the
@@ -105,9 +136,10 @@ def ended_early(instance: Instance) -> str | None:
     if error is None:
         cancelled = instance.cancel_requested and instance.root and instance.root.cancelled()
         left = None if cancelled else _listed_left(instance, None)
-        return (
-            left and f"the log has {left}, which this code has not called, and the code has ended"
-        )
+        if left is None:
+            return None
+        ended = f"the log has {left}, which this code has not called, and the code has ended"
+        return Reason(ended, left.key)
     left, failures = _listed_left(instance, None), history.failures
     raised_at = -1 if failures is None else failures.raised_at
     if left is not None:
@@ -120,17 +152,20 @@ def ended_early(instance: Instance) -> str | None:
         where = "at a place that older code has passed"
     else:
         return None
-    return f"the code raised {summarize(error)} {where}"
+    text = f"the code raised {summarize(error)} {where}"
+    return Reason(text, left and left.key, line_of_error(error))
 
 
-def _repeated(instance: Instance, new: Work) -> str | None:
+def _repeated(instance: Instance, new: Work) -> Reason | None:
     if (left := _listed_left(instance, new)) is None:
         return None
     line = line_of_call(instance.loop, instance.loop.tasks, new.key)
     at = "" if line is None else f" (at {line})"
-    return (
+    return Reason(
         f"the log has {left}, which this code has not called, and {new}{at} is not in the log: it "
-        "may be the same work under another name, so it is not started"
+        "may be the same work under another name, so it is not started",
+        left.key,
+        line,
     )
 
 
@@ -142,7 +177,7 @@ def _new(event: Event) -> Work:
     return Work(key, command.family, command.name, command.args)
 
 
-def _listed_left(instance: Instance, new: Work | None) -> str | None:
+def _listed_left(instance: Instance, new: Work | None) -> Left | None:
     """List the calls that are left over, None if there are none.
 
     Copied calls that may come later count only if the `new` call is the same in another place.
@@ -153,11 +188,12 @@ def _listed_left(instance: Instance, new: Work | None) -> str | None:
         for work in left_over(instance)
         if work.key not in copied or (new is not None and work.is_like(new))
     )
-    named = [str(work) for work in islice(left, _NAMED_LEFT)]
-    if not named:
+    first = list(islice(left, _NAMED_LEFT))
+    if not first:
         return None
     others = sum(1 for _ in left)
-    return ", ".join(named) + (f" and {others} more" if others else "")
+    named = ", ".join(map(str, first)) + (f" and {others} more" if others else "")
+    return Left(first[0].key, named)
 
 
 def left_over(instance: Instance) -> Iterator[Work]:

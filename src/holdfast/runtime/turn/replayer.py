@@ -22,23 +22,26 @@ from holdfast.events import (
     TIMER_FIRED,
     TIMER_SCHEDULED,
     VALUE_RECORDED,
+    can_wait,
     read_target,
     with_role,
     without_mark,
     write_timer,
     write_value,
 )
-from holdfast.runtime.code.commands import CALLS, Commands
+from holdfast.runtime.code.commands import Commands
+from holdfast.runtime.code.history import CALLS
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, Restored, step_unstorable
 from holdfast.runtime.code.values import RAISED, Values
-from holdfast.runtime.log.virtual_log import VirtualLog, can_wait, in_delivery_order
+from holdfast.runtime.log.virtual_log import VirtualLog, in_delivery_order
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check, check_end, replay_to_end, watch
 from holdfast.runtime.turn.divergence import (
     CHANGED,
     CHANGED_AND_RAISED,
+    Reason,
     differences,
     ended_early,
     missed_signal,
@@ -113,6 +116,15 @@ class Replayer:
         first = log.durable_length
         log.extend(tail)
         self._feed(in_delivery_order(tail, first), first)
+
+    def deliver_beside(self, event: Event) -> None:
+        """Feed the durable entry of a step's own transaction, which is next in the log."""
+        log = self.log
+        if log.fresh:  # the code has seen those before it
+            log.put_after(log.fresh, [event])
+            self._feed([event], log.length - 1)
+        else:
+            self.deliver([event])
 
     def commit_done(self, ahead: Sequence[Event]) -> None:
         """Make what was in flight durable, and feed the entries that others wrote `ahead` of it."""
@@ -193,7 +205,7 @@ class Replayer:
     def forget_commands(self) -> None:
         """Drop the commands of a stuck run's code: corrected code gives its own."""
         log = self.log
-        log.fresh = [event for event in log.fresh if event.type not in CALL_COMMANDS]
+        log.fresh = [event for event in log.fresh if event.type not in COMMANDS]
 
     def refuse(self, error: DeterminismError) -> None:
         """Stop the code with an error, and drop the facts that it has added to the log."""
@@ -207,8 +219,10 @@ class Replayer:
         """Return warnings about differences of code and log; with `strict` they are an error."""
         found = [text for each in differences(self.log, self.instance) for text in each]
         if strict and found:
-            early = ended_early(self.instance)
-            self.broken = self._difference("; ".join(found if early is None else [early, *found]))
+            early, unused = ended_early(self.instance), self.instance.history.unused()
+            text = "; ".join(found if early is None else [early.text, *found])
+            reason = early or Reason(text, unused[0] if unused else None)
+            self.broken = self._difference(reason._replace(text=text))
         return found + renamed_signal(self.log.durable or (), self.instance)
 
     def check_commands(self) -> None:
@@ -245,19 +259,19 @@ class Replayer:
         if self.unexplained:
             self._refuse(missed_signal(self.instance))
 
-    def _refuse(self, reason: str | None) -> None:
+    def _refuse(self, reason: Reason | None) -> None:
         if reason is not None and self._careful:
             error = self._difference(reason)
             self.refuse(error)
             raise error
 
-    def _difference(self, reason: str) -> DeterminismError:
+    def _difference(self, reason: Reason) -> DeterminismError:
         """Return the error for a difference of code and log, with what the code has raised."""
         cause = raised(self.instance)
         advice = CHANGED
         if cause is not None:
             advice = f"{CHANGED_AND_RAISED}\n{describe(cause).format().rstrip()}"
-        error = DeterminismError(f"{reason}; {advice}")
+        error = DeterminismError(f"{reason.text}; {advice}", line=reason.line, key=reason.key)
         error.__cause__ = cause
         return error
 
@@ -316,7 +330,7 @@ class Replayer:
             self.deliver(tail)
             self._mark_retries(undurable)
             return
-        if tail and self.broken is None and can_wait(tail):
+        if tail and self.broken is None and all(map(can_wait, tail)):
             log.put_after([event for event in undurable if event.type not in _LAST], tail)
             self._feed(tail, log.length - len(tail))
             return

@@ -54,6 +54,7 @@ class Turn:
         "_next_due",
         "_notices",
         "_problems",
+        "_recorded",
         "_replayer",
         "_replies",
         "_singly",
@@ -100,6 +101,7 @@ class Turn:
         self._end: Finish | None = None
         self._error: DeterminismError | PayloadError | None = None
         self._replies: tuple[Notice, ...] = ()  # to be sent once the commit is durable
+        self._recorded: tuple[tuple[int, Event], ...] = ()  # by transactions, by their places
         self._conflicts = 0
         self._singly = False  # commit one by one, to find the event that the database refuses
         self._unstorable: PayloadError | None = None  # the error if the run's end cannot be stored
@@ -147,6 +149,20 @@ class Turn:
         replayer.complete(key, event, restored or result)
         return self._pump()
 
+    def step_recorded(self, key: str, index: int, event: Event) -> Effects:
+        """Continue after a step whose own transaction has added its result to the log."""
+        self._replayer.executions.executing.pop(key, None)
+        self._recorded = tuple(sorted([*self._recorded, (index, event)], key=lambda each: each[0]))
+        return self._pump()
+
+    @property
+    def lacks_entries(self) -> bool:
+        """True if others wrote entries before that of a transaction, which only the log tells."""
+        if not self._recorded:
+            return False
+        log = self._replayer.log
+        return not (log.committing or log.fresh) and self._replayer.receptive
+
     def step_failed(
         self, key: str, error: ErrorInfo, started_at: int, retry_at: int | None, timed_out: bool
     ) -> Effects:
@@ -192,6 +208,7 @@ class Turn:
         self._conflicts += 1
         if not tail:  # what is under way was begun because of entries that may be lost
             self._warn([_LACKING])
+            self._recorded = ()
             self._cancel += tuple(self._replayer.executions.stop())
         if self._has_lost(tail):
             return self._effects()
@@ -234,9 +251,12 @@ class Turn:
         """Deliver entries that others wrote, read from index `first` on.
 
         They are ignored if they do not follow the log of this turn, or if a commit is in flight:
-        the next conflict brings them again.
+        the next conflict brings them again. If there are none where a transaction was told that its
+        record is, the log has lost them.
         """
         replayer = self._replayer
+        if self.lacks_entries and not tail and first == self.durable_length:
+            return self.conflict(tail)
         log, skip = replayer.log, replayer.log.durable_length - first
         ready = self.state is _RUNNING and replayer.receptive
         if log.committing or log.fresh or not ready or not 0 <= skip < len(tail):
@@ -339,6 +359,8 @@ class Turn:
             return self._effects()
         if replayer.needs_log:
             self.state = State.NEEDS_LOG
+        if self._recorded:
+            self._take_recorded()
         if self.state is _RUNNING:
             if replayer.instance.timers.live:
                 replayer.fire_timers()
@@ -356,6 +378,17 @@ class Turn:
         commit, start = self._commit, self._start
         self._commit, self._start = None, ()
         return Effects(_RUNNING, self._next_due, commit, start)
+
+    def _take_recorded(self) -> None:
+        """Feed what transactions have added, in its order; the answer to a commit may bring it."""
+        replayer, log = self._replayer, self._replayer.log
+        if log.committing or replayer.needs_log or replayer.broken is not None:
+            return
+        while self._recorded and self._recorded[0][0] <= log.durable_length:
+            (index, event), *later = self._recorded
+            self._recorded = tuple(later)
+            if index == log.durable_length:
+                replayer.deliver_beside(event)
 
     def _act(self) -> None:
         replayer = self._replayer
@@ -446,7 +479,8 @@ class Turn:
                 raise DeterminismError(
                     f"the workflow waits for nothing durable{f' at {line}' if line else ''}: no "
                     "step, timer or signal could ever wake it (does it wait for a thread, for a "
-                    "lock that nobody releases, or for an asyncio object that other runs use too?)"
+                    "lock that nobody releases, or for an asyncio object that other runs use too?)",
+                    line=line,
                 )
             self._ship(None)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
@@ -14,9 +13,11 @@ from starlette.responses import Response
 
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
+from holdfast.client.rescheduling import read_change
 from holdfast.errors import AmbiguousWorkflow
 from holdfast.server.access import Level, Principal
-from holdfast.server.api.fields import Key, Name, Text
+from holdfast.server.api.control import RescheduleFields, read_reschedule
+from holdfast.server.api.fields import Attributes, Key, Moment, Name, Text
 from holdfast.server.api.runs import one_id
 from holdfast.server.operations import Body, Call, Nothing, Operation
 from holdfast.server.problems import Problem, problem_of
@@ -31,23 +32,25 @@ class Where(Body, frozen=True):
     workflow: tuple[Name, ...] = ()
     queue: tuple[Name, ...] = ()
     tag: Annotated[tuple[Key, ...], Meta(max_length=20)] = ()
+    attributes: Attributes | None = None
     key: Key | None = None
     parent: UUID | None = None
-    since: Annotated[datetime, Meta(tz=True)] | None = None
-    until: Annotated[datetime, Meta(tz=True)] | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     input: dict[str, Any] | None = None
 
 
 class BulkBody(Body, frozen=True):
     """What to do with the runs of a filter. A `dry_run` counts them and changes nothing."""
 
-    do: Literal["cancel", "terminate", "pause", "resume", "signal", "retry"]
+    do: Literal["cancel", "terminate", "pause", "resume", "reschedule", "signal", "retry"]
     where: Where
     dry_run: bool
     reason: Text | None = None
     name: Name | None = None
     payload: Any = None
     signal_id: Key | None = None
+    change: RescheduleFields | None = None
 
 
 LEVELS: Final[Mapping[str, Level]] = {
@@ -55,6 +58,7 @@ LEVELS: Final[Mapping[str, Level]] = {
     "cancel": "write",
     "pause": "write",
     "resume": "write",
+    "reschedule": "write",
     "signal": "write",
     "terminate": "admin",
 }
@@ -81,6 +85,11 @@ async def change_runs(call: Call[Nothing, BulkBody]) -> Response:
     check_level(call.principal, call.body.do)
     if (call.body.do == "signal") != (call.body.name is not None):
         raise Problem(422, "invalid-body", "a signal has a name, the others have none")
+    if (call.body.do == "reschedule") != (call.body.change is not None):
+        raise Problem(422, "invalid-body", "give `change` with reschedule, and only with it")
+    if call.body.change is not None:
+        # What cannot work is a problem, not a frame.
+        read_change(read_reschedule(call.body.change, call.principal))
     stream = Stream(call)
     try:
         return stream.response(_frames(call, stream))
@@ -141,6 +150,15 @@ def _change(call: Call[Nothing, BulkBody], progress: Any) -> Coroutine[Any, Any,
         )
     if body.do == "retry":
         return runs.retry_all(where, dry_run=dry, progress=progress)
+    if body.change is not None:
+        return runs.reschedule_all(
+            where,
+            reason=body.reason,
+            by=call.principal.name,
+            dry_run=dry,
+            progress=progress,
+            **read_reschedule(body.change, call.principal),
+        )
     if body.do == "resume":
         return runs.resume_all(where, by=call.principal.name, dry_run=dry, progress=progress)
     change = {"cancel": runs.cancel_all, "terminate": runs.terminate_all, "pause": runs.pause_all}
@@ -155,6 +173,7 @@ def _filters(where: Where) -> RunFilters:
         "names": where.workflow,
         "queues": where.queue,
         "tags": where.tag,
+        "where": where.attributes,
         "key": where.key,
         "parent": where.parent,
         "since": where.since,

@@ -1,12 +1,15 @@
-"""Operations that cancel, terminate, pause and resume one run."""
+"""Operations that cancel, terminate, pause, resume and reschedule one run."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from holdfast.errors import RunEnded, RunNotFound
-from holdfast.server.api.fields import Changed, Reason, Text
-from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query
+from holdfast.client.rescheduling import RescheduleOptions
+from holdfast.errors import RescheduleRefused, RunEnded, RunNotFound
+from holdfast.server.access import Principal
+from holdfast.server.api.fields import Changed, Length, Moment, Name, Reason, Text
+from holdfast.server.operations import Body, Call, ForAgents, Nothing, Operation, Query
+from holdfast.server.problems import Problem
 
 
 class CancelQuery(Query, frozen=True):
@@ -44,8 +47,52 @@ async def pause_run(call: Call[Nothing, Reason]) -> Changed:
 
 
 async def resume_run(call: Call[Nothing, None]) -> Changed:
-    """Let a paused run continue."""
+    """Let a paused run continue, or try a stuck one again now."""
     return Changed(await call.site.client.runs.resume(call.run_id, by=call.principal.name))
+
+
+class RescheduleFields(Body, frozen=True):
+    """What to change; what is left out stays as it is.
+
+    `delay` and `start_at` are for a run that has not begun. Give one of `deadline`, `timeout` (from
+    now, or from the start that it waits for) and `no_deadline`.
+    """
+
+    queue: Name | None = None
+    delay: Length | None = None
+    start_at: Moment | None = None
+    deadline: Moment | None = None
+    timeout: Length | None = None
+    no_deadline: bool = False
+
+
+class RescheduleBody(RescheduleFields, frozen=True):
+    """What to change, and why."""
+
+    reason: Text | None = None
+
+
+def read_reschedule(body: RescheduleFields, principal: Principal) -> RescheduleOptions:
+    """Return what a body changes. Raises Problem 403 for a deadline of who may not terminate."""
+    if (body.deadline, body.timeout) != (None, None) and not principal.may("admin"):
+        raise Problem(
+            403, "forbidden", "a deadline ends a run without its code: this needs the level admin"
+        )
+    return {
+        "queue": body.queue,
+        "delay": body.delay,
+        "start_at": body.start_at,
+        "deadline": body.deadline,
+        "timeout": body.timeout,
+        "no_deadline": body.no_deadline,
+    }
+
+
+async def reschedule_run(call: Call[Nothing, RescheduleBody]) -> Changed:
+    """Change the queue, the start or the deadline of a run that has not ended."""
+    change, runs = read_reschedule(call.body, call.principal), call.site.client.runs
+    reason, by = call.body.reason, call.principal.name
+    return Changed(await runs.reschedule(call.run_id, reason=reason, by=by, **change))
 
 
 OPERATIONS: Final = (
@@ -101,5 +148,18 @@ OPERATIONS: Final = (
         handler=resume_run,
         answers=(Changed,),
         problems=(RunNotFound, RunEnded),
+    ),
+    Operation(
+        method="POST",
+        path="/v1/runs/{run}/reschedule",
+        level="write",
+        handler=reschedule_run,
+        body=RescheduleBody,
+        answers=(Changed,),
+        problems=(RunNotFound, RunEnded, RescheduleRefused),
+        tool=ForAgents(
+            about="Move a run that waits to another queue, let it begin at another time, or set, "
+            "move or remove its deadline.",
+        ),
     ),
 )

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import RunNotFound
-from holdfast.server.access import Principal
+from holdfast.server.access import ANYONE, Principal
 from holdfast.server.api.paths import Paths, route_path
 from holdfast.server.api.table import operations
 from holdfast.server.changes import carry_out
@@ -46,8 +46,10 @@ class Api:
 
     async def _answer(self, request: Request) -> Response:
         site = self._site
-        principal = await site.access.principal(request)
-        operation, path = self._find(request)
+        found = self._paths.find(route_path(request.scope))
+        is_open = found is not None and all(each.level == "open" for each in found[0].values())
+        principal = ANYONE if is_open else await site.access.principal(request)
+        operation, path = self._choose(request, found)
         began = time.perf_counter()
         try:
             return await self._carry_out(request, principal, operation, path)
@@ -59,14 +61,14 @@ class Api:
         self, request: Request, principal: Principal, operation: Operation, path: dict[str, str]
     ) -> Response:
         site = self._site
-        if not principal.may(operation.level):
+        if operation.level != "open" and not principal.may(operation.level):
             raise Problem(403, "forbidden", f"it needs the level {operation.level}")
         async with site.requests.slot() as slot:
             query, inputs = read_query(request, operation)
             run_id, key = read_path(path), read_key(request, operation)
             body = await read_body(request, operation, site.max_body)
-            await site.open()
-            call = Call(site, principal, request, path, query, body, key, run_id, inputs, slot=slot)
+            seen = await site.opened_for(principal)
+            call = Call(seen, principal, request, path, query, body, key, run_id, inputs, slot=slot)
             if "run" in path and "name" in path:
                 await _check_workflow(call)
             with within_request(*map(request.headers.get, _TRACE_HEADERS)), noting_reads() as notes:
@@ -77,8 +79,10 @@ class Api:
             response.headers[LAG_HEADER] = "unknown" if lag is None else f"{lag:.3f}"
         return response
 
-    def _find(self, request: Request) -> tuple[Operation, dict[str, str]]:
-        found = self._paths.find(route_path(request.scope))
+    @staticmethod
+    def _choose(
+        request: Request, found: tuple[dict[str, Operation], dict[str, str]] | None
+    ) -> tuple[Operation, dict[str, str]]:
         if found is None:
             raise Problem(404, "not-found", "the API has no such path; see /v1/openapi.json")
         methods, path = found

@@ -9,11 +9,12 @@ from uuid import UUID
 from msgspec import Meta
 
 from holdfast.client.filters import RunFilters
-from holdfast.errors import ConfigurationError
-from holdfast.server.api.fields import Key, Limit, Name, Size
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.server.api.fields import Key, Limit, Name, Size, Where
 from holdfast.server.operations import Call, Query
 from holdfast.server.reading import bad_parameter
-from holdfast.types import State
+from holdfast.types import AttributeValue, State
+from holdfast.values.attributes import read_attributes
 from holdfast.values.durations import seconds
 from holdfast.values.moments import to_datetime, to_micros
 from holdfast.values.names import full_name
@@ -37,6 +38,7 @@ class RunConditions(Query, frozen=True):
     workflow: tuple[Name, ...] = ()
     queue: tuple[Name, ...] = ()
     tag: tuple[Key, ...] = ()
+    where: Where = ()
     key: Key | None = None
     parent: UUID | None = None
     since: Moment | None = None
@@ -56,6 +58,7 @@ class WorkflowRunQuery(OfWorkflow, frozen=True):
     status: tuple[State, ...] = ()
     queue: tuple[Name, ...] = ()
     tag: tuple[Key, ...] = ()
+    where: Where = ()
     key: Key | None = None
     parent: UUID | None = None
     since: Moment | None = None
@@ -81,6 +84,7 @@ async def filters_of(call: Call[Any, Any]) -> RunFilters:
         "names": names,
         "queues": query.queue,
         "tags": query.tag,
+        "where": _attributes(query.where),
         "key": query.key,
         "since": await _moment(call, "since", query.since),
         "until": await _moment(call, "until", query.until),
@@ -90,6 +94,13 @@ async def filters_of(call: Call[Any, Any]) -> RunFilters:
     if not isinstance(query, RunQuery | WorkflowRunQuery):
         return filters
     return {**filters, "limit": query.limit, "cursor": query.cursor}
+
+
+def _attributes(texts: tuple[str, ...]) -> dict[str, AttributeValue]:
+    try:
+        return read_attributes(texts)
+    except InvalidInput as error:
+        raise bad_parameter("where", str(error)) from None
 
 
 async def _moment(call: Call[Any, Any], name: str, text: str | None) -> datetime | None:

@@ -26,6 +26,7 @@ class LimitShape(msgspec.Struct, frozen=True, kw_only=True):
     full_keys: int
     waiting: int
     more_wait: bool
+    used: int | None = None
 
 
 class LimitList(msgspec.Struct, frozen=True):
@@ -45,6 +46,7 @@ class NewLimit(Body, frozen=True):
     key: Key | None = None
     holds: Holds | None = None
     smooth: bool = False
+    units: Key | None = None
 
 
 class LimitQuery(Query, frozen=True):
@@ -59,6 +61,7 @@ class LimitQuery(Query, frozen=True):
 _CLASSES: Final[dict[LimitKind, type[AnyLimit]]] = {
     "concurrency": Limit,
     "rate": Rate,
+    "units": Rate,
     "fairness": Fairness,
     "ageing": Ageing,
 }
@@ -80,7 +83,9 @@ async def set_limit(call: Call[Nothing, NewLimit]) -> Changed:
 async def remove_limit(call: Call[LimitQuery, None]) -> Changed:
     """Remove a limit; what waits for it may run at once."""
     query, where = call.query, {call.query.scope: call.query.name}
-    removed = await call.site.client.limits.remove(_CLASSES[query.kind], key=query.key, **where)
+    removed = await call.site.client.limits.remove(
+        _CLASSES[query.kind], key=query.key, units=query.kind == "units", **where
+    )
     return Changed(removed)
 
 
@@ -94,7 +99,10 @@ def _limit(body: NewLimit) -> AnyLimit:
         return Limit(body.most, key=body.key, holds=body.holds)
     if body.kind == "rate" and body.most is not None and body.per is not None:
         return Rate(body.most, per=body.per, key=body.key, smooth=body.smooth)
+    if body.kind == "units" and None not in (body.most, body.per, body.units):
+        return Rate(body.most or 0, per=body.per or 0, key=body.key, units=body.units)
     needs = {"fairness": "key", "ageing": "per", "concurrency": "most", "rate": "most and per"}
+    needs["units"] = "most, per and units"
     raise ConfigurationError(f"a limit of the kind {body.kind} needs {needs[body.kind]}")
 
 

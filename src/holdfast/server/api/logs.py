@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from holdfast.codec import raw
 from holdfast.errors import RunNotFound
 from holdfast.insight.flow_progress import StepProgress, progress_of, raised
 from holdfast.insight.shapes import (
@@ -18,7 +19,6 @@ from holdfast.insight.shapes import (
     clipped_shape,
     failure_shapes,
     line_shape,
-    raw,
     shaped,
 )
 from holdfast.insight.spans import Span, Timeline, error_text
@@ -32,7 +32,7 @@ from holdfast.values.moments import to_datetime
 T = TypeVar("T")
 
 _NOTHING: Final = msgspec.Raw()
-_CALLS: Final = ("step", "activity", "child", "approval", "timer", "update")
+_CALLS: Final = ("step", "activity", "child", "approval", "webhook", "timer", "update")
 
 
 class EventQuery(Query, frozen=True):

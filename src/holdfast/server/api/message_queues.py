@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.client.message import Message
+from holdfast.codec import raw
 from holdfast.errors import QueueExists, QueueInUse, UnknownQueue
-from holdfast.insight.shapes import raw, shaped
-from holdfast.server.api.fields import Changed, Key, Length, Name, Seconds, Text
+from holdfast.insight.shapes import shaped
+from holdfast.server.api.fields import Changed, Key, Length, Moment, Name, Seconds, Text
 from holdfast.server.api.runs import one_id
 from holdfast.server.operations import Body, Call, Nothing, Operation, Reply
 from holdfast.server.problems import Problem
@@ -56,6 +57,7 @@ class NewMessageBody(Body, frozen=True):
 
     payload: Any = None
     delay: Length | None = None
+    at: Moment | None = None
     group: Key | None = None
     dedup_id: Key | None = None
     priority: Annotated[int, Meta(ge=0, le=4)] | None = None
@@ -74,6 +76,14 @@ class ReceiveBody(Body, frozen=True):
     limit: Most = 1
     visibility: Length | None = None
     wait: Seconds = 0.0
+    contains: Any = None
+    per_group: Most = 1
+
+
+class PopBody(Body, frozen=True):
+    """How many messages to receive and acknowledge."""
+
+    limit: Most = 1
     contains: Any = None
     per_group: Most = 1
 
@@ -142,7 +152,7 @@ async def list_message_queues(call: Call[Nothing, None]) -> MessageQueueList:
 
 
 async def create_message_queue(call: Call[Nothing, NewQueue]) -> Reply:
-    """Create a message queue; 200 if it exists just so."""
+    """Create a message queue; 200 if one with the same settings exists."""
     body = call.body
     created = await call.site.client.queues.create(
         body.name,
@@ -170,6 +180,7 @@ async def send_message(call: Call[Nothing, NewMessageBody]) -> Reply:
         call.path["name"],
         body.payload,
         delay=body.delay,
+        at=body.at,
         group=body.group,
         dedup_id=one_id(call, body.dedup_id, "dedup_id"),
         priority=body.priority,
@@ -193,6 +204,18 @@ async def receive_messages(call: Call[Nothing, ReceiveBody]) -> ReceivedList:
         )
         found = await (within(call, work, call.site.stream_seconds) if wait else work)
     return ReceivedList([_message(each) for each in found or ()])
+
+
+async def pop_messages(call: Call[Nothing, PopBody]) -> ReceivedList:
+    """Receive messages and acknowledge them at once: each comes at most once.
+
+    They are lost if the answer is.
+    """
+    body, queues = call.body, call.site.client.queues
+    found = await queues.pop(
+        call.path["name"], body.limit, contains=body.contains, per_group=body.per_group
+    )
+    return ReceivedList([_message(each) for each in found])
 
 
 async def ack_messages(call: Call[Nothing, AckBody]) -> InFlight:
@@ -295,6 +318,16 @@ OPERATIONS: Final = (
         level="write",
         handler=receive_messages,
         body=ReceiveBody,
+        body_required=False,
+        answers=(ReceivedList,),
+        problems=(UnknownQueue,),
+    ),
+    Operation(
+        method="POST",
+        path=f"{_QUEUE}/pop",
+        level="write",
+        handler=pop_messages,
+        body=PopBody,
         body_required=False,
         answers=(ReceivedList,),
         problems=(UnknownQueue,),

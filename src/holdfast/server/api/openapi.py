@@ -55,7 +55,7 @@ _PROBLEM: Final[dict[str, object]] = {
 def describe(operations: tuple[Operation, ...]) -> dict[str, Any]:
     """Return the description of operations."""
     wanted = [each for operation in operations for each in operation.answers]
-    wanted += [each.body for each in operations if each.body is not None]
+    wanted += [each.body for each in operations if each.body not in (None, bytes)]
     queries = [each.query for each in operations]
     schemas, components = msgspec.json.schema_components(
         [*wanted, *queries], ref_template=_REF, schema_hook=_any
@@ -103,7 +103,11 @@ def _operation(
         found["description"] = " ".join(rest.split())
     if operation.inputs:
         found["x-filter-by-input"] = "input.NAME[.NAME…]=VALUE: the input contains it"
-    if operation.body is not None:
+    if operation.level == "open":
+        found["security"] = []
+    if operation.body is bytes:
+        found["requestBody"] = {"required": False, "content": {"*/*": {}}}
+    elif operation.body is not None:
         found["requestBody"] = {
             "required": operation.body_required,
             "content": {"application/json": {"schema": schema_of[repr(operation.body)]}},

@@ -29,7 +29,7 @@ from holdfast.insight.shapes import (
     run_head,
     run_shape,
 )
-from holdfast.server.api.fields import Key, Length, Name, Seconds, Tags
+from holdfast.server.api.fields import Attributes, Key, Length, Moment, Name, Seconds, Tags
 from holdfast.server.api.filters import (
     OfWorkflow,
     RunConditions,
@@ -41,7 +41,7 @@ from holdfast.server.api.filters import (
 from holdfast.server.operations import Body, Call, ForAgents, Operation, Query, Reply
 from holdfast.server.problems import Problem
 from holdfast.server.waiting import place, wait_for_end
-from holdfast.types import CountBy, RunCounts, Status
+from holdfast.types import IfEnded, RunCounts, Status
 from holdfast.values.names import split_name
 
 
@@ -66,10 +66,12 @@ class StartBody(Body, frozen=True):
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=0, le=4)] | None = None
     delay: Length | None = None
-    start_at: Annotated[datetime, Meta(tz=True)] | None = None
+    start_at: Moment | None = None
     timeout: Length | None = None
     retention: Length | None = None
     tags: Tags | None = None
+    attributes: Attributes | None = None
+    if_ended: IfEnded | None = None
     headers: (
         Annotated[
             dict[
@@ -97,7 +99,7 @@ class Started(msgspec.Struct, frozen=True):
 class CountQuery(RunConditions, frozen=True, kw_only=True):
     """Which runs to count, and by what."""
 
-    by: CountBy
+    by: Name
 
 
 class RunList(msgspec.Struct, frozen=True):
@@ -148,7 +150,7 @@ async def list_runs_of_workflow(call: Call[WorkflowRunQuery, None]) -> RunList:
 
 
 async def count_runs(call: Call[CountQuery, None]) -> RunCounts:
-    """Count runs by workflow, state, queue or tag, most first.
+    """Count runs by workflow, state, queue, tag or an attribute, most first.
 
     The newest 10,000 that match are counted. With `searched_until`, there may be more.
     """
@@ -287,7 +289,9 @@ OPERATIONS: Final = (
         answers=(RunCounts,),
         problems=(AmbiguousWorkflow, RunNotFound),
         inputs=True,
-        tool=ForAgents(about="Count runs by workflow, state, queue or tag, most first."),
+        tool=ForAgents(
+            about="Count runs by workflow, state, queue, tag or an attribute's name, most first."
+        ),
     ),
     Operation(
         method="GET",

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from holdfast.client import ScheduleInfo
 from holdfast.client.schedule import Tick
+from holdfast.codec import raw
 from holdfast.errors import (
     AmbiguousWorkflow,
     ScheduleChanged,
@@ -20,11 +21,12 @@ from holdfast.errors import (
     UnknownSchedule,
     UnknownWorkflow,
 )
-from holdfast.insight.shapes import raw, shaped
-from holdfast.server.api.fields import Changed, Length, Name, Reason, Tags, Text
+from holdfast.insight.shapes import shaped
+from holdfast.server.api.fields import Attributes, Changed, Length, Moment, Name, Reason, Tags, Text
 from holdfast.server.api.filters import OfWorkflow, named_workflow
 from holdfast.server.operations import Body, Call, Nothing, Operation, Query, Reply
 from holdfast.types import (
+    AttributeValue,
     Overlap,
     PausedBy,
     RunKind,
@@ -49,7 +51,7 @@ class WhenShape(msgspec.Struct, frozen=True, kw_only=True):
 class TargetShape(msgspec.Struct, frozen=True, kw_only=True):
     """What each tick starts, or the topic or message queue to which it sends `input`.
 
-    `queue` and `tags` are of runs, `group` and `headers` of messages.
+    `queue`, `tags` and `attributes` are of runs, `group` and `headers` of messages.
     """
 
     kind: RunKind | SendKind
@@ -59,6 +61,7 @@ class TargetShape(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     priority: int | None
     tags: tuple[str, ...] = ()
+    attributes: Mapping[str, AttributeValue] = {}
     group: str | None = None
     headers: Mapping[str, str] | None = None
 
@@ -127,7 +130,7 @@ class ScheduleQuery(Query, frozen=True):
 class TicksQuery(OfWorkflow, frozen=True):
     """Which ticks: those before a moment."""
 
-    before: Annotated[datetime, Meta(tz=True)] | None = None
+    before: Moment | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
 
 
@@ -135,7 +138,8 @@ class NewScheduleBody(Body, frozen=True):
     """A schedule: `cron` or `every`, and what each tick starts.
 
     That is a `workflow`; or each tick publishes to a `topic` or sends to a `message_queue`, and
-    `input` is the payload. `group` and `headers` are of messages, `queue` and `tags` of runs.
+    `input` is the payload. `group` and `headers` are of messages, `queue`, `tags` and
+    `attributes` of runs.
     """
 
     name: Name
@@ -152,6 +156,7 @@ class NewScheduleBody(Body, frozen=True):
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=0, le=4)] | None = None
     tags: Tags | None = None
+    attributes: Attributes | None = None
     group: Name | None = None
     headers: dict[str, str] | None = None
     paused: bool | None = None
@@ -161,15 +166,15 @@ class NewScheduleBody(Body, frozen=True):
 class TriggerBody(Body, frozen=True):
     """The moment of the tick, by default now, and what it does if a run has not ended."""
 
-    at: Annotated[datetime, Meta(tz=True)] | None = None
+    at: Moment | None = None
     overlap: Overlap | None = None
 
 
 class BackfillBody(Body, frozen=True):
     """A range of the past, both ends included."""
 
-    start: Annotated[datetime, Meta(tz=True)]
-    end: Annotated[datetime, Meta(tz=True)]
+    start: Moment
+    end: Moment
     overlap: Overlap | None = None
 
 
@@ -213,6 +218,7 @@ async def create_schedule(call: Call[Nothing, NewScheduleBody]) -> Reply:
         "queue",
         "priority",
         "tags",
+        "attributes",
         "group",
         "headers",
         "paused",

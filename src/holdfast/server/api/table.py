@@ -9,9 +9,12 @@ from typing import Final
 
 from holdfast.server.api import (
     activities,
+    alerts,
     approvals,
     archive,
     attach,
+    attributes,
+    builds,
     bulk,
     control,
     explaining,
@@ -21,20 +24,27 @@ from holdfast.server.api import (
     logs,
     message_queues,
     messages,
+    run_logs,
     runs,
     schedules,
     served,
+    single_messages,
     stats,
+    streams,
     topics,
+    webhooks,
 )
 from holdfast.server.operations import Operation
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *runs.OPERATIONS,
     *control.OPERATIONS,
+    *attributes.OPERATIONS,
     *messages.OPERATIONS,
     *attach.OPERATIONS,
     *logs.OPERATIONS,
+    *streams.OPERATIONS,
+    *run_logs.OPERATIONS,
     *explaining.OPERATIONS,
     *approvals.OPERATIONS,
     *activities.OPERATIONS,
@@ -45,9 +55,13 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *flows.OPERATIONS,
     *schedules.OPERATIONS,
     *limits.OPERATIONS,
+    *alerts.OPERATIONS,
+    *builds.OPERATIONS,
     *archive.OPERATIONS,
     *message_queues.OPERATIONS,
+    *single_messages.OPERATIONS,
     *topics.OPERATIONS,
+    *webhooks.OPERATIONS,
 )
 
 

@@ -162,7 +162,7 @@ async def _offered_input(view: View, run: RunRecord) -> str | None:
     """Return the input that the form begins with: of the run, or of a fork of it that is stuck."""
     if other := view.param("input_of"):
         run = (await view.reader.runs.get(parse_uuid(other))).record
-    return run.input
+    return run.input if view.principal.payloads else None  # a mark must not become an input
 
 
 async def fork(view: View) -> Redirect:

@@ -46,6 +46,7 @@ PLACES: Final = (
     ("/workers", "Workers"),
     ("/doctor", "Doctor"),
 )
+_SHARED: Final = ("/messages", "/doctor")  # places that are about what all apps share
 
 
 def routes(site: Site) -> list[BaseRoute]:
@@ -121,8 +122,8 @@ class _Pages:
             return await self._stream(request, row, principal)
         form: Mapping[str, str] = {} if row.method == "GET" else await read_form(request)
         async with self._site.requests.slot():
-            await self._site.open()
-            view = View(self._site, principal, request, form)
+            site = await self._site.opened_for(principal)
+            view = View(site, principal, request, form)
             try:
                 with noting_reads() as notes:
                     made = await row.maker(view)
@@ -149,8 +150,7 @@ class _Pages:
                     return HTMLResponse(await _html(view, made, notes), made.status)
 
     async def _stream(self, request: Request, row: Row, principal: Principal) -> Response:
-        await self._site.open()
-        view = View(self._site, principal, request)
+        view = View(await self._site.opened_for(principal), principal, request)
         page = await row.maker(view)
         if not isinstance(page, Page) or not page.parts:
             raise Problem(404, "not-found", "this page has no stream")
@@ -162,7 +162,8 @@ class _Pages:
             return await _parts(view, found, notes)
 
         async def messages() -> AsyncGenerator[str]:
-            url = f"{principal.level} {view.root} {request.url.path}?{request.url.query}"
+            seen = f"{principal.level} {principal.only} {principal.payloads}"
+            url = f"{seen} {view.root} {request.url.path}?{request.url.query}"
             browser = request.cookies.get(COOKIE, "")
             follow = self._streams.follow(url, principal, look, page.seconds, browser)
             async for each in follow:
@@ -275,7 +276,7 @@ def _frame(view: View, title: str, place: str) -> dict[str, object]:
         "title": title,
         "place": place,
         "side": bool(place),
-        "places": PLACES,
+        "places": [each for each in PLACES if not (view.principal.only and each[0] in _SHARED)],
         "assets": {name: f"{view.root}/assets/{each.name}" for name, each in ASSETS.items()},
         "version": __version__,
         "now": 0,

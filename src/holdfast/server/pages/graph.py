@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.flows.layers import steps_by_depth
+from holdfast.flows.layers import comes_after, steps_by_depth
 from holdfast.insight.flow_progress import StepProgress, graph_steps, progress_of
 from holdfast.insight.wording import length, shorten
 from holdfast.store.port import Store
@@ -16,6 +16,11 @@ from holdfast.types import FlowShape, RunRecord
 
 MOST_DRAWN: Final = 2_000  # steps
 _EDGE: Final = 8
+_RULES: Final = {
+    "all_done": "when all are done",
+    "one_failed": "if one failed",
+    "always": "always, at the end",
+}
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -118,7 +123,7 @@ def layers_of(shape: FlowShape) -> tuple[list[list[str]], list[list[str]]]:
     before: dict[str, list[str]] = {slug: [] for slug in depth}
     chains: list[list[str]] = []
     for step in shape.steps:
-        for dep in step.deps:
+        for dep in comes_after(shape, step):
             chain = [dep]
             for number in range(depth[dep] + 1, depth[step.slug]):
                 passing = f"{dep}@{number}"  # no step has such a name
@@ -162,10 +167,14 @@ def _line(places: list[tuple[int, int]], size: Size) -> str:
 
 def _below(step: StepProgress) -> str:
     if step.tasks is not None and step.state != "completed":
-        return f"{step.done:,} of {step.tasks:,}"
+        failed = f", {step.failed_tasks:,} failed" if step.failed_tasks else ""
+        return f"{step.done:,} of {step.tasks:,}{failed}"
+    if step.state == "created" and step.trigger_rule in _RULES:
+        return _RULES[step.trigger_rule]
     if step.started_at is not None and step.ended_at is not None:
         took = length(step.ended_at - step.started_at)
-        return f"{step.tasks:,} in {took}" if step.tasks is not None else took
+        failed = f", {step.failed_tasks:,} failed" if step.failed_tasks else ""
+        return f"{step.tasks:,} in {took}{failed}" if step.tasks is not None else took
     return step.state.replace("_", " ")
 
 

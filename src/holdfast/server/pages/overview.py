@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from holdfast.insight.alerts import check_alerts, rule_text, state_text
 from holdfast.insight.doctor import check_pauses, check_reads, check_unserved, check_workers
 from holdfast.insight.findings import Finding
 from holdfast.insight.queues import check_queues
@@ -30,6 +31,7 @@ async def overview(view: View) -> Page:
     approvals = await view.reader.approvals.list(limit=_FEW)
     workers = await view.store.list_workers()
     checks = (
+        check_alerts,
         check_workers,
         check_unserved,
         check_pauses,
@@ -51,6 +53,10 @@ async def overview(view: View) -> Page:
             "failed": [line(each.record, now) for each in failed.runs],
             "lines": [line(each.record, now) for each in newest.runs],
             "approvals": approvals,
+            "alerts": [
+                (each, rule_text(each.app, each.rule), state_text(each, now))
+                for each in await view.store.list_alerts()
+            ],
             "live_workers": live_workers(workers, now),
             "charts": charts,
             "load": load,

@@ -23,6 +23,7 @@ async def queue_page(view: View) -> Page:
     found = []
     if letters is not None:
         found = await view.store.reads.list_messages(letters, limit=_SEARCHED, clip=_CLIP)
+    dead = [each for each in found if each.origin == name][:_MOST]
     origins = [each.settings for each in await queues.list()]
     return Page(
         template="queue.html",
@@ -33,7 +34,8 @@ async def queue_page(view: View) -> Page:
             "info": info,
             "settings": info.settings,
             "count": counted,
-            "dead": [each for each in found if each.origin == name][:_MOST],
+            "dead": dead,
+            "failures": await view.store.message_failures([each.message_id for each in dead]),
             "messages": await view.store.reads.list_messages(name, limit=_MOST, clip=_CLIP),
             "dead_of": [each.name for each in origins if each.dead_letters == name],
             "most": _MOST,

@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import count_text, length, several, shorten
+from holdfast.values.attributes import attribute_filters
 from holdfast.values.moments import to_datetime, to_micros
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ _FILTERS: Final[dict[str, Any]] = {
     "anchor": anchor,
     "seg": segment,
     "query": url_query,
+    "attributes": attribute_filters,
     "micros": to_micros,
     "json_text": json_text,
     "clip": clip,

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.errors import RunNotFound
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.folding import MOST_SPANS, Fold
+from holdfast.insight.shapes import shown_details
 from holdfast.insight.spans import Span, error_chain, read_json, traceback_text
 from holdfast.insight.traces import find_trace
 from holdfast.insight.tree import read_children
@@ -20,6 +21,7 @@ from holdfast.insight.why.surroundings import look_around
 from holdfast.insight.wording import queued_and_worked
 from holdfast.server.log_pages import read_log_page
 from holdfast.server.pages.graph import draw_flow
+from holdfast.server.pages.run_streams import lines_tab, streams_tab, written_tabs
 from holdfast.server.pages.runs import DONE
 from holdfast.server.pages.strips import WINDOW, Scale, make_strips
 from holdfast.server.pages.view import Download, Fragment, Page, View
@@ -27,7 +29,7 @@ from holdfast.server.problems import Problem
 from holdfast.server.run_logs import RunLog, logs_of
 from holdfast.types import ClippedEvent
 
-_TABS: Final = ("timeline", "log", "data", "children")
+_TABS: Final = ("timeline", "log", "lines", "streams", "data", "children")
 _EVENTS: Final = 200  # of a page of the log
 _CLIP: Final = 2048  # characters of an event's details
 _WHOLE: Final = 2**30
@@ -54,11 +56,13 @@ async def run_page(view: View) -> Page:
         "trace": find_trace(run),
         "done": DONE.get(view.param("done"), ""),
         "children": sum(span.kind == "child" for span in log.spans),
+        "written": await written_tabs(view, log, tab),
     }
     values |= await _tab(view, tab, log, now)
     parts = {
         "head": "parts/run_head.html",
         "why": "parts/run_why.html",
+        "tabs": "parts/run_tabs.html",
         "body": f"parts/run_{tab}.html",
     }
     title = f"{run.key or str(run_id)[-12:]} {run.state}"
@@ -103,6 +107,10 @@ async def _tab(view: View, tab: str, log: RunLog, now: int) -> Mapping[str, obje
             "next": shown.next,
             "before": max(0, after - _EVENTS),
         }
+    if tab == "streams":
+        return await streams_tab(view, log)
+    if tab == "lines":
+        return await lines_tab(view, log)
     if tab == "children":
         return {"tree": await read_children(view.store, log.spans)}
     error = read_json(log.run.error)
@@ -119,10 +127,10 @@ async def _tab(view: View, tab: str, log: RunLog, now: int) -> Mapping[str, obje
 
 def clip(entry: ClippedEvent) -> str:
     """Return details of an event, which say so where they were cut."""
-    text = entry.event.details
-    if text is None or text == "null":
+    text, cut = shown_details(entry.event), entry.event.details
+    if text is None or cut is None or text == "null":
         return ""
-    return text if len(text) < _CLIP or len(text.encode()) == entry.size else text + " …"
+    return text if len(cut) < _CLIP or len(cut.encode()) == entry.size else text + " …"
 
 
 async def _timeline(view: View, log: RunLog, now: int) -> Mapping[str, object]:
@@ -197,7 +205,7 @@ async def download(view: View) -> Download:
         text: str | None = getattr(run, what)
     elif what.isascii() and what.isdigit() and len(what) < 10:
         found = (await read_log_page(view.site, run.run_id, int(what), 1, _WHOLE)).entries
-        text = found[0].event.details if found and found[0].idx == int(what) else None
+        text = shown_details(found[0].event) if found and found[0].idx == int(what) else None
     else:
         text = None
     if text is None:

@@ -27,6 +27,7 @@ from holdfast.server.pages.rows import rows_of
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
 from holdfast.types import ANY_END, RunRecord
+from holdfast.values.attributes import read_attributes
 from holdfast.values.durations import seconds
 from holdfast.values.moments import to_datetime
 
@@ -38,6 +39,7 @@ _NEWEST: Final = 1_000  # runs among which the end of an id is looked for
 _END_OF_ID: Final = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE)
 _ID: Final = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,28}", re.IGNORECASE)
 _WORD: Final = re.compile(r'(?:"[^"]*"|\S)+')  # of a search
+_ATTRIBUTE: Final = re.compile(r"[a-zA-Z0-9._-]+=.")
 _QUOTED: Final = re.compile(r'"[^"]+"')
 _MOST_NEW: Final = 50
 _OWN: Final = ("ids", "live")  # what of a stream's query is not about the list, but its reader
@@ -167,9 +169,9 @@ def what_now(run: RunRecord, now: int, question: str = "") -> str:
 def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
     """Return a run that the search names, and the filters among its words.
 
-    `state:failed`, `tag:vip`, `queue:mail`, `workflow:shop/buy` and `input.customer=7` are filters;
-    a word that is a state is one too. What has spaces is quoted: `tag:"big order"`. Any other word
-    is looked for by `find`.
+    `state:failed`, `tag:vip`, `queue:mail`, `workflow:shop/buy`, `customer=acme` (an attribute) and
+    `input.customer=7` are filters; a word that is a state is one too. What has spaces is quoted:
+    `tag:"big order"`. Any other word is looked for by `find`.
     """
     filters: dict[str, list[str]] = {}
     direct: str | None = None
@@ -182,6 +184,8 @@ def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
             filters.setdefault(name, []).append(value)
         elif word.startswith("input.") and "=" in word:
             filters.setdefault("input", []).append(word[6:])
+        elif "=" in word and _ATTRIBUTE.match(word):
+            filters.setdefault("where", []).append(word)
         elif direct is None:
             direct = word[1:-1] if _QUOTED.fullmatch(word) else word
     return direct, filters
@@ -199,6 +203,8 @@ def read_filters(view: View, text: dict[str, list[str]]) -> RunFilters:
         filters["queues"] = queues
     if tags := [*view.params("tag"), *text.get("tag", [])]:
         filters["tags"] = tags
+    if where := [*view.params("where"), *text.get("where", [])]:
+        filters["where"] = read_attributes(where)
     if key := (view.param("key") or next(iter(text.get("key", [])), "")):
         filters["key"] = key
     if inputs := text.get("input"):

@@ -9,8 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import raw
 from holdfast.retry import Growth, Retry
 from holdfast.store.memory import details
+from holdfast.store.memory.choosing import correct_units
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_end
@@ -84,6 +86,8 @@ class MemoryActivities(Part):
                     outcomes.append("lost")
                     continue
                 ended.add(place)
+                if end.units is not None:
+                    correct_units(tables, now, task, end.units)
                 outcome, told = _end(tables, now, task, end)
                 outcomes.append(outcome)
                 notices += told
@@ -104,6 +108,7 @@ class MemoryActivities(Part):
                     activity_name=task.name,
                     error=_OVERDUE,
                     attempt=task.attempts,
+                    **_lease(task, task.attempts),
                     timed_out=True,
                     started_at=None,
                     worker=task.worker,
@@ -203,7 +208,7 @@ def _end(
     failed = details.write(
         activity_name=task.name,
         attempt=_attempt(task),
-        error=details.raw(end.error),
+        error=raw(end.error),
         retry_at=retry_at,
         timed_out=end.timed_out,
         started_at=end.started_at,
@@ -218,6 +223,11 @@ def _end(
 def _attempt(task: TaskRow) -> int:
     """Return the attempt's number; one that was given back and completed later counts as 1."""
     return max(task.attempts, 1)
+
+
+def _lease(task: TaskRow, attempt: int) -> dict[str, object]:
+    """Return the number of the lease, which is said if it is not that of the attempt."""
+    return {} if task.lease_no == attempt else {"lease_no": task.lease_no}
 
 
 def _deferred_until(now: int, end: ActivityEnd, limit: float | None) -> int:
@@ -247,8 +257,9 @@ def _retry_at(now: int, task: TaskRow, policy: _Policy, asked: float | None) -> 
 def _complete(tables: Tables, now: int, task: TaskRow, end: ActivityEnd) -> list[Notice]:
     told = details.write(
         activity_name=task.name,
-        result=details.raw(end.result),
+        result=raw(end.result),
         attempt=_attempt(task),
+        **_lease(task, _attempt(task)),
         started_at=end.started_at,
         worker=task.worker,
     )
@@ -258,8 +269,9 @@ def _complete(tables: Tables, now: int, task: TaskRow, end: ActivityEnd) -> list
 def _fail(tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd) -> list[Notice]:
     told = details.write(
         activity_name=task.name,
-        error=details.raw(error),
+        error=raw(error),
         attempt=_attempt(task),
+        **_lease(task, _attempt(task)),
         timed_out=end.timed_out,
         started_at=end.started_at,
         worker=task.worker,

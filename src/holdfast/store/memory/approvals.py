@@ -6,6 +6,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import raw
 from holdfast.store.memory import details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_decision
@@ -33,7 +34,7 @@ class MemoryApprovals(Part):
                 by=decision.by,
                 feedback=decision.feedback,
                 decision_id=decision.decision_id,
-                values=details.raw(decision.values),
+                values=raw(decision.values),
             )
             event = Event("ApprovalResolved", decision.key, told, now)
             del tables.tasks[decision.run_id, decision.key]

@@ -9,12 +9,14 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import raw
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros as seconds_to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.rows import shape_had
 from holdfast.store.memory.retention import check_batch, due_runs, keep_runs
 from holdfast.store.memory.rows import EventRow, Parent, RunRow, StepRow
+from holdfast.store.memory.streams import restore_streams, streams_of
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port.run_lines import (
     RunFields,
@@ -35,6 +37,7 @@ _STEP_FIELDS: Final = (
     "skip_reason",
     "attempts",
     "worker",
+    "failed_tasks",
 )
 
 
@@ -108,6 +111,7 @@ class MemoryArchives(Part):
             ]
             for line in read:
                 _restore_steps(tables, run.run_id, line)
+            restore_streams(tables, run.run_id, read)
             if read[0].shape is not None and row.handler in tables.shapes:
                 tables.shapes[row.handler].keep(read[0].shape, row.created_at)
             return "restored"
@@ -132,9 +136,9 @@ def _line(tables: Tables, run_id: UUID) -> str:
         "queue": new.queue,
         "priority": new.priority,
         "status": row.status,
-        "input": _raw(new.input),
-        "output": _raw(row.output),
-        "error": _raw(row.error),
+        "input": raw(new.input),
+        "output": raw(row.output),
+        "error": raw(row.error),
         "parent_run_id": None if parent is None else parent.run_id,
         "parent_key": None if parent is None else parent.key,
         "parent_close": None if parent is None else parent.close,
@@ -144,6 +148,7 @@ def _line(tables: Tables, run_id: UUID) -> str:
         "started_at": _moment(row.started_at),
         "due_at": _moment(row.due_at),
         "clock_at": _moment(row.clock_at),
+        "build": row.build,
         "completed_at": _moment(row.completed_at),
         "deadline_at": _moment(row.deadline_at),
     }
@@ -153,18 +158,30 @@ def _line(tables: Tables, run_id: UUID) -> str:
         "retention_seconds": new.retention_seconds,
         "events": [_event(idx, entry.event) for idx, entry in enumerate(tables.logs[run_id])],
     }
+    if new.attributes:
+        line["attributes"] = new.attributes
+    line |= streams_of(tables, run_id)
     if row.is_flow:
         if row.handler in tables.shapes:
             line["shape"] = shape_had(tables, run_id).shape
         steps = tables.steps.get(run_id, {})
         line["states"] = [_state(slug, step) for slug, step in sorted(steps.items())]
-        line["elements"] = [
-            {"step_slug": slug, "task_index": index, "output": _raw(output)}
-            for (of, slug), outputs in tables.elements.items()
-            if of == run_id
-            for index, output in outputs.items()
-        ]
+        line["elements"] = _elements(tables, run_id)
     return msgspec.json.encode(line).decode()
+
+
+def _elements(tables: Tables, run_id: UUID) -> list[dict[str, object]]:
+    return [
+        {
+            "step_slug": slug,
+            "task_index": index,
+            "output": raw(output),
+            "error": raw(tables.failed.get((of, slug), {}).get(index)),
+        }
+        for (of, slug), outputs in tables.elements.items()
+        if of == run_id
+        for index, output in outputs.items()
+    ]
 
 
 def _event(idx: int, event: Event) -> dict[str, object]:
@@ -172,7 +189,7 @@ def _event(idx: int, event: Event) -> dict[str, object]:
         "idx": idx,
         "event_type": event.type,
         "key": event.key,
-        "details": _raw(event.details),
+        "details": raw(event.details),
         "at": _moment(event.at),
     }
 
@@ -182,8 +199,8 @@ def _state(slug: str, step: StepRow) -> dict[str, object]:
         "step_slug": slug,
         **{name: getattr(step, name) for name in _STEP_FIELDS},
         "has_output": step.output is not None,
-        "output": _raw(step.output),
-        "error": _raw(step.error),
+        "output": raw(step.output),
+        "error": raw(step.error),
         "started_at": _moment(step.started_at),
         "ended_at": _moment(step.ended_at),
     }
@@ -203,6 +220,7 @@ def _run_row(run: RunFields, line: RunLine) -> RunRow:
         retention_seconds=line.retention_seconds,
         tags=run.tags,
         headers=run.headers,
+        attributes=line.attributes,
     )
     parent = None
     if run.parent_run_id is not None:
@@ -216,9 +234,10 @@ def _run_row(run: RunFields, line: RunLine) -> RunRow:
         output=json_text(run.output) if line.has_output else None,
         error=json_text_or_none(run.error),
         started_at=_micros(run.started_at),
-        completed_at=to_micros(run.completed_at),
+        completed_at=_micros(run.completed_at),
         due_at=_micros(run.due_at),
         clock_at=_micros(run.clock_at),
+        build=run.build,
     )
 
 
@@ -235,6 +254,8 @@ def _restore_steps(tables: Tables, run_id: UUID, line: RunLine) -> None:
     for element in line.elements:
         outputs = tables.elements[run_id, element.step_slug]
         outputs[element.task_index] = json_text(element.output)
+        if (error := json_text_or_none(element.error)) is not None:
+            tables.failed[run_id, element.step_slug][element.task_index] = error
 
 
 def _moment(at: int | None) -> datetime | None:
@@ -243,7 +264,3 @@ def _moment(at: int | None) -> datetime | None:
 
 def _micros(moment: datetime | None) -> int | None:
     return None if moment is None else to_micros(moment)
-
-
-def _raw(text: str | None) -> msgspec.Raw | None:
-    return None if text is None else msgspec.Raw(text.encode())

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory import details
+from holdfast.store.memory.builds import build_of_start, set_build
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.choosing import pass_places
 from holdfast.store.memory.ends import request_cancels
@@ -16,10 +17,20 @@ from holdfast.store.memory.external import pass_signals, send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
 from holdfast.store.memory.rows import Parent, ParentClose, RunRow
 from holdfast.store.memory.starts import insert_run, start_free
+from holdfast.store.memory.streams import continue_streams
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.topics import move_subscriptions
 from holdfast.store.port import WORK_TOPIC, refusal
-from holdfast.types import ErrorInfo, Event, NewRun, NewSignal, Notice, RunKind, Undelivered
+from holdfast.types import (
+    AttributeValue,
+    ErrorInfo,
+    Event,
+    NewRun,
+    NewSignal,
+    Notice,
+    RunKind,
+    Undelivered,
+)
 from holdfast.values.trace_ids import successor_headers
 
 _NULL: Final = msgspec.Raw(b"null")
@@ -37,6 +48,7 @@ class _ChildStarted(msgspec.Struct, frozen=True):
     timeout: float | None = None
     retention: float | None = None
     tags: tuple[str, ...] = ()
+    attributes: dict[str, AttributeValue] = {}
     headers: dict[str, str] | None = None
     kind: RunKind | None = None  # None: the program that starts it knows its name only
 
@@ -93,6 +105,7 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
         retention_seconds=command.retention,
         tags=command.tags,
         headers=command.headers,
+        attributes=command.attributes,
     )
     parent = Parent(run_id, event.key or "", command.parent_close)
     if command.is_flow(tables):
@@ -153,10 +166,12 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
         input=bytes(command.input).decode(),
     )
     pass_places(tables, old, insert_run(tables, now, new, old.parent))
+    set_build(tables, new.run_id, build_of_start(tables, new))
     if old.singleton_key is not None:
         tables.runs[new.run_id].singleton_key = old.singleton_key
         tables.start_keys["singleton", new.name, old.singleton_key].run_id = new.run_id
     move_subscriptions(tables, run_id, command.run_id)
+    continue_streams(tables, run_id, command.run_id)
     for carried in command.signals:
         sent = NewSignal(
             command.run_id,

@@ -6,8 +6,11 @@ needs. Here it follows from the tasks, at each claim.
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from uuid import UUID
 
 from holdfast.store.memory.clock import to_micros
@@ -16,8 +19,11 @@ from holdfast.store.memory.rows import TURN, LimitRow, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import LimitRule, Notice
+from holdfast.values.key_paths import value_at
 
+RATES = ("rate", "units")
 _UNLIMITED = 1 << 30
+_NUMBER = re.compile(r"(?=.{1,100}\Z)[0-9]+([.][0-9]+)?([eE][+]?[0-9]{1,2})?")
 _AHEAD_MICROS = 10_000_000
 _AT_ONCE_MICROS = 100_000  # a smooth rate lets so much begin together, if its distances are shorter
 
@@ -43,19 +49,22 @@ def choose(
     left, next_at = _left(tables, now, keys.values())
     offered = _offered(limited, keys, left)
     allowed: list[tuple[int, TaskRow]] = []
+    needs: dict[_Slot, int] = {}  # the units of the first task that a limit refuses
     for priority, task in _in_turn(tables, now, offered, keys):
-        slots = keys[task.run_id, task.key]
-        if all(left[slot] > 0 for slot in slots):
+        costs = {slot: units_of(tables, slot[0], task) for slot in keys[task.run_id, task.key]}
+        if all(left[slot] >= cost for slot, cost in costs.items()):
             allowed.append((priority, task))
-        for slot in slots:
-            left[slot] -= 1
+        for slot, cost in costs.items():
+            if left[slot] < cost and slot[0].rule.kind == "units":
+                needs.setdefault(slot, cost)
+            left[slot] -= cost
     merged = _merge(allowed, [(task.priority, task) for task in others])[:limit]
     turns: dict[int, _Group] = {}  # the last of each priority, in the order of the claim
     for task in merged:
         slots = keys[task.run_id, task.key]
         for row, value in slots:
-            if row.rule.kind == "rate":
-                _use(row, value, now)
+            if row.rule.kind in RATES:
+                add_uses(row, value, now, units_of(tables, row, task))
                 next_at = now  # the next claim knows when the rate allows more
         if slots:
             turns.pop(task.priority, None)
@@ -64,9 +73,27 @@ def choose(
         for task in limited:
             if task.priority == priority:
                 tables.limit_turns[task.queue, task.handler] = group
-    if len(merged) < len(offered) + len(others):
+    if merged and len(merged) < len(offered) + len(others):
         next_at = now
-    return merged, next_at
+    found = [rate_left(*slot, now, need)[1] for slot, need in needs.items()]
+    return merged, min((at for at in (next_at, *found) if at is not None), default=None)
+
+
+def units_of(tables: Tables, row: LimitRow, task: TaskRow) -> int:
+    """Return how much of a limit a task uses: 1, or its units.
+
+    A task without a number of units uses 1; one with more than the limit has uses all of them.
+    """
+    path = row.rule.units
+    if path is None:
+        return 1
+    payload = task.payload if task.version == 0 else None
+    if path == "call":
+        text = value_at(payload or "{}", ["units"]) or ""
+    else:
+        text = key_value(path, tables.runs[task.run_id].new.input, payload)
+    units = math.ceil(Decimal(text)) if _NUMBER.fullmatch(text) else 1
+    return min(max(units, 1), row.rule.most or 1)
 
 
 def _offered(
@@ -103,7 +130,7 @@ def slots_of(tables: Tables, task: TaskRow) -> list[_Slot]:
 def _applies(row: LimitRow, task: TaskRow) -> bool:
     if row.rule.holds == "run":
         return task.key == TURN and not _is_held_by_run(row, task)
-    return row.rule.kind != "rate" or task.key != TURN or task.lease_no == 0
+    return row.rule.kind not in RATES or task.key != TURN or task.lease_no == 0
 
 
 def _is_held_by_run(row: LimitRow, task: TaskRow) -> bool:
@@ -203,7 +230,7 @@ def _left(
     moments: list[int] = []
     for slot in {slot for some in slots for slot in some}:
         row, value = slot
-        if row.rule.kind == "rate":
+        if row.rule.kind in RATES:
             left[slot], next_at = rate_left(row, value, now)
             moments += [] if next_at is None else [next_at]
         elif row.rule.kind == "concurrency":
@@ -253,39 +280,79 @@ def place_notices(tables: Tables, now: int, run_ids: Sequence[UUID]) -> list[Not
     return [Notice(WORK_TOPIC, queue) for queue in sorted(queues)]
 
 
-def rate_left(row: LimitRow, value: str, now: int) -> tuple[int, int | None]:
-    """Return how many tasks a rate lets begin now; if none, also when it lets more begin."""
+def rate_left(row: LimitRow, value: str, now: int, need: int = 1) -> tuple[int, int | None]:
+    """Return how many tasks, or units, a rate lets begin now; if fewer than needed, also when."""
     most = row.rule.most or 1
     period = to_micros(row.rule.period_seconds or 1.0)
-    # What is later than a moment ahead was before the clock went back: it counts no more.
-    ahead = now + max(period, _AHEAD_MICROS)
-    uses = row.uses[value] = [at for at in row.uses[value] if now - period < at <= ahead]
-    free = max(most - len(uses), 0)
-    if free == 0:
-        return 0, uses[0] + period
+    uses = uses_of(row, value, now)
+    free = most - used_of(row, value, now)
+    if free < need:
+        ends = (at for at, _ in uses if _after(uses, at) <= most - need)
+        return free, next(ends, now) + period
     if not row.rule.smooth:
         return free, None
     at_once = max(1, most * _AT_ONCE_MICROS // period)
     if not uses:
         return min(free, at_once), None
     distance = period / most
-    free = min(free, at_once, int((now - uses[-1]) // distance))
-    return free, None if free > 0 else round(uses[-1] + distance)
+    free = min(free, at_once, int((now - uses[-1][0]) // distance))
+    return free, None if free > 0 else round(uses[-1][0] + distance)
 
 
-def _use(row: LimitRow, value: str, now: int) -> None:
-    """Record that a rate let something begin. Within a hundredth of its period, that is one moment.
+def uses_of(row: LimitRow, value: str, now: int) -> list[tuple[int, int]]:
+    """Return what a rate has let begin within its period: moments, and how many at each."""
+    period = to_micros(row.rule.period_seconds or 1.0)
+    # What is later than a moment ahead was before the clock went back: it counts no more.
+    ahead = now + max(period, _AHEAD_MICROS)
+    for kept in (row.uses, row.corrections):
+        kept[value] = [use for use in kept[value] if now - period < use[0] <= ahead]
+    return sorted(row.uses[value] + row.corrections[value])
+
+
+def used_of(row: LimitRow, value: str, now: int) -> int:
+    """Return how many tasks, or units, of a rate are used; all of them at most."""
+    used = sum(count for _, count in uses_of(row, value, now))
+    return min(max(used, 0), row.rule.most or 1)
+
+
+def _after(uses: Sequence[tuple[int, int]], at: int) -> int:
+    return sum(count for each, count in uses if each > at)
+
+
+def add_uses(row: LimitRow, value: str, now: int, count: int) -> None:
+    """Count uses of a rate. Those within a hundredth of its period are at one moment.
 
     It is the later one, as on PostgreSQL.
     """
     period = to_micros(row.rule.period_seconds or 1.0)
     part = now * 100 // period
-    row.uses[value] = [now if at * 100 // period == part else at for at in row.uses[value]] + [now]
+    same = sum(each for at, each in row.uses[value] if at * 100 // period == part)
+    others = [use for use in row.uses[value] if use[0] * 100 // period != part]
+    row.uses[value] = [*others, (now, same + count)]
+
+
+def correct_units(tables: Tables, now: int, task: TaskRow, units: int) -> None:
+    """Count the units that an attempt has really used, in place of those of its begin.
+
+    What it used more counts from now on. What it used less ends with the task's first claim, so no
+    later than what it is taken from.
+    """
+    since = now if task.started_at is None else task.started_at
+    for row in tables.limits.values():
+        is_counted = row.rule.kind == "units" and not row.removed and row.added_at <= since
+        if is_counted and concerns(row.rule, task):
+            more = units - units_of(tables, row, task)
+            at = now if more > 0 else since
+            row.corrections[slot_value(tables, row, task)].append((at, more))
 
 
 def allowed_moments(tables: Tables, now: int) -> list[int]:
     """Return when rates allow more of what waits for them now."""
     waiting = (task for task in tables.tasks.values() if task.visible_at <= now)
-    slots = {slot for task in waiting for slot in slots_of(tables, task)}
-    found = (rate_left(row, value, now)[1] for row, value in slots if row.rule.kind == "rate")
+    found = [
+        rate_left(row, value, now, units_of(tables, row, task))[1]
+        for task in waiting
+        for row, value in slots_of(tables, task)
+        if row.rule.kind in RATES
+    ]
     return [at for at in found if at is not None]

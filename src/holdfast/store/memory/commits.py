@@ -13,7 +13,16 @@ import msgspec
 
 from holdfast import events
 from holdfast.errors import PayloadError
-from holdfast.store.memory import activities, approvals, children, details, topics
+from holdfast.store.memory import (
+    activities,
+    approvals,
+    attributes,
+    children,
+    details,
+    streams,
+    topics,
+    webhooks,
+)
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.payloads import check_turn
@@ -79,13 +88,17 @@ class MemoryCommits(Part):
 
 
 CARRIED_OUT = (  # new things are made, then others are withdrawn, at last other runs are told
+    events.ATTRIBUTES_SET,
+    events.STREAM_WRITTEN,
     events.EVENT_SUBSCRIBED,
     events.ACTIVITY_SCHEDULED,
     events.APPROVAL_REQUESTED,
+    events.WEBHOOK_OPENED,
     events.CHILD_STARTED,
     events.CONTINUED,
     events.ACTIVITY_CANCEL,
     events.APPROVAL_WITHDRAWN,
+    events.WEBHOOK_CLOSED,
     events.SIGNAL_SENT,
     events.CHILD_CANCEL,
 )
@@ -98,7 +111,7 @@ def _place_after_others(tables: Tables, turn: TurnCommit, token: UUID) -> int:
         if row.token == token:
             return place
     waits = _is_known(tables, turn) and all(
-        row.event.type in events.CAN_WAIT for row in log[turn.expected :]
+        events.can_wait(row.event) for row in log[turn.expected :]
     )
     return max(turn.expected, len(log)) if waits else turn.expected
 
@@ -195,6 +208,9 @@ def _carry_out(
     Signals that cannot be delivered are added to `undelivered`.
     """
     match event.type:
+        case events.ATTRIBUTES_SET:
+            attributes.carry_out(tables, run_id, event)
+            return []
         case events.ACTIVITY_SCHEDULED:
             return activities.schedule(tables, now, run_id, event)
         case events.ACTIVITY_CANCEL:
@@ -203,10 +219,16 @@ def _carry_out(
             return approvals.request(tables, now, run_id, event)
         case events.APPROVAL_WITHDRAWN:
             return approvals.withdraw(tables, run_id, event)
+        case events.WEBHOOK_OPENED:
+            return webhooks.open_url(tables, run_id, event)
+        case events.WEBHOOK_CLOSED:
+            return webhooks.close_url(tables, run_id, event)
         case events.CHILD_STARTED:
             return children.start(tables, now, run_id, event)
         case events.CHILD_CANCEL:
             return children.cancel(tables, now, run_id, event)
+        case events.STREAM_WRITTEN:
+            return streams.write_of_code(tables, now, run_id, event)
         case events.EVENT_SUBSCRIBED:
             return topics.subscribe_run(tables, now, run_id, event)
         case events.SIGNAL_SENT:

@@ -1,4 +1,4 @@
-"""Pauses of runs, queues and workflows."""
+"""Pauses of runs, queues and workflows; runs that are rescheduled."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from uuid import UUID
 from holdfast.store.memory import details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.external import change_details, outcomes
-from holdfast.store.memory.payloads import check_pause, check_reason
-from holdfast.store.memory.rows import TURN
+from holdfast.store.memory.payloads import check_pause, check_reason, check_reschedule
+from holdfast.store.memory.rescheduling import reschedule
+from holdfast.store.memory.rows import TURN, TaskRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC, worker_topic
-from holdfast.types import Delivered, Event, Notice, Pause, Scope, WorkerInfo
+from holdfast.types import Delivered, Event, Notice, Pause, Reschedule, Scope, WorkerInfo
 
 
 class MemoryControl(Part):
-    """Pauses and resumes runs, queues and workflows."""
+    """Pauses and resumes runs, queues and workflows, and reschedules runs."""
 
     async def pause_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
@@ -48,6 +49,20 @@ class MemoryControl(Part):
                         notices.append(Notice(WORK_TOPIC, task.queue))
             return Delivered(outcomes(tables, run_ids, changed), distinct(notices))
 
+    async def reschedule_runs(
+        self,
+        run_ids: Sequence[UUID],
+        change: Reschedule,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> Delivered:
+        """Change where and when runs may run; see `ControlStore.reschedule_runs`."""
+        async with self._transaction() as (tables, now):
+            check_reason(reason, by)
+            check_reschedule(change)
+            return reschedule(tables, now, run_ids, change, reason, by)
+
     async def set_pause(
         self, scope: Scope, name: str, *, paused: bool, reason: str | None = None
     ) -> tuple[bool, list[Notice]]:
@@ -75,12 +90,24 @@ class MemoryControl(Part):
 def _set_paused(tables: Tables, run_ids: Sequence[UUID], paused: bool, event: Event) -> list[UUID]:
     """Pause or resume the runs, and return those that this changed."""
     going_on = sorted(filter(tables.is_running, set(run_ids)))
-    changed = [run_id for run_id in going_on if tables.turn(run_id).paused != paused]
+    changed = [
+        run_id
+        for run_id in going_on
+        if tables.turn(run_id).paused != paused
+        or (not paused and _waits_stuck(tables.turn(run_id), event.at))
+    ]
     for run_id in changed:
+        if not paused:
+            tables.turn(run_id).stuck_tries = 0
         tables.append(run_id, event)
         for _, task in tables.tasks_of_run(run_id):
             task.paused = paused
     return changed
+
+
+def _waits_stuck(turn: TaskRow, now: int) -> bool:
+    """Return True if a run is stuck, and is to be tried again later."""
+    return turn.stuck is not None and turn.worker is None and turn.visible_at > now
 
 
 def _serves(worker: WorkerInfo, name: str) -> bool:

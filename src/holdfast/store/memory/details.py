@@ -17,11 +17,6 @@ def write(**fields: object) -> str:
     return msgspec.json.encode(fields).decode()
 
 
-def raw(text: str | None) -> msgspec.Raw | None:
-    """Return JSON text as a value that `write` writes as it is."""
-    return None if text is None else msgspec.Raw(text.encode())
-
-
 def text(value: msgspec.Raw | None) -> str | None:
     """Return the text of a value that was read and not decoded."""
     return None if value is None else bytes(value).decode()

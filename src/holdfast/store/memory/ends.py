@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
+from holdfast.codec import raw
 from holdfast.store.memory import details
 from holdfast.store.memory.choosing import place_notices
 from holdfast.store.memory.large_payloads import use_payloads
@@ -41,7 +42,7 @@ def end_from_outside(
     notices = _holder_notices(tables, ended) + place_notices(tables, event.at, ended)
     for run_id in ended:
         tables.append(run_id, event)
-        _keep_started(tables, run_id)
+        keep_started(tables, run_id)
     for run_id in ended:
         notices += tables.end(run_id, status, event.at, error=(errors or {}).get(run_id))
     count_ends(tables, event.at, ended, status)
@@ -60,7 +61,7 @@ def _holder_notices(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
     ]
 
 
-def _keep_started(tables: Tables, run_id: UUID) -> None:
+def keep_started(tables: Tables, run_id: UUID) -> None:
     """Record which single steps of a run are under way: its tasks are about to be deleted."""
     for (_, key), task in tables.tasks_of_run(run_id):
         if task.kind not in ("step", "child") or ":" in key or task.started_at is None:
@@ -96,10 +97,10 @@ def tell_parents(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[Noti
 
 def _end_of_child(run_id: UUID, row: RunRow, key: str, now: int) -> Event:
     if row.status == "completed":
-        output = details.raw(row.output)
+        output = raw(row.output)
         told = details.write(child_run_id=str(run_id), output=output)
         return Event("ChildCompleted", key, told, now)
-    error = details.raw(row.error)
+    error = raw(row.error)
     told = details.write(child_run_id=str(run_id), status=row.status, error=error)
     return Event("ChildFailed", key, told, now)
 
@@ -121,17 +122,27 @@ def request_cancels(
     """Ask runs to stop, unless they have ended or were asked before; return those it asked.
 
     `reasons` are the details of the requests. A run ends at once if there is nothing to clean up:
-    no worker ever had it (nor its origin, for a fork), or it is a run of a flow, which has no code.
+    no worker ever had it (nor its origin, for a fork), or it is a run of a flow without steps that
+    always run at the end.
     """
     asked = [run_id for run_id in sorted(reasons) if _can_be_asked(tables, run_id)]
     for run_id in asked:
         tables.append(run_id, Event("WorkflowCancelRequested", None, reasons[run_id], now))
-    untouched = [run_id for run_id in asked if _has_nothing_to_clean_up(tables, run_id)]
+    lasting = [run_id for run_id in asked if _has_last_steps(tables, run_id)]
+    notices = tables.nesting.cancel(tables, now, lasting) if lasting else []
+    others = [run_id for run_id in asked if run_id not in lasting]
+    untouched = [run_id for run_id in others if _has_nothing_to_clean_up(tables, run_id)]
     event = Event("WorkflowCanceled", None, None, now)
-    _, notices = end_from_outside(tables, untouched, "cancelled", event)
-    for run_id in filter(tables.is_running, asked):
+    notices += end_from_outside(tables, untouched, "cancelled", event)[1]
+    for run_id in filter(tables.is_running, others):
         notices += tables.wake(tables.turn(run_id), now)
     return asked, notices
+
+
+def _has_last_steps(tables: Tables, run_id: UUID) -> bool:
+    """Return True for a run of a flow with steps that always run at the end."""
+    run = tables.runs[run_id]
+    return run.is_flow and bool(tables.shapes[run.handler].last)
 
 
 def _has_nothing_to_clean_up(tables: Tables, run_id: UUID) -> bool:

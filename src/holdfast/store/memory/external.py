@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from holdfast.codec import raw
 from holdfast.store.memory import details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside, request_cancels
@@ -89,7 +90,7 @@ def has_signal(tables: Tables, run_id: UUID, signal_id: str) -> bool:
 
 
 def _deliver(tables: Tables, now: int, signal: NewSignal) -> list[Notice]:
-    told = details.write(signal_name=signal.name, input=details.raw(signal.payload))
+    told = details.write(signal_name=signal.name, input=raw(signal.payload))
     topic = signal.name
     if signal.update:
         update = details.write(update=True, reply_to=signal.reply_to)

@@ -18,18 +18,22 @@ from holdfast.events import (
     EVENT_SUBSCRIBED,
     FORKED,
     PAUSED,
+    RESCHEDULED,
     RESUMED,
     SIGNAL_SENT,
     STEP_COMPLETED,
     STEP_ENDS,
     STEP_RETRY,
+    STREAM_WRITTEN,
     TERMINAL,
+    WEBHOOK_OPENED,
     WORKER_LOST,
     YIELDED,
     read_seen,
     without_mark,
 )
 from holdfast.store.memory import details
+from holdfast.store.memory.builds import set_build
 from holdfast.store.memory.children import successor
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.large_payloads import share_payloads
@@ -37,6 +41,7 @@ from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, made_again, without_failures
 from holdfast.store.memory.rows import EventRow
 from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.webhooks import take_over
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, Fork, Forking, Notice, RetryPlan
 
@@ -49,7 +54,9 @@ _NEVER_COPIED: Final = TERMINAL | {
     CANCEL_REQUESTED,
     EVENT_SUBSCRIBED,
     PAUSED,
+    RESCHEDULED,
     RESUMED,
+    STREAM_WRITTEN,
     WORKER_LOST,
     YIELDED,
 }
@@ -106,6 +113,7 @@ class MemoryForks(Part):
                 input=origin.new.input if fork.input is None else fork.input,
             )
             insert_run(tables, now, new)
+            set_build(tables, new.run_id, origin.build)
             running = origin.status == "running"
             began = tables.turn(fork.run_id).started_at if running else origin.started_at
             clock = began if origin.clock_at is None else origin.clock_at
@@ -115,6 +123,7 @@ class MemoryForks(Part):
             ]
             tables.append(fork.new_run_id, _forked(fork, until, log, fatal, now))
             share_payloads(tables, fork.run_id, fork.new_run_id)
+            take_over(tables, fork.run_id, fork.new_run_id)
             return "forked", [Notice(WORK_TOPIC, new.queue)]
 
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
@@ -166,7 +175,7 @@ def _untried(events: Sequence[Event], fatal: Fatal) -> list[Event]:
 def _answered(events: Sequence[Event]) -> list[Event]:
     """Leave out commands without an end, and events about them, such as a signal to a child.
 
-    The fork starts such a child again, as another run.
+    The fork starts such a child again, as another run. A webhook stays: others have its URL.
     """
     ends = {(event.type, event.key) for event in events}
     commands = {
@@ -182,7 +191,11 @@ def _answered(events: Sequence[Event]) -> list[Event]:
     return [
         event
         for event in events
-        if (event.type not in _ENDS or (event.type, event.key) in commands)
+        if (
+            event.type not in _ENDS
+            or event.type == WEBHOOK_OPENED
+            or (event.type, event.key) in commands
+        )
         and (event.type not in COMMAND_OF or (COMMAND_OF[event.type], event.key) in commands)
         and not (
             event.type == SIGNAL_SENT and details.read(event.details, _Sent).run_id in strangers

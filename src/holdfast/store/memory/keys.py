@@ -37,15 +37,15 @@ def check_rule(rule: LimitRule) -> None:
 
 def _flaw(rule: LimitRule) -> str | None:
     """Return what is wrong with a rule, as PostgreSQL says it."""
-    kind, counts = rule.kind, rule.kind in ("concurrency", "rate")
-    if kind not in ("concurrency", "rate", "fairness", "ageing"):
-        return f"a kind is concurrency, rate, fairness or ageing, not {kind!r}"
+    kind, counts = rule.kind, rule.kind in ("concurrency", "rate", "units")
+    if kind not in ("concurrency", "rate", "units", "fairness", "ageing"):
+        return f"a kind is concurrency, rate, units, fairness or ageing, not {kind!r}"
     if counts and (rule.most or 0) < 1:
         lets = f"a limit of the kind {kind} lets at least 1 task run"
         return f"{lets}: pause the {rule.scope} to stop it"
     if not counts and rule.most is not None:
         return f"a limit of the kind {kind} does not count tasks: leave out how many"
-    timed = kind in ("rate", "ageing")
+    timed = kind in ("rate", "units", "ageing")
     if timed and not 0.001 <= (rule.period_seconds or 0) <= 1e9:
         return f"a limit of the kind {kind} has a period from 0.001 s to 1e9 s"
     if not timed and rule.period_seconds is not None:
@@ -77,6 +77,18 @@ def _flaw_of_key(rule: LimitRule) -> str | None:
         return "only a limit of the kind concurrency says what it holds"
     if rule.holds == "run" and rule.scope == "activity":
         return "a limit of an activity holds its attempts, not runs"
+    return _flaw_of_units(rule)
+
+
+def _flaw_of_units(rule: LimitRule) -> str | None:
+    if (rule.units is not None) != (rule.kind == "units"):
+        return "a limit of the kind units says what it counts, and no other does"
+    if rule.units == "call" and rule.scope != "activity":
+        return "only calls of activities say their units: give a path into the input"
+    if rule.units not in (None, "call") and not all(map(is_key_path, rule.units.split("|"))):
+        return (
+            f"{rule.units!r} is not a path into the input: write input.FIELD, such as input.tokens"
+        )
     if rule.smooth and rule.kind != "rate":
         return "only a limit of the kind rate can be smooth"
     return None

@@ -10,12 +10,15 @@ from msgspec.structs import replace
 
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.choosing import (
+    RATES,
     concerns,
     group_of,
     holders,
     rate_left,
     slot_value,
     slots_of,
+    units_of,
+    used_of,
 )
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.keys import check_not_of_flow, check_rule
@@ -55,7 +58,9 @@ class MemoryLimits(Part):
                 check_rule(rule)
                 check_not_of_flow(rule, _flows(tables))
             known = {place: row.declared for place, row in tables.limits.items()}
-            changed = [rule for rule in rules if known.get(_place(rule)) != rule]
+            changed = [
+                rule for rule in sorted(rules, key=_place) if known.get(_place(rule)) != rule
+            ]
             for rule in changed:
                 _put(tables, now, rule, app)
             places = {_place(rule) for rule in rules}
@@ -122,7 +127,14 @@ def _info(tables: Tables, now: int, row: LimitRow) -> LimitInfo:
         full_keys=sum(1 for count in counts.values() if count >= (row.rule.most or 0)),
         waiting=sum(min(count, _MOST_COUNTED) for count in waiting.values()),
         more_wait=any(count > _MOST_COUNTED for count in waiting.values()),
+        used=_used(row, now),
     )
+
+
+def _used(row: LimitRow, now: int) -> int | None:
+    if row.rule.kind not in RATES:
+        return None
+    return sum(used_of(row, value, now) for value in [*row.uses])
 
 
 def _waits(tables: Tables, now: int, task: TaskRow) -> list[LimitWait]:
@@ -141,10 +153,12 @@ def _waits(tables: Tables, now: int, task: TaskRow) -> list[LimitWait]:
     for row, value in sorted(slots, key=lambda slot: _place(slot[0].rule)):
         held = len(holders(tables, row, value)) if row.rule.kind == "concurrency" else 0
         free, next_at = None, None
+        uses = None
         if row.rule.kind == "concurrency":
             free = max((row.rule.most or 0) - held, 0)
-        elif row.rule.kind == "rate":
-            free, next_at = rate_left(row, value, now)
+        elif row.rule.kind in RATES:
+            uses = units_of(tables, row, task) if row.rule.kind == "units" else None
+            free, next_at = rate_left(row, value, now, uses or 1)
         waits.append(
             LimitWait(
                 task_key=task.key,
@@ -155,6 +169,7 @@ def _waits(tables: Tables, now: int, task: TaskRow) -> list[LimitWait]:
                 held=held,
                 free=free,
                 next_at=next_at,
+                uses=uses,
             )
         )
     return waits
@@ -170,7 +185,9 @@ def _put(tables: Tables, now: int, rule: LimitRule, app: str | None) -> bool:
     if row is None:
         tables.limits_made += 1
         row = tables.limits[_place(rule)] = LimitRow(tables.limits_made, full, now)
-    elif row.removed or row.rule.holds != full.holds:  # only what has begun counts
+    if row.removed or row.rule.holds != full.holds or not row.added_at:
+        row.added_at = now
+    if row.removed or row.rule.holds != full.holds:  # only what has begun counts
         for task in tables.tasks.values():
             task.held -= {row.limit_id}
     row.rule, row.removed, row.changed_at = full, False, now

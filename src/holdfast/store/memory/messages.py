@@ -17,7 +17,7 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.starts import start_flows
 from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.queue_rows import DeliveryRow, MessageRow, QueueRow, QueueTable
-from holdfast.store.memory.queue_values import check_message, check_queue, check_receive
+from holdfast.store.memory.queue_values import check_message, check_queue, check_receive, delayed
 from holdfast.store.memory.starts import start_all
 from holdfast.store.memory.tables import distinct
 from holdfast.store.port import messages_topic, refusal
@@ -36,8 +36,7 @@ from holdfast.types import (
 )
 
 _SECOND: Final = 1_000_000
-_EXPIRED: Final = "the visibility timeout ended"
-_LONGEST_ERROR: Final = 10_000
+EXPIRED: Final = "the visibility timeout ended"
 
 
 class MemoryMessages(Part):
@@ -103,6 +102,7 @@ class MemoryMessages(Part):
         """Send messages; see `MessageStore.send_messages`."""
         async with self._transaction() as (tables, now):
             row = find_queue(tables, queue)
+            messages = [delayed(message, now) for message in messages]
             for message in messages:
                 check_message(row.settings, message)
             ids = [send_message(tables.queues, row, message, now) for message in messages]
@@ -126,6 +126,9 @@ class MemoryMessages(Part):
                 _take_groups(row, receive, now) if row.settings.fifo else _take(row, receive, now)
             )
             deliveries = [_deliver(row, receive, now, group, each) for group, each in taken]
+            if receive.pops:
+                popped = [_ack(row, each.delivery_id, None, now) for each in deliveries]
+                freed = row.settings.fifo and (freed or any(popped))
             found = len(taken) if row.settings.fifo else sum(len(each) for _, each in taken)
             return Received(
                 now=now,
@@ -179,7 +182,7 @@ class MemoryMessages(Part):
                 if each.delay_seconds is not None and not 0 <= each.delay_seconds <= 1e10:
                     raise InvalidInput("a message is given back for 0 to 10,000,000,000 seconds")
             freed: list[QueueRow] = []
-            returned = [_give_back(tables.queues, each, now, freed) for each in returns]
+            returned = [give_back(tables.queues, each, now, freed) for each in returns]
             return returned, _notices(freed)
 
     async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
@@ -340,14 +343,12 @@ def _drop(row: QueueRow, delivery_id: UUID, place: int) -> MessageRow:
 def _ack(row: QueueRow, delivery_id: UUID, place: int | None, now: int) -> bool:
     places = _places(row, delivery_id, place)
     for each in places:
-        message = _drop(row, delivery_id, each)
-        if row.settings.keep_seconds is not None:
-            until = now + to_micros(row.settings.keep_seconds)
-            row.kept[message.message_id] = (message, now, until)
+        row.keep(_drop(row, delivery_id, each), now)
     return bool(places)
 
 
-def _give_back(queues: QueueTable, given: MessageReturn, now: int, freed: list[QueueRow]) -> bool:
+def give_back(queues: QueueTable, given: MessageReturn, now: int, freed: list[QueueRow]) -> bool:
+    """Give messages back; add the queues that have something due to `freed`."""
     receipt = given.receipt
     row = queues.of_id(receipt.queue_id)
     if row is None:
@@ -355,14 +356,17 @@ def _give_back(queues: QueueTable, given: MessageReturn, now: int, freed: list[Q
     places = _places(row, receipt.delivery_id, receipt.place)
     for place in places:
         message = _drop(row, receipt.delivery_id, place)
-        error = message.error if given.error is None else given.error[:_LONGEST_ERROR]
-        back = replace(message, error=error)
+        back = message.failed(given.error, given.counted, now)
         most = row.settings.max_receives
         dead = None
-        if given.counted and most is not None and message.attempts >= most:
+        is_last = given.counted and most is not None and message.attempts >= most
+        if is_last or given.discarded:
             dead = queues.bury(row, back, now)
         if dead is not None:
             freed.append(dead)
+            continue
+        if given.discarded:
+            row.keep(message, now)
             continue
         due_at = now + to_micros(given.delay_seconds or 0)
         attempts = message.attempts if given.counted else message.attempts - 1
@@ -382,7 +386,7 @@ def _return_expired(queues: QueueTable, rows: Iterable[QueueRow], now: int, limi
         if delivery.visible_at <= now
     )[:limit]
     for _, queue_id, delivery_id in late:
-        _give_back(queues, MessageReturn(Receipt(queue_id, delivery_id), error=_EXPIRED), now, [])
+        give_back(queues, MessageReturn(Receipt(queue_id, delivery_id), error=EXPIRED), now, [])
     return len(late)
 
 

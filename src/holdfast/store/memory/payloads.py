@@ -19,8 +19,10 @@ from holdfast.types import (
     Fork,
     NewRun,
     NewSignal,
+    Reschedule,
     TurnCommit,
 )
+from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.values.names import check_queue_name, check_reference, check_signal_name
 from holdfast.values.texts import check_id, check_text
@@ -46,6 +48,10 @@ def check_run(run: NewRun) -> None:
     for text in (*run.tags, *(run.headers or {}).keys(), *(run.headers or {}).values()):
         check_text("text", text)
     check_json("input", run.input)
+    try:
+        check_attributes(run.attributes)
+    except ConfigurationError as error:
+        raise InvalidInput(str(error)) from None
 
 
 def check_version(version: int) -> None:
@@ -68,6 +74,27 @@ def check_reason(reason: str | None, by: str | None = None) -> None:
     for what, text in (("reason", reason), ("name of who does it", by)):
         if text is not None:
             check_text(what, text)
+
+
+def check_reschedule(change: Reschedule) -> None:
+    """Raise InvalidInput for a change with a value that is not allowed, none, or two for one."""
+    if change.queue is not None:
+        check_name(check_queue_name, change.queue)
+    for at in (change.start_at, change.deadline_at):
+        if at is not None and abs(at) > _FARTHEST:
+            raise InvalidInput(f"a moment at {at} µs is centuries away")
+    for seconds in (change.delay_seconds, change.timeout_seconds):
+        if seconds is not None and not 0 <= seconds <= LONGEST_SECONDS:
+            raise InvalidInput(f"{seconds} is outside 0 to 10,000,000,000 seconds")
+    starts = sum(each is not None for each in (change.start_at, change.delay_seconds))
+    ends = sum(each is not None for each in (change.deadline_at, change.timeout_seconds))
+    ends += change.no_deadline
+    if change.queue is None and starts + ends == 0:
+        raise InvalidInput("a change needs a queue, a start, a delay, a deadline or a timeout")
+    if starts > 1 or ends > 1:
+        raise InvalidInput(
+            "a change has either a start or a delay, and one of a deadline, a timeout and none"
+        )
 
 
 def check_pause(scope: str, name: str, reason: str | None) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.codec import contains
 from holdfast.events import UPDATE_ENDS
+from holdfast.store.memory.attributes import has_all
 from holdfast.store.memory.chains import newest, runs_of_key
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import NEVER, RunRow, TaskRow
@@ -29,6 +30,7 @@ from holdfast.types import (
     Status,
     Wait,
 )
+from holdfast.values.attributes import attribute_text
 from holdfast.values.ids import keyed_run_id
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import split_name
@@ -211,6 +213,8 @@ def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
         parent_run_id=None if row.parent is None else row.parent.run_id,
         parent_key=None if row.parent is None else row.parent.key,
         due_at=row.due_at,
+        attributes=row.new.attributes,
+        build=row.build,
     )
 
 
@@ -263,7 +267,10 @@ def _values_of(run: RunRecord, by: CountBy) -> Sequence[str]:
     """Return what a run counts for."""
     if by == "tag":
         return run.tags
-    return ({"workflow": run.full_name, "state": run.state, "queue": run.queue}[by],)
+    if by in run.attributes:
+        return (attribute_text(run.attributes[by]),)
+    known = {"workflow": run.full_name, "state": run.state, "queue": run.queue}
+    return (known[by],) if by in known else ()
 
 
 def _place(run: RunRecord) -> tuple[int, UUID]:
@@ -276,6 +283,7 @@ def _matches(run: RunRecord, where: RunFilter) -> bool:
         lambda: not where.names or run.full_name in where.names,
         lambda: not where.queues or run.queue in where.queues,
         lambda: set(where.tags) <= set(run.tags),
+        lambda: has_all(run, where.attributes),
         lambda: where.since is None or run.created_at >= where.since,
         lambda: where.until is None or run.created_at < where.until,
         lambda: where.parent_run_id in (None, run.parent_run_id),

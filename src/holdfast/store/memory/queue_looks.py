@@ -79,8 +79,8 @@ class MemoryQueueLooks(Part):
                 key=lambda each: (each.priority, each.visible_at, each.message_id),
             )
             found = [
-                *(_listed(each, in_flight=False) for each in row.in_order()),
-                *(_listed(each, in_flight=True) for each in flying),
+                *(listed(each, in_flight=False) for each in row.in_order()),
+                *(listed(each, in_flight=True) for each in flying),
             ][:limit]
             if clip is None:
                 return found
@@ -99,12 +99,12 @@ class MemoryQueueLooks(Part):
         after = None if cursor is None else _key_of(read_place(cursor))
         async with self._transaction() as (tables, _):
             row = find_queue(tables, queue)
-            found = [(_place(each, row), _listed(each, in_flight=False)) for each in row.in_order()]
+            found = [(_place(each, row), listed(each, in_flight=False)) for each in row.in_order()]
             for delivery_id, delivery in row.deliveries.items():
                 for place, each in delivery.messages.items():
                     flying = replace(each, visible_at=delivery.visible_at)
                     key = (True, 0, 0, str(delivery_id), place)
-                    found.append((key, _listed(flying, in_flight=True)))
+                    found.append((key, listed(flying, in_flight=True)))
         found = sorted((each for each in found if after is None or each[0] > after), key=_first)
         page = found[:limit]
         shown = [
@@ -182,7 +182,8 @@ def _key_of(place: Sequence[str | None]) -> _Key:
     return (flying == "True", int(priority), int(visible_at), group, int(number))
 
 
-def _listed(message: MessageRow, *, in_flight: bool) -> ListedMessage:
+def listed(message: MessageRow, *, in_flight: bool) -> ListedMessage:
+    """Return what callers see of a message."""
     return ListedMessage(
         message_id=message.message_id,
         in_flight=in_flight,

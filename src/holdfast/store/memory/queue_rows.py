@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from holdfast.types import RECEIVES_HEADER, NewMessage, QueueSettings
+from holdfast.store.memory.clock import to_micros
+from holdfast.types import RECEIVES_HEADER, MessageFailure, NewMessage, QueueSettings
+
+_LONGEST_ERROR: Final = 10_000
+_MOST_FAILURES: Final = 20
+_CLIP: Final = 2_000  # characters of an error among others
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +29,16 @@ class MessageRow:
     origin: int | None = None
     origin_name: str | None = None
     error: str | None = None
+    failures: tuple[MessageFailure, ...] = ()
+
+    def failed(self, error: str | None, counted: bool, now: int) -> MessageRow:
+        """Return it with the error of a receive, if it has one, which is kept if it counts."""
+        if error is None:
+            return self
+        failures = self.failures
+        if counted:
+            failures = (*failures, MessageFailure(now, error[:_CLIP]))[-_MOST_FAILURES:]
+        return replace(self, error=error[:_LONGEST_ERROR], failures=failures)
 
     @property
     def priority(self) -> int:
@@ -61,6 +77,12 @@ class QueueRow:
     def put(self, message: MessageRow) -> None:
         """Let a message wait."""
         self.waiting[message.message_id] = message
+
+    def keep(self, message: MessageRow, now: int) -> None:
+        """Keep a message that is acknowledged, if the queue keeps those."""
+        if self.settings.keep_seconds is not None:
+            until = now + to_micros(self.settings.keep_seconds)
+            self.kept[message.message_id] = (message, now, until)
 
     def in_order(self) -> list[MessageRow]:
         """Return what waits in the order of receives."""

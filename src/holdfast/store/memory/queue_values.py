@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.payloads import check_json, check_name
 from holdfast.store.memory.queue_rows import QueueRow
-from holdfast.types import PRIORITIES, NewMessage, QueueSettings, Receive
+from holdfast.types import PRIORITIES, MessageChange, NewMessage, QueueSettings, Receive
 from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.values.names import check_queue_name
 from holdfast.values.texts import check_id, check_text
@@ -72,6 +74,36 @@ def check_message(settings: QueueSettings, message: NewMessage) -> None:
         raise InvalidInput(f"queue {settings.name} is not FIFO: its messages do not have groups")
     if message.priority is not None and not settings.has_priorities:
         raise InvalidInput(f"queue {settings.name} was created without priorities")
+
+
+def check_change(settings: QueueSettings, change: MessageChange, now: int) -> float | None:
+    """Raise InvalidInput or PayloadError for a change that is not allowed; return the delay."""
+    group = "a" if settings.fifo else None
+    new = NewMessage(
+        change.payload or "null",
+        change.delay_seconds,
+        group,
+        priority=change.priority,
+        due_at=change.due_at,
+    )
+    checked = delayed(new, now)
+    check_message(settings, checked)
+    return checked.delay_seconds
+
+
+def delayed(message: NewMessage, now: int) -> NewMessage:
+    """Return a message with a delay in place of a moment. Raises InvalidInput."""
+    due_at = message.due_at
+    if due_at is None:
+        return message
+    if message.delay_seconds is not None:
+        raise InvalidInput("a message has a delay or a moment at which it is due, not both")
+    if abs(due_at) > LONGEST_SECONDS * 1_000_000:
+        raise InvalidInput(
+            f"a message is within 10,000,000,000 seconds of 1970, not at {due_at} microseconds"
+        )
+    delay = max(0.0, (due_at - now) / 1_000_000)
+    return msgspec.structs.replace(message, delay_seconds=delay, due_at=None)
 
 
 def check_receive(settings: QueueSettings, receive: Receive) -> None:

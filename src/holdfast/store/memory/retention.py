@@ -197,11 +197,13 @@ def _all_due(tables: Tables, now: int, after: int | None = None) -> Iterator[UUI
 
 
 def _links(tables: Tables, run_id: UUID) -> list[UUID]:
-    """Return the runs that callers find through an ended run: its successor, its retry."""
+    """Return the runs that callers find through an ended run: its successor, or its retry.
+
+    The next run of a key has the id of a retry.
+    """
     run = tables.runs[run_id]
-    found = [next_of(run)] if run.status == "continued" else []
+    found = [next_of(run) if run.status == "continued" else retry_run_id(run_id)]
     if run.status in _RETRIED:
-        found += [retry_run_id(run_id)]
         former = tables.runs.get(former_retry_run_id(run_id))
         found += [former.new.run_id] if former is not None and former.new.key is None else []
     return [linked for linked in found if linked in tables.runs]

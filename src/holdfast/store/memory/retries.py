@@ -18,6 +18,7 @@ from holdfast.events import (
     FAILED,
     NAMED_BY_CALLERS,
     PAUSED,
+    RESCHEDULED,
     RESUMED,
     SIGNAL_RECEIVED,
     STEP_ENDS,
@@ -48,6 +49,7 @@ _QUIET: Final = (
         VALUE_SET,
         WORKER_LOST,
         PAUSED,
+        RESCHEDULED,
         RESUMED,
     }
 )

@@ -9,6 +9,8 @@ from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from holdfast.types import (
+    AlertRule,
+    Chunk,
     Event,
     EventTarget,
     FlowShape,
@@ -21,7 +23,11 @@ from holdfast.types import (
     Status,
     StepShape,
     StepStatus,
+    WebhookBody,
+    WebhookScheme,
+    Writer,
 )
+from holdfast.values.names import turn_handler
 
 NEVER: Final = 1 << 62  # as PostgreSQL's 'infinity'
 TURN: Final = ""  # the key of a run's turn
@@ -42,6 +48,16 @@ class Parent:
 
 
 @dataclass(slots=True)
+class StreamRow:
+    """A stream of a run: `items` is the offset of its last value."""
+
+    base: int = 0
+    items: int = 0
+    chunks: list[Chunk] = field(default_factory=list[Chunk])
+    writers: dict[Writer, int] = field(default_factory=dict[Writer, int])  # their first offsets
+
+
+@dataclass(slots=True)
 class RunRow:
     """A run: how it was started, and how it ended."""
 
@@ -58,6 +74,7 @@ class RunRow:
     delete_after: int | None = None  # None: never
     due_at: int | None = None  # of a delayed start
     clock_at: int | None = None  # of a fork: when its first origin was first claimed
+    build: str | None = None  # that it stays with
 
     @property
     def is_flow(self) -> bool:
@@ -66,7 +83,9 @@ class RunRow:
 
     @property
     def handler(self) -> str:
-        """Return `name@version`: the handler of the run's turns, or the key of its shape."""
+        """Return `name@version`: the handler of the run's turns without a build, or the key of its
+        shape.
+        """
         return f"{self.new.name}@{self.new.version}"
 
 
@@ -107,16 +126,17 @@ class TaskRow:
     losses: int = 0  # a step's: the number of its leases that expired
     held: frozenset[int] = frozenset()  # limits that it holds from the run that it continues
     innocent: bool = False  # not a turn's: its worker is lost, and the task did not cause that
+    build: str | None = None  # a turn's: that its run stays with
 
     @property
     def handler(self) -> str:
         """The handler that a worker must have for this task; an approval has none."""
-        return "" if self.kind == "approval" else f"{self.name}@{self.version}"
+        return "" if self.kind == "approval" else turn_handler(self.name, self.version, self.build)
 
 
 @dataclass(eq=False)
 class LimitRow:
-    """A limit; for a rate also when tasks began, by the value of its key."""
+    """A limit; for a rate also when tasks began, or units were used, by the value of its key."""
 
     limit_id: int
     rule: LimitRule
@@ -124,8 +144,12 @@ class LimitRow:
     removed: bool = False
     app: str | None = None
     declared: LimitRule | None = None
-    uses: defaultdict[str, list[int]] = field(
-        default_factory=lambda: defaultdict[str, list[int]](list)
+    added_at: int = 0
+    uses: defaultdict[str, list[tuple[int, int]]] = field(  # moments, and how many at each
+        default_factory=lambda: defaultdict[str, list[tuple[int, int]]](list)
+    )
+    corrections: defaultdict[str, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict[str, list[tuple[int, int]]](list)
     )
 
 
@@ -144,6 +168,53 @@ class SubscriptionRow:
     heard_at: int = 0
     paused_at: int | None = None
     paused_by: PausedBy | None = None
+
+
+@dataclass(slots=True)
+class WebhookRow:
+    """A URL that a run has given to others, which takes one POST."""
+
+    run_id: UUID
+    key: str
+    body: WebhookBody
+    secret: str | None
+    scheme: WebhookScheme
+    received: bool = False
+    closed: bool = False
+
+
+@dataclass(slots=True)
+class AlertRow:
+    """An alert, and how things stand."""
+
+    rule: AlertRule
+    heard_at: int
+    look_at: int
+    looked_at: int | None = None
+    value: float | None = None
+    is_active: bool = False
+    changed_at: int | None = None
+    differs_since: int | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class BuildRow:
+    """A build of an app, and the handlers of its pinned workflows."""
+
+    pinned: tuple[str, ...]
+    seen_at: int
+    signed_on_at: int | None
+
+
+@dataclass(slots=True)
+class RouteRow:
+    """What new runs of an app get, and what they got before."""
+
+    current: str | None = None
+    former: list[str] = field(default_factory=list[str])
+    ramped: str | None = None
+    ramp_percent: float = 0.0
 
 
 @dataclass(slots=True)
@@ -192,21 +263,41 @@ class ShapeRow:
 
     @cached_property
     def dependents(self) -> dict[str, list[str]]:
-        """Return for each step those that depend on it; the end depends on the leaves."""
+        """Return for each step those that come after it; the end comes after the leaves."""
         found: dict[str, list[str]] = {slug: [] for slug in self.steps}
-        for step in self.shape.steps:
-            for dep in dict.fromkeys(step.deps):
-                found[dep].append(step.slug)
-        return {slug: after or [END] for slug, after in found.items()}
+        for slug in [*self.steps, END]:
+            for dep in self.waits(slug):
+                found[dep].append(slug)
+        return found
 
     @cached_property
     def leaves(self) -> list[str]:
-        """Return the steps on which no other depends, by slug: what the end depends on."""
-        return sorted(slug for slug, after in self.dependents.items() if after == [END])
+        """Return the steps on which no other depends, by slug, without those that always run."""
+        others = [step for step in self.shape.steps if step.trigger_rule != "always"]
+        inner = {dep for step in others for dep in step.deps}
+        return sorted({step.slug for step in others} - inner)
+
+    @cached_property
+    def last(self) -> list[str]:
+        """Return the steps that always run at the end, in the order of the shape."""
+        return [step.slug for step in self.shape.steps if step.trigger_rule == "always"]
+
+    @cached_property
+    def is_soft(self) -> bool:
+        """True if a step that fails does not end the run: a step has another rule."""
+        return any(step.trigger_rule != "none_failed" for step in self.shape.steps)
 
     def deps(self, slug: str) -> list[str]:
-        """Return what a step depends on, by slug."""
+        """Return what a step is given, by slug; of the end the leaves."""
         return self.leaves if slug == END else sorted(set(self.steps[slug].deps))
+
+    def waits(self, slug: str) -> list[str]:
+        """Return the steps that must have ended before this one is ready."""
+        if slug == END:
+            return [*self.leaves, *self.last]
+        if slug in self.last:
+            return sorted({*self.deps(slug), *self.leaves})
+        return self.deps(slug)
 
 
 @dataclass(slots=True)
@@ -224,6 +315,13 @@ class StepRow:
     worker: str | None = None
     started_at: int | None = None
     ended_at: int | None = None
+    failed_tasks: int | None = None
+    next_task: int | None = None  # of a map with a concurrency: the first that has not begun
+
+    @property
+    def has_failed(self) -> bool:
+        """True if it failed, or was skipped because a step before it failed."""
+        return self.status == "failed" or self.skip_reason == "dependency_failed"
 
 
 @dataclass(slots=True)

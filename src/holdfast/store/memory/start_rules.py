@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import InvalidInput
+from holdfast.store.memory.builds import build_of_start, set_build
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.large_payloads import use_payloads
@@ -33,7 +34,7 @@ from holdfast.values.key_paths import key_of
 
 _NONE: Final = StartRules()
 _CLOCK_MOVED: Final = to_micros(10.0)  # what lies so far ahead is from before it went back
-_read_rules = msgspec.json.Decoder(RulesOfStart).decode
+read_rules = msgspec.json.Decoder(RulesOfStart).decode
 
 
 class MemoryStartRules(Part):
@@ -97,7 +98,7 @@ def rules_of(tables: Tables, new: NewRun) -> StartRules | None:
     declared = tables.start_rules.get(new.name)
     if declared is None and new.rules is None:
         return None
-    brought = RulesOfStart() if new.rules is None else _read_rules(new.rules)
+    brought = RulesOfStart() if new.rules is None else read_rules(new.rules)
     rules = brought.declared if declared is None else declared.rules
     try:
         return msgspec.convert(
@@ -237,6 +238,7 @@ def _merge(tables: Tables, now: int, new: NewRun, rules: StartRules, key: StartK
     run.new = msgspec.structs.replace(new, run_id=run.new.run_id, key=run.new.key)
     use_payloads(tables, run.new.run_id, [new.input])
     turn.queue, turn.version, turn.priority = new.queue, new.version, new.priority
+    set_build(tables, run.new.run_id, build_of_start(tables, run.new))
     timeout = None if new.timeout_seconds is None else to_micros(new.timeout_seconds)
     waits = tables.singleton_waits.get((new.name, run.singleton_key or ""), [])
     place = next((n for n, each in enumerate(waits) if each.run_id == key.run_id), None)

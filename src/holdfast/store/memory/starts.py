@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 
 from holdfast.errors import RunExists
+from holdfast.store.memory.builds import build_of_start, set_build
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.retention import with_retention
 from holdfast.store.memory.rows import TURN, Parent, RunRow, TaskRow
-from holdfast.store.memory.start_rules import lock_order, rules_of, start_ruled
+from holdfast.store.memory.start_rules import lock_order, read_rules, rules_of, start_ruled
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, NewRun, Notice, StartedRun
@@ -54,6 +55,9 @@ def start_all(
 
 def start_run(tables: Tables, now: int, new: NewRun) -> StartedRun:
     """Start a run of a workflow as the rules for its starts allow; one that exists is left."""
+    after = None if new.rules is None else read_rules(new.rules).after
+    if after is not None and after not in tables.runs:
+        return StartedRun(new.run_id, False, None, "gone")
     if new.run_id in tables.runs:
         return StartedRun(new.run_id, False, tables.runs[new.run_id].status)
     return start_free(tables, now, new)
@@ -97,4 +101,5 @@ def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = No
         priority=new.priority,
         visible_at=visible_at,
     )
+    set_build(tables, new.run_id, build_of_start(tables, new, parent))
     return turn

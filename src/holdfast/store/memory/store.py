@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Self
 
 from holdfast.store.memory.activities import MemoryActivities
+from holdfast.store.memory.alerts import MemoryAlerts
 from holdfast.store.memory.approvals import MemoryApprovals
 from holdfast.store.memory.apps import MemoryApps
 from holdfast.store.memory.archives import MemoryArchives
+from holdfast.store.memory.attributes import MemoryAttributes
+from holdfast.store.memory.builds import MemoryBuilds
 from holdfast.store.memory.choosing import allowed_moments
 from holdfast.store.memory.claims import MemoryClaims
 from holdfast.store.memory.clock import Clock, VirtualClock, to_micros
@@ -15,13 +18,14 @@ from holdfast.store.memory.commits import MemoryCommits
 from holdfast.store.memory.control import MemoryControl
 from holdfast.store.memory.deliveries import MemoryDeliveries
 from holdfast.store.memory.external import MemoryExternal
-from holdfast.store.memory.flows import MemoryFlows
 from holdfast.store.memory.flows.nesting import FlowNesting
+from holdfast.store.memory.flows.part import MemoryFlows
 from holdfast.store.memory.forks import MemoryForks
 from holdfast.store.memory.large_payloads import MemoryLargePayloads
 from holdfast.store.memory.limits import MemoryLimits
 from holdfast.store.memory.listening import MemoryListening
 from holdfast.store.memory.messages import MemoryMessages
+from holdfast.store.memory.one_message import MemoryOneMessage
 from holdfast.store.memory.queries import MemoryQueries
 from holdfast.store.memory.queue_looks import MemoryQueueLooks
 from holdfast.store.memory.retention import MemoryRetention
@@ -30,9 +34,12 @@ from holdfast.store.memory.schedules.part import MemorySchedules
 from holdfast.store.memory.start_rules import MemoryStartRules
 from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.stats import MemoryStats
+from holdfast.store.memory.streams import MemoryStreams
 from holdfast.store.memory.sweeps import MemorySweeps
 from holdfast.store.memory.topics import MemoryTopics
 from holdfast.store.memory.traces import MemoryTraces
+from holdfast.store.memory.transactions import MemoryTransactions
+from holdfast.store.memory.webhooks import MemoryWebhooks
 from holdfast.store.memory.workers import MemoryWorkers
 from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.types import Notice, ReadCheck
@@ -46,19 +53,26 @@ class MemoryStore(
     MemoryActivities,
     MemoryExternal,
     MemoryApprovals,
+    MemoryWebhooks,
+    MemoryAttributes,
     MemoryControl,
     MemoryLimits,
     MemoryForks,
     MemoryFlows,
     MemorySchedules,
     MemoryTopics,
+    MemoryAlerts,
+    MemoryBuilds,
     MemoryMessages,
     MemoryDeliveries,
     MemoryQueueLooks,
+    MemoryOneMessage,
     MemoryWorkers,
+    MemoryStreams,
     MemoryStats,
     MemorySweeps,
     MemoryTraces,
+    MemoryTransactions,
     MemoryApps,
     MemoryQueries,
     MemoryRetention,

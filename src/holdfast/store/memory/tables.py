@@ -11,20 +11,25 @@ from uuid import UUID
 from holdfast.store.memory.queue_rows import QueueTable
 from holdfast.store.memory.rows import (
     TURN,
+    AlertRow,
+    BuildRow,
     DeliveryRow,
     EventRow,
     LimitPlace,
     LimitRow,
     ParentClose,
     PayloadOwnerRow,
+    RouteRow,
     RunRow,
     ShapeRow,
     StartKey,
     StepRow,
+    StreamRow,
     SubscriptionRow,
     SweeperRow,
     TaskRow,
     WaitingRun,
+    WebhookRow,
 )
 from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow, ScheduleSet
 from holdfast.store.port import WORK_TOPIC, end_payload, worker_topic
@@ -59,6 +64,15 @@ class Nesting(Protocol):
         """Start the runs that tasks of steps stand for."""
         ...
 
+    def cancel(self, tables: Tables, now: int, run_ids: list[UUID]) -> list[Notice]:
+        """Stop all steps of runs but those that always run at the end."""
+        ...
+
+
+def is_heard(heard_at: int, now: int, within: int) -> bool:
+    """Return True if a worker was heard at about this time, before or after: clocks get set."""
+    return abs(now - heard_at) <= within
+
 
 @dataclass(slots=True)
 class Tables:
@@ -83,6 +97,10 @@ class Tables:
         default_factory=lambda: defaultdict[UUID, list[UUID]](list)
     )
     apps: dict[str, AppInfo] = field(default_factory=dict[str, AppInfo])
+    builds: dict[tuple[str, str], BuildRow] = field(  # by app and name
+        default_factory=dict[tuple[str, str], BuildRow]
+    )
+    build_routes: dict[str, RouteRow] = field(default_factory=dict[str, RouteRow])  # by app
     pauses: dict[tuple[Scope, str], Pause] = field(default_factory=dict[tuple[Scope, str], Pause])
     limits: dict[LimitPlace, LimitRow] = field(default_factory=dict[LimitPlace, LimitRow])
     limits_made: int = 0
@@ -102,6 +120,9 @@ class Tables:
     elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(
         default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)
     )  # outputs of a map's elements, by index
+    failed: defaultdict[tuple[UUID, str], dict[int, str]] = field(
+        default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)
+    )  # errors of a map's elements that failed; their outputs are null
     start_rules: dict[str, DeclaredRules] = field(default_factory=dict[str, DeclaredRules])
     # By rule, name and key.
     start_keys: dict[tuple[RuleKind, str, str], StartKey] = field(
@@ -131,11 +152,21 @@ class Tables:
     payload_users: set[tuple[UUID, UUID]] = field(
         default_factory=set[tuple[UUID, UUID]]
     )  # runs, and the owners of the objects that they use
+    streams: defaultdict[UUID, dict[str, StreamRow]] = field(
+        default_factory=lambda: defaultdict[UUID, dict[str, StreamRow]](dict)
+    )
+    stream_readers: dict[tuple[UUID, str], int] = field(
+        default_factory=dict[tuple[UUID, str], int]
+    )  # until when readers of a stream are woken
     subscriptions: dict[int, SubscriptionRow] = field(default_factory=dict[int, SubscriptionRow])
     subscriptions_made: int = 0
     deliveries: dict[int, DeliveryRow] = field(default_factory=dict[int, DeliveryRow])
     deliveries_made: int = 0
+    webhooks: dict[str, WebhookRow] = field(default_factory=dict[str, WebhookRow])  # by digest
     published: dict[str, int] = field(default_factory=dict[str, int])  # ids: when they expire
+    alerts: dict[tuple[str, str], AlertRow] = field(
+        default_factory=dict[tuple[str, str], AlertRow]
+    )  # by app and name
 
     # By minute, its seconds, name and writer.
     samples: dict[tuple[int, int, str, str], list[int]] = field(
@@ -227,6 +258,15 @@ class Tables:
         """Yield the tasks that a worker has leased."""
         return (task for task in self.tasks.values() if task.worker == worker_id)
 
+    def hears(self, worker_id: str | None, now: int, span: int) -> bool:
+        """Return True if a worker is heard now and was for so long without a gap."""
+        info = self.workers.get(worker_id or "")
+        return (
+            info is not None
+            and is_heard(info.heard_at, now, span // 2)
+            and self.heard_since[info.worker_id] <= now - span
+        )
+
     def delete(self, run_ids: Collection[UUID]) -> None:
         """Delete runs that have ended, with all that is theirs."""
         gone = set(run_ids)
@@ -236,10 +276,16 @@ class Tables:
                 self.children[parent.run_id].remove(run_id)
             self.children.pop(run_id, None)
             self.steps.pop(run_id, None)
+            self.streams.pop(run_id, None)
             self.waiters.pop(run_id, None)
             del self.logs[run_id]
+        for digest in [digest for digest, row in self.webhooks.items() if row.run_id in gone]:
+            del self.webhooks[digest]
         for place in [place for place in self.elements if place[0] in gone]:
             del self.elements[place]
+            self.failed.pop(place, None)
+        for stream in [stream for stream in self.stream_readers if stream[0] in gone]:
+            del self.stream_readers[stream]
         if self.payload_owners:
             self._leave_payloads(gone)
 

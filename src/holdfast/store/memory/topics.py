@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.codec import contains
+from holdfast.codec import contains, raw
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import read_event_subscribed
 from holdfast.store.memory import details
@@ -239,7 +239,7 @@ def _tell(
     key = f"{event_id} {row.signal}"
     if not tables.is_running(run_id) or has_signal(tables, run_id, key):
         return None
-    told = {"topic": event.topic, "id": event_id, "payload": details.raw(event.payload)}
+    told = {"topic": event.topic, "id": event_id, "payload": raw(event.payload)}
     written = details.write(signal_name=row.signal, input=told)
     tables.append(run_id, Event("SignalReceived", key, written, now))
     return tables.wake_for(run_id, row.signal, now)
@@ -320,6 +320,7 @@ def _run_of(target: RunTarget, run_id: UUID) -> NewRun:
         retention_seconds=target.retention_seconds,
         tags=target.tags,
         headers=target.headers,
+        attributes=target.attributes,
     )
 
 

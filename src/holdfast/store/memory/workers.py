@@ -15,12 +15,13 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.store.memory.alerts import is_due
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.clock_steps import watch_clock
 from holdfast.store.memory.database import Part
-from holdfast.store.memory.rows import TURN
+from holdfast.store.memory.rows import NEVER, TURN
 from holdfast.store.memory.stats import has_outside_ends, record_stats
-from holdfast.store.memory.tables import Tables, distinct
+from holdfast.store.memory.tables import Tables, distinct, is_heard
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Duty, Heartbeat, Lease, MinuteCounts, Notice, Release, WorkerInfo
 
@@ -124,12 +125,15 @@ class MemoryWorkers(Part):
             served = {
                 (queue, handler)
                 for worker in tables.workers.values()
-                if silent is None or _is_heard(worker, now, silent)
+                if silent is None or is_heard(worker.heard_at, now, silent)
                 for queue in worker.queues
                 for handler in worker.handlers
             }
             claimable = (
-                task for task in tables.tasks.values() if task.kind not in ("approval", "flow")
+                task
+                for task in tables.tasks.values()
+                if task.kind not in ("approval", "flow")
+                and not (task.kind in ("step", "child") and task.visible_at >= NEVER)
             )
             tasks = Counter((task.queue, task.handler) for task in claimable)
             return [
@@ -144,7 +148,7 @@ def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
     return frozenset(
         other
         for other, info in tables.workers.items()
-        if other != worker_id and _is_heard(info, now, _RIVAL)
+        if other != worker_id and is_heard(info.heard_at, now, _RIVAL)
     )
 
 
@@ -155,36 +159,19 @@ def spared_by(tables: Tables, now: int, worker_id: str, lease: int) -> frozenset
     for the length of a lease. One that was heard so for a quarter of a lease does not know of a
     lease that has expired: it has named the others.
     """
-    if _hears(tables, now, worker_id, lease):
+    if tables.hears(worker_id, now, lease):
         return frozenset()
-    return frozenset(
-        other for other in tables.workers if not _hears(tables, now, other, lease // 4)
-    )
+    return frozenset(other for other in tables.workers if not tables.hears(other, now, lease // 4))
 
 
 def hear(tables: Tables, now: int, info: WorkerInfo, interval: int) -> None:
     """Sign a worker on, or record that it lives. Two missed heartbeats are a gap."""
     known = tables.workers.get(info.worker_id)
-    if known is None or not _is_heard(known, now, 2 * interval):
+    if known is None or not is_heard(known.heard_at, now, 2 * interval):
         tables.heard_since[info.worker_id] = now
     started_at = known.started_at if known else info.started_at or now
     tables.workers[info.worker_id] = msgspec.structs.replace(
         info, started_at=started_at, heard_at=now
-    )
-
-
-def _is_heard(info: WorkerInfo, now: int, within: int) -> bool:
-    """Return True if a worker was heard at about this time, before or after: clocks get set."""
-    return abs(now - info.heard_at) <= within
-
-
-def _hears(tables: Tables, now: int, worker_id: str | None, span: int) -> bool:
-    """Return True if a worker is heard now and was for so long without a gap."""
-    info = tables.workers.get(worker_id or "")
-    return (
-        info is not None
-        and _is_heard(info, now, span // 2)
-        and tables.heard_since[info.worker_id] <= now - span
     )
 
 
@@ -195,7 +182,9 @@ def _duties(tables: Tables, now: int, silent_seconds: float) -> list[Duty]:
     ends = [each[0] for each in tables.deadlines()]
     ends += [each[0] for each in tables.activity_deadlines()]
     found: dict[Duty, bool] = {
-        "workers": not all(_is_heard(each, now, silent) for each in tables.workers.values()),
+        "workers": not all(
+            is_heard(each.heard_at, now, silent) for each in tables.workers.values()
+        ),
         "deadlines": any(end <= soon for end in ends),
         "schedules": any(row.look_at <= soon or row.buffered for row in tables.schedules.values())
         or any(row.ended_at is None for row in tables.backfills.values()),
@@ -217,6 +206,7 @@ def _duties(tables: Tables, now: int, silent_seconds: float) -> list[Duty]:
         ),
         "limits": bool(tables.limits),
         "ends": has_outside_ends(tables),
+        "alerts": any(is_due(row.look_at, now) for row in tables.alerts.values()),
     }
     return [duty for duty, is_due in found.items() if is_due]
 
@@ -225,10 +215,12 @@ def _silent_workers(
     tables: Tables, now: int, observer: str | None, silent: int
 ) -> list[WorkerInfo]:
     """Return the silent workers, or none while another worker is about to fall silent."""
-    if not _hears(tables, now, observer, silent):
+    if not tables.hears(observer, now, silent):
         return []
-    quiet = [info for info in tables.workers.values() if not _is_heard(info, now, silent // 2)]
-    fallen = [info for info in quiet if not _is_heard(info, now, silent)]
+    quiet = [
+        info for info in tables.workers.values() if not is_heard(info.heard_at, now, silent // 2)
+    ]
+    fallen = [info for info in quiet if not is_heard(info.heard_at, now, silent)]
     return fallen if len(fallen) == len(quiet) else []
 
 
@@ -237,7 +229,8 @@ def _overdue_sweeps(tables: Tables, now: int, silent: int) -> list[WorkerInfo]:
     return [
         info
         for info in tables.workers.values()
-        if tables.sweeps_end.get(info.worker_id, now) < now and not _is_heard(info, now, silent)
+        if tables.sweeps_end.get(info.worker_id, now) < now
+        and not is_heard(info.heard_at, now, silent)
     ]
 
 

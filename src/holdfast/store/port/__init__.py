@@ -27,6 +27,7 @@ from holdfast.store.port.wakeups import (
     end_payload,
     messages_topic,
     read_end,
+    stream_topic,
     worker_topic,
 )
 
@@ -43,5 +44,6 @@ __all__ = [
     "messages_topic",
     "read_end",
     "refusal",
+    "stream_topic",
     "worker_topic",
 ]

@@ -14,7 +14,7 @@ class LimitStore(Protocol):
     """Sets limits, and tells what waits for them. Claims apply them."""
 
     async def set_limit(self, rule: LimitRule) -> bool:
-        """Set a limit for what is claimed from now on. Return False if it was just so.
+        """Set a limit for what is claimed from now on. Return False if nothing changed.
 
         A name without its app is looked up. Raises InvalidInput for a rule that cannot be.
         """

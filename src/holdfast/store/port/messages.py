@@ -9,6 +9,8 @@ from holdfast.store.port.readable import readable
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
+    MessageChange,
+    MessageFailure,
     MessagePage,
     MessageReturn,
     NewMessage,
@@ -31,7 +33,7 @@ class MessageStore(Protocol):
 
     @readable
     async def create_queue(self, settings: QueueSettings) -> bool:
-        """Create a queue, and the queue of its dead letters. Return False if it was just so.
+        """Create a queue, and the queue of its dead letters. Return False if there is an equal one.
 
         Raises QueueExists if there is one of the name with other settings.
         """
@@ -39,7 +41,7 @@ class MessageStore(Protocol):
 
     @readable
     async def update_queue(self, settings: QueueSettings) -> bool:
-        """Set what may be changed of a queue: all but its kind. Return False if it was just so.
+        """Set what may be changed of a queue: all but its kind. Return False if nothing changed.
 
         Raises QueueExists if the kind differs.
         """
@@ -154,6 +156,37 @@ class MessageStore(Protocol):
 
         With `origin` it has only the dead letters of that queue. The work for a page is bounded,
         so it may be short and still have a cursor. Raises InvalidInput for what is not a cursor.
+        """
+        ...
+
+    async def get_message(self, queue: str, message_id: int) -> ListedMessage | None:
+        """Return a message that waits or is in flight, None if it is not in the queue."""
+        ...
+
+    @readable
+    async def message_failures(
+        self, message_ids: Sequence[int]
+    ) -> dict[int, tuple[MessageFailure, ...]]:
+        """Return the errors of messages that are in a queue, of each the newest 20, in order.
+
+        A message that never failed is left out.
+        """
+        ...
+
+    @readable
+    async def cancel_message(self, queue: str, message_id: int) -> tuple[bool, list[Notice]]:
+        """Delete a message that waits. Return False if it is not in the queue.
+
+        Raises MessageInFlight.
+        """
+        ...
+
+    async def change_message(
+        self, queue: str, message_id: int, change: MessageChange
+    ) -> tuple[bool, list[Notice]]:
+        """Change a message that waits. Return False if it is not in the queue.
+
+        Raises MessageInFlight.
         """
         ...
 

@@ -1,6 +1,7 @@
 """The lines of JSON that runs are exported as, archived as and restored from.
 
-`export_runs` writes them; the rows in them have the names that the columns have.
+`export_runs` writes them; the rows in them have the names that the columns have. Only the export of
+one run may be of a run that has not ended.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.types import FlowShape, RunKind, SkipReason, Status, StepStatus
+from holdfast.types import AttributeValue, FlowShape, RunKind, SkipReason, Status, StepStatus
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -26,7 +27,7 @@ class RunFields(msgspec.Struct):
     priority: int
     status: Status
     created_at: datetime
-    completed_at: datetime
+    completed_at: datetime | None = None
     kind: RunKind = "workflow"
     key: str | None = None
     input: msgspec.Raw = _NULL
@@ -40,6 +41,7 @@ class RunFields(msgspec.Struct):
     started_at: datetime | None = None
     due_at: datetime | None = None
     clock_at: datetime | None = None
+    build: str | None = None
     deadline_at: datetime | None = None
 
 
@@ -68,6 +70,7 @@ class StepFields(msgspec.Struct):
     worker: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    failed_tasks: int | None = None
 
 
 class ElementFields(msgspec.Struct):
@@ -76,6 +79,27 @@ class ElementFields(msgspec.Struct):
     step_slug: str
     task_index: int
     output: msgspec.Raw = _NULL
+    error: msgspec.Raw = _NULL
+
+
+class StreamFields(msgspec.Struct):
+    """What is kept of a row of `streams`: all else follows from its chunks."""
+
+    name: str
+    base: int = 0
+
+
+class ChunkFields(msgspec.Struct):
+    """A row of `stream_chunks`."""
+
+    name: str
+    last_offset: int
+    count: int
+    key: str
+    lease_no: int
+    attempt: int
+    closes: bool
+    items: msgspec.Raw
 
 
 class RunLine(msgspec.Struct):
@@ -85,9 +109,12 @@ class RunLine(msgspec.Struct):
     has_output: bool = False
     retention_seconds: float | None = None
     shape: FlowShape | None = None  # archives of before lack it
+    attributes: dict[str, AttributeValue] = {}
     events: list[EventFields] = []
     states: list[StepFields] = []
     elements: list[ElementFields] = []
+    streams: list[StreamFields] = []  # in the first line
+    chunks: list[ChunkFields] = []
 
 
 read_line: Final = msgspec.json.Decoder(RunLine).decode

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.store.port.activities import ActivityStore
+from holdfast.store.port.alerts import AlertStore
 from holdfast.store.port.approvals import ApprovalStore
 from holdfast.store.port.apps import AppStore
 from holdfast.store.port.archives import ArchiveStore
+from holdfast.store.port.attributes import AttributeStore
+from holdfast.store.port.builds import BuildStore
 from holdfast.store.port.claims import ClaimStore
 from holdfast.store.port.commits import CommitStore
 from holdfast.store.port.control import ControlStore
@@ -27,9 +30,12 @@ from holdfast.store.port.schedules import ScheduleStore
 from holdfast.store.port.start_rules import StartRuleStore
 from holdfast.store.port.starts import StartStore
 from holdfast.store.port.stats import StatsStore
+from holdfast.store.port.streams import StreamStore
 from holdfast.store.port.sweeps import SweepStore
 from holdfast.store.port.topics import TopicStore
 from holdfast.store.port.traces import TraceStore
+from holdfast.store.port.transactions import TransactionStore
+from holdfast.store.port.webhooks import WebhookStore
 from holdfast.store.port.workers import WorkerStore
 
 
@@ -41,18 +47,24 @@ class Store(
     ActivityStore,
     ExternalStore,
     ApprovalStore,
+    WebhookStore,
+    AttributeStore,
     ControlStore,
     LimitStore,
     ForkStore,
     FlowStore,
     ScheduleStore,
     TopicStore,
+    AlertStore,
+    BuildStore,
     MessageStore,
     DeliveryStore,
     WorkerStore,
+    StreamStore,
     StatsStore,
     SweepStore,
     TraceStore,
+    TransactionStore,
     AppStore,
     QueryStore,
     ReadStore,

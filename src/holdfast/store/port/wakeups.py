@@ -25,6 +25,11 @@ def worker_topic(worker_id: str) -> str:
     return f"worker/{worker_id}"
 
 
+def stream_topic(run_id: UUID) -> str:
+    """Return the name of the topic of a run's streams. A payload is the name of a stream."""
+    return f"stream/{run_id}"
+
+
 def messages_topic(queue: str) -> str:
     """Return the name of a message queue's topic. A payload is the queue's name."""
     return f"messages/{queue}"

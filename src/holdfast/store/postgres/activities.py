@@ -19,6 +19,7 @@ class PostgresActivities(Part):
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
         """Record how attempts of activities ended; see `ActivityStore.end_activities`."""
+        units = [end.units for end in ends]
         row = await self._database.row(
             "end_activities",
             worker_id,
@@ -33,6 +34,7 @@ class PostgresActivities(Part):
             [end.details for end in ends],
             [end.delay_seconds for end in ends],
             self._database.tell,
+            units if any(each is not None for each in units) else None,
         )
         return ActivitiesEnded(row["now"], row["outcomes"] or [], read_notices(row["notices"]))
 

@@ -209,7 +209,7 @@ def claimed_task(row: asyncpg.Record) -> ClaimedTask:
 @lru_cache(maxsize=1024)
 def _name_and_version(handler: str) -> tuple[str, int]:
     name, _, version = handler.rpartition("@")
-    return name, int(version)
+    return name, int(version.partition("+")[0])  # of a pinned run its build follows
 
 
 def _tail(text: str) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Pauses of runs, queues and workflows."""
+"""Pauses of runs, queues and workflows; runs that are rescheduled."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from uuid import UUID
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.external import read_delivered
-from holdfast.types import Delivered, Notice, Pause, Scope
+from holdfast.types import Delivered, Notice, Pause, Reschedule, Scope
 
 
 class PostgresControl(Part):
-    """Pauses and resumes runs, queues and workflows."""
+    """Pauses and resumes runs, queues and workflows, and reschedules runs."""
 
     async def pause_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
@@ -23,6 +23,29 @@ class PostgresControl(Part):
     async def resume_runs(self, run_ids: Sequence[UUID], *, by: str | None = None) -> Delivered:
         """Resume runs; see `ControlStore.resume_runs`."""
         return read_delivered(await self._database.row("resume_runs", run_ids, by))
+
+    async def reschedule_runs(
+        self,
+        run_ids: Sequence[UUID],
+        change: Reschedule,
+        *,
+        reason: str | None = None,
+        by: str | None = None,
+    ) -> Delivered:
+        """Change where and when runs may run; see `ControlStore.reschedule_runs`."""
+        row = await self._database.row(
+            "reschedule_runs",
+            run_ids,
+            change.queue,
+            change.start_at,
+            change.delay_seconds,
+            change.deadline_at,
+            change.timeout_seconds,
+            change.no_deadline,
+            reason,
+            by,
+        )
+        return read_delivered(row)
 
     async def set_pause(
         self, scope: Scope, name: str, *, paused: bool, reason: str | None = None

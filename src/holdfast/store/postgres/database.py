@@ -16,7 +16,7 @@ import msgspec
 from holdfast.database.connection import LOST, close_connection, is_direct, open_connection
 from holdfast.database.schema import check_schema
 from holdfast.database.scripts import check_schema_name
-from holdfast.database.urls import read_url, redact
+from holdfast.database.urls import Target, read_url, redact
 from holdfast.store.port.locks import lock_millis
 from holdfast.store.postgres.errors import FOREIGN, NOT_SENT, is_sound, translate, was_not_sent
 from holdfast.store.postgres.packing import LEAST, Packing, pack, unpacked
@@ -77,9 +77,7 @@ class Database:
         """Connect, and refuse a schema that this release cannot work with."""
         if self._pool is not None:
             return
-        self._target = read_url(self.url)
-        if self._prepare is None:
-            self._prepare = self._target.parameters.prepare
+        self.read_url()
         pool = Pool(self._connect, self.connections)
         if self._check:
             try:
@@ -89,6 +87,12 @@ class Database:
                 await pool.close()
                 raise
         self._pool = pool
+
+    def read_url(self) -> None:
+        """Read the URL, without connecting. Raises InvalidDatabaseURL."""
+        self._target = read_url(self.url)
+        if self._prepare is None:
+            self._prepare = self._target.parameters.prepare
 
     async def close(self) -> None:
         """Close every connection of the pool."""
@@ -169,14 +173,29 @@ class Database:
             raise RuntimeError("the store is not open: `await store.open()` first")
         return self._pool
 
-    async def _connect(self) -> Connection:
+    @property
+    def target(self) -> Target:
+        """What the URL says; the store is open."""
+        return self._target
+
+    @property
+    def prepares(self) -> bool:
+        """True if statements may be prepared by name, as far as is known."""
+        return self._prepare is not False
+
+    async def connect_unlimited(self) -> Connection:
+        """Open a connection whose statements may take any time, for the code of others."""
+        return await self._connect(limited=False)
+
+    async def _connect(self, *, limited: bool = True) -> Connection:
         """Open a connection for the pool; the first one shows whether a pooler is in between."""
         prepare = self._prepare is not False
         connection = await open_connection(
-            self._target, call_seconds=_CALL_SECONDS, prepare=prepare
+            self._target, call_seconds=_CALL_SECONDS if limited else None, prepare=prepare
         )
         try:
-            if await is_direct(connection) or self._prepare is not None:
+            direct = await is_direct(connection)
+            if direct or not prepare or self._prepare:  # another call may have found the pooler
                 return connection
         except BaseException:
             connection.terminate()
@@ -186,7 +205,7 @@ class Database:
             "%s is a connection pooler: no statements are prepared", redact(self._target.url)
         )
         self._prepare = False
-        return await self._connect()
+        return await self._connect(limited=limited)
 
 
 class Part:

@@ -16,6 +16,7 @@ from holdfast.errors import (
     InvalidDatabaseURL,
     InvalidInput,
     LockTimeout,
+    MessageInFlight,
     PayloadError,
     QueueExists,
     QueueInUse,
@@ -56,13 +57,14 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "HFQ01": UnknownQueue,
     "HFQ02": QueueExists,
     "HFQ03": QueueInUse,
+    "HFQ04": MessageInFlight,
 }
 
 # A call that began before a migration, and looks for a function that was replaced by it (XX000).
 _REPLACED: Final = "cache lookup failed for function"
 
 # Their messages are those of our own functions.
-_OURS: Final = (InvalidInput, UnknownFlow, UnknownQueue, QueueExists, QueueInUse)
+_OURS: Final = (InvalidInput, UnknownFlow, UnknownQueue, QueueExists, QueueInUse, MessageInFlight)
 
 # What happened to the call; put before the message of the server.
 _MEANINGS: Final[dict[type[HoldfastError], str]] = {

@@ -209,10 +209,10 @@ class FollowingDatabase(Database):
             logger.warning("lists are read from the database, not from %s: %s", place, reason)
         self._reason = reason
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, *, limited: bool = True) -> Connection:
         """Open a connection, and see that it leads to a replica with the schema of the primary."""
         try:
-            connection = await super()._connect()
+            connection = await super()._connect(limited=limited)
         except (*LOST, ValueError) as error:
             reason = str(connect_error(error, self._target))
             reason = reason.removeprefix(f"{redact(self._target.url)}: ")  # said beside it

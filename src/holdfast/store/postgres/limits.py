@@ -30,6 +30,7 @@ class PostgresLimits(Part):
             rule.key,
             rule.holds,
             rule.smooth,
+            rule.units,
         )
         return bool(row[0])
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import asyncpg
+from msgspec.structs import astuple
 
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.port import WORK_TOPIC, messages_topic
@@ -23,7 +24,9 @@ from holdfast.store.postgres.start_values import (
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
+    MessageChange,
     MessageDelivery,
+    MessageFailure,
     MessagePage,
     MessageReturn,
     NewMessage,
@@ -43,7 +46,7 @@ from holdfast.values.moments import to_micros
 
 # The types of the arguments of `send_messages`.
 _TYPES: Final[Sequence[str]] = (
-    *("text", "json[]", "double precision[]", "text[]", "text[]", "int[]", "json[]"),
+    *("text", "json[]", "double precision[]", "text[]", "text[]", "int[]", "json[]", "bigint[]"),
 )
 
 _read_settings = reader(QueueSettings)
@@ -108,18 +111,29 @@ class PostgresMessages(Part):
 
     async def receive_messages(self, receive: Receive) -> Received:
         """Hand messages out; see `MessageStore.receive_messages`."""
-        rows = await self._database.rows(
-            "receive_messages",
-            receive.queue,
-            receive.limit,
-            receive.visibility_seconds,
-            receive.consumer,
-            receive.since,
-            receive.contains,
-            receive.per_group,
-            receive.acks or None,
-            False,
-        )
+        if receive.pops:
+            rows = await self._database.rows(
+                "pop_messages",
+                receive.queue,
+                receive.limit,
+                receive.since,
+                receive.contains,
+                receive.per_group,
+                False,
+            )
+        else:
+            rows = await self._database.rows(
+                "receive_messages",
+                receive.queue,
+                receive.limit,
+                receive.visibility_seconds,
+                receive.consumer,
+                receive.since,
+                receive.contains,
+                receive.per_group,
+                receive.acks or None,
+                False,
+            )
         last = rows[-1]
         return Received(
             now=last["now"],
@@ -170,6 +184,7 @@ class PostgresMessages(Part):
             [each.delay_seconds for each in returns],
             [each.error for each in returns],
             [each.counted for each in returns],
+            or_none([each.discarded or None for each in returns]),
         )
         return row["returned"], _notices(row["freed"])
 
@@ -231,6 +246,33 @@ class PostgresMessages(Part):
         more = 0 < limit == len(rows)
         return MessagePage(shown, write_place(rows[-1]["place"]) if more else None)
 
+    async def get_message(self, queue: str, message_id: int) -> ListedMessage | None:
+        """Return a message; see `MessageStore.get_message`."""
+        rows = await self._database.rows("get_message", queue, message_id)
+        return _listed(rows[0]) if rows else None
+
+    async def message_failures(
+        self, message_ids: Sequence[int]
+    ) -> dict[int, tuple[MessageFailure, ...]]:
+        """Return the errors of messages; see `MessageStore.message_failures`."""
+        found: dict[int, tuple[MessageFailure, ...]] = {}
+        for row in await self._database.rows("message_failures", message_ids):
+            failure = MessageFailure(row["failed_at"], row["error"])
+            found[row["message_id"]] = (*found.get(row["message_id"], ()), failure)
+        return found
+
+    async def cancel_message(self, queue: str, message_id: int) -> tuple[bool, list[Notice]]:
+        """Delete a message that waits; see `MessageStore.cancel_message`."""
+        row = await self._database.row("cancel_message", queue, message_id)
+        return row[0], _notices([queue] if row[0] else ())
+
+    async def change_message(
+        self, queue: str, message_id: int, change: MessageChange
+    ) -> tuple[bool, list[Notice]]:
+        """Change a message that waits; see `MessageStore.change_message`."""
+        row = await self._database.row("change_message", queue, message_id, *astuple(change))
+        return row[0], _notices([queue] if row[0] else ())
+
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
         """Return messages that are kept; see `MessageStore.list_kept`."""
         return [
@@ -253,6 +295,7 @@ def _columns(messages: Sequence[NewMessage]) -> tuple[object, ...]:
         or_none([message.dedup_id for message in messages]),
         or_none([message.priority for message in messages]),
         or_none([json_text(each.headers) if each.headers else None for each in messages]),
+        or_none([message.due_at for message in messages]),
     )
 
 

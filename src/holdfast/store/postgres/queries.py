@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
+from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Database, Part, read_event, read_headers
+from holdfast.store.postgres.start_values import json_text
 from holdfast.types import (
     ClippedEvent,
     CountBy,
@@ -61,7 +63,9 @@ class PostgresQueries(Part):
     async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
         """Return how many runs have what; see `QueryStore.count_runs_by`."""
         with _in_time():
-            found = await self._database.rows("count_runs_by", by, *_conditions(where), where.limit)
+            found = await self._database.rows(
+                "count_runs_by", by, *_conditions(where), where.limit, _attributes(where)
+            )
         stopped_at = found[0]["stopped_at"] if found else None
         return RunCounts(
             by,
@@ -179,7 +183,12 @@ async def _list_runs(
         before_id,
         where.limit + 1,
         where.payloads,
+        _attributes(where),
     )
+
+
+def _attributes(where: RunFilter) -> str | None:
+    return json_text(where.attributes) if where.attributes else None
 
 
 def _conditions(where: RunFilter) -> tuple[object, ...]:
@@ -242,6 +251,8 @@ def _run(row: asyncpg.Record) -> RunRecord:
         parent_run_id=row["parent_run_id"],
         parent_key=row["parent_key"],
         due_at=row["due_at"],
+        attributes=read_attributes(row["attributes"]),
+        build=row["build"],
     )
 
 

@@ -8,9 +8,11 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import raw
+from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Part, read_notices
 from holdfast.store.postgres.rows import reader
-from holdfast.store.postgres.start_values import json_text
+from holdfast.store.postgres.start_values import json_text, labels
 from holdfast.types import (
     BackfillFiring,
     Bucket,
@@ -42,7 +44,7 @@ _decode_headers: Final = msgspec.json.Decoder(dict[str, str]).decode
 _read_when = reader(When)
 _read_policy = reader(TickPolicy)
 _read_bucket = reader(Bucket)
-_read_run_target = reader(RunTarget, "tags", "headers", name="target")
+_read_run_target = reader(RunTarget, "tags", "headers", "attributes", name="target")
 _read_send_target = reader(SendTarget, "headers", name="target", group="message_group")
 _read_record = reader(
     ScheduleRecord, "when", "target", "policy", "open_run_ids", position="tick_position"
@@ -240,7 +242,7 @@ def _definition(new: NewSchedule) -> tuple[object, ...]:
         target.priority,
         run.timeout_seconds,
         run.retention_seconds,
-        json_text(run.tags) if run.tags else None,
+        labels(run.tags, run.attributes),
         json_text(target.headers) if target.headers else None,
         policy.bucket_retention_seconds,
     )
@@ -266,7 +268,7 @@ def _code_row(new: NewSchedule) -> dict[str, object]:
         "priority": target.priority,
         "timeout": run.timeout_seconds,
         "retention": run.retention_seconds,
-        "tags": list(run.tags) or None,
+        "tags": raw(labels(run.tags, run.attributes)),
         "headers": target.headers or None,
         "message_group": _group(new),
         "overlap": policy.overlap,
@@ -311,4 +313,5 @@ def _read_target(row: asyncpg.Record) -> Target:
     if row["kind"] in ("topic", "queue"):
         return _read_send_target(row, headers=headers)
     tags = _decode_tags(row["tags"]) if row["tags"] is not None else ()
-    return _read_run_target(row, tags=tags, headers=headers)
+    attributes = read_attributes(row["attributes"])
+    return _read_run_target(row, tags=tags, headers=headers, attributes=attributes)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from holdfast.database.scripts import DEFAULT_SCHEMA, check_schema_name
-from holdfast.types import NewRun
+from holdfast.types import AttributeValue, NewRun
 
 
 class Statement(NamedTuple):
@@ -95,7 +95,7 @@ def one_run(run: NewRun) -> tuple[object, ...]:
         run.delay_seconds,
         run.timeout_seconds,
         run.retention_seconds,
-        json_text(run.tags) if run.tags else None,
+        labels(run.tags, run.attributes),
         json_text(run.headers) if run.headers is not None else None,
         run.waiter,
     )
@@ -111,7 +111,7 @@ def _one_run_of_a_flow(run: NewRun) -> tuple[object, ...]:
         run.priority,
         run.timeout_seconds,
         run.retention_seconds,
-        json_text(run.tags) if run.tags else None,
+        labels(run.tags, run.attributes),
         json_text(run.headers) if run.headers is not None else None,
         run.waiter,
         run.start_at,
@@ -142,3 +142,10 @@ def cast_mark(mark: str, type_: str) -> str:
 def json_text(value: object) -> str:
     """Return a value as JSON."""
     return msgspec.json.encode(value).decode()
+
+
+def labels(tags: Sequence[str], attributes: Mapping[str, AttributeValue]) -> str | None:
+    """Return the tags and the attributes of a start as SQL takes them, None for none."""
+    if attributes:
+        return json_text({"tags": tags, "attributes": attributes})
+    return json_text(tags) if tags else None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from holdfast.database.scripts import DEFAULT_SCHEMA
 from holdfast.store.postgres.activities import PostgresActivities
+from holdfast.store.postgres.alerts import PostgresAlerts
 from holdfast.store.postgres.approvals import PostgresApprovals
 from holdfast.store.postgres.apps import PostgresApps
 from holdfast.store.postgres.archives import PostgresArchives
+from holdfast.store.postgres.attributes import PostgresAttributes
+from holdfast.store.postgres.builds import PostgresBuilds
 from holdfast.store.postgres.claims import PostgresClaims
 from holdfast.store.postgres.commits import PostgresCommits
 from holdfast.store.postgres.control import PostgresControl
@@ -26,14 +29,17 @@ from holdfast.store.postgres.schedules import PostgresSchedules
 from holdfast.store.postgres.start_rules import PostgresStartRules
 from holdfast.store.postgres.starts import PostgresStarts
 from holdfast.store.postgres.stats import PostgresStats
+from holdfast.store.postgres.streams import PostgresStreams
 from holdfast.store.postgres.sweeps import PostgresSweeps
 from holdfast.store.postgres.topics import PostgresTopics
 from holdfast.store.postgres.traces import PostgresTraces
+from holdfast.store.postgres.transactions import PostgresTransactions
+from holdfast.store.postgres.webhooks import PostgresWebhooks
 from holdfast.store.postgres.workers import PostgresWorkers
 from holdfast.types import ReadCheck
 
 
-class _Parts(
+class PostgresParts(
     PostgresStarts,
     PostgresStartRules,
     PostgresClaims,
@@ -41,18 +47,24 @@ class _Parts(
     PostgresActivities,
     PostgresExternal,
     PostgresApprovals,
+    PostgresWebhooks,
+    PostgresAttributes,
     PostgresControl,
     PostgresLimits,
     PostgresForks,
     PostgresFlows,
     PostgresSchedules,
     PostgresTopics,
+    PostgresAlerts,
+    PostgresBuilds,
     PostgresMessages,
     PostgresDeliveries,
     PostgresWorkers,
+    PostgresStreams,
     PostgresStats,
     PostgresSweeps,
     PostgresTraces,
+    PostgresTransactions,
     PostgresApps,
     PostgresQueries,
     PostgresRetention,
@@ -88,11 +100,11 @@ class _Parts(
         return int(row[0])
 
     @property
-    def reads(self) -> _Parts:
+    def reads(self) -> PostgresParts:
         """This store; see `ReadStore.reads`."""
         return self
 
-    async def fresh_reads(self) -> _Parts:
+    async def fresh_reads(self) -> PostgresParts:
         """Return this store; see `ReadStore.fresh_reads`."""
         return self
 
@@ -101,7 +113,7 @@ class _Parts(
         return None
 
 
-class PostgresStore(_Parts):
+class PostgresStore(PostgresParts):
     """A `Store` in a schema of a PostgreSQL database, 14 or newer.
 
     Up to `connections` connections serve calls; one more opens for the first listener. `prepare`
@@ -139,10 +151,10 @@ class PostgresStore(_Parts):
         )
         super().__init__(database)
         self._following: FollowingDatabase | None = None
-        self._reads: _Parts = self
+        self._reads: PostgresParts = self
         if read_url is not None:
             self._following = FollowingDatabase(database, read_url, prepare)
-            self._reads = _Parts(self._following)
+            self._reads = PostgresParts(self._following)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -151,14 +163,14 @@ class PostgresStore(_Parts):
         await super().close()
 
     @property
-    def reads(self) -> _Parts:
+    def reads(self) -> PostgresParts:
         """The store on the replica, or this one; see `ReadStore.reads`."""
         return self._reads
 
-    async def fresh_reads(self) -> _Parts:
+    async def fresh_reads(self) -> PostgresParts:
         """Return the store on the replica if it has caught up; see `ReadStore.fresh_reads`."""
         found = None if self._following is None else await self._following.caught_up()
-        return self if found is None else _Parts(found)
+        return self if found is None else PostgresParts(found)
 
     async def check_reads(self) -> ReadCheck | None:
         """Look at the replica; see `ReadStore.check_reads`."""

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.codec import raw
+from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Part, read_headers, read_notices
 from holdfast.store.postgres.rows import reader
+from holdfast.store.postgres.start_values import labels
 from holdfast.types import (
     DeclaredSubscriptions,
     EventTarget,
@@ -89,7 +92,7 @@ def row_of(new: NewSubscription) -> dict[str, object]:
     target = new.target
     fits = {
         "pattern": new.pattern,
-        "match": None if new.match is None else msgspec.Raw(new.match.encode()),
+        "match": raw(new.match),
     }
     if isinstance(target, QueueTarget):
         return {**fits, "kind": "queue", "target": target.queue}
@@ -105,7 +108,7 @@ def row_of(new: NewSubscription) -> dict[str, object]:
         "priority": target.priority,
         "timeout": target.timeout_seconds,
         "retention": target.retention_seconds,
-        "tags": target.tags or None,
+        "tags": raw(labels(target.tags, target.attributes)),
         "headers": target.headers,
     }
 
@@ -126,4 +129,5 @@ def _target(row: asyncpg.Record) -> EventTarget | None:
         retention_seconds=row["retention"],
         tags=() if row["tags"] is None else _read_tags(row["tags"]),
         headers=read_headers(row["headers"]),
+        attributes=read_attributes(row["attributes"]),
     )

@@ -59,6 +59,7 @@ class PostgresWorkers(Part):
             info.consumes,
             silent_seconds,
             info.hints,
+            info.listens,
         )
         lost = _at(leases, row["lost"])
         unread = _at(leases, row["news"])

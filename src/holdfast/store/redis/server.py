@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -32,6 +33,9 @@ _OTHERS: Final = (
 _WAYS_OUT: Final = {
     "NOAUTH": f"give user and password in {_SOURCE}: redis://USER:PASSWORD@HOST:6379/0",
     "invalid username-password": f"correct user and password in {_SOURCE}",
+    "AUTH <password> called without": (
+        f"the server has no password: leave it out of {_SOURCE}, or set requirepass there"
+    ),
     "NoPermissionError": "let the user have +@stream +@connection +expire +info on ~holdfast:*",
     "MovedError": _SINGLE,
     "AskError": _SINGLE,
@@ -173,9 +177,18 @@ def trouble(error: Exception) -> RedisTrouble:
 
 
 async def close(redis: Redis | None) -> None:
-    """Close a connection; what goes wrong no longer matters."""
+    """Close a connection, also while cancelled: its client would forget to close the socket."""
     if redis is not None:
+        closing = asyncio.ensure_future(_close(redis))
         try:
-            await redis.aclose()
-        except Exception as error:
-            logger.debug("closing the connection to Redis: %s", error)
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait([closing])
+            raise
+
+
+async def _close(redis: Redis) -> None:
+    try:
+        await redis.aclose()
+    except Exception as error:
+        logger.debug("closing the connection to Redis: %s", error)

@@ -11,6 +11,8 @@ from importlib import import_module
 from typing import Any, Final
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from holdfast.errors import DatabaseError
 from holdfast.store.port import ACTIVITIES_TOPIC, HINTED_TOPICS, STARTS_TOPIC, WORK_TOPIC
 from holdfast.store.port.listening import HintReader
@@ -46,9 +48,9 @@ class RedisHintedStore(PostgresStore):
 
     def __init__(self, redis_url: str, url: str, **options: Any) -> None:
         super().__init__(url, **options)
-        self._database.tell_starts = None
-        if self._database.tell is not None:
-            self._database.tell += ":hints"
+        tell = self._database.tell
+        if tell is not None:
+            self._database.tell, self._database.tell_starts = f"{tell}:hints", f"{tell}:starts"
         self._redis_url = redis_url
         self._server = RedisServer(redis_url)
         self._sender = Sender(self._server)
@@ -137,7 +139,7 @@ class RedisHintedStore(PostgresStore):
 
     def hint_use(self) -> HintUse | None:
         """Return how hints were used; see `ListenStore.hint_use`."""
-        return self._server.use
+        return replace(self._server.use, listens=self._listeners.listens)
 
     async def check_hints(self) -> HintCheck | None:
         """Connect to Redis, with as little patience as for a hint."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from typing import Final
 
 from holdfast.definitions.app import App
 from holdfast.definitions.catalogue import catalogue_of
@@ -19,6 +20,7 @@ from holdfast.worker.services.service import Service, ServiceContext
 logger = logging.getLogger("holdfast.worker")
 
 _BATCH = 1_000
+_DECLARES_EVERY: Final = 30.0  # seconds
 
 
 class AppSignOn(Service):
@@ -26,6 +28,10 @@ class AppSignOn(Service):
 
     If the database has runs from before names had apps, the first app that signs on with their
     workflow takes them over: those that wait for this worker at its start, the rest in small parts.
+
+    What the code declares of names (rules, retentions, docs, limits) is written at the start. If
+    the app has builds, that of the current one counts while it has workers: so it is written again
+    and again, as the current build may be another one since.
     """
 
     def __init__(
@@ -47,7 +53,9 @@ class AppSignOn(Service):
         ]
         self._catalogue = catalogue_of(app.registry)
         self._limits = app.limits
+        self._build, self._pinned = app.build, app.pinned()
         self._former: frozenset[str] = frozenset()
+        self._has_builds, self._declares_at = False, 0.0
         self._ended = False  # True if ended runs may have names without an app
 
     async def sign_on(self) -> None:
@@ -57,29 +65,54 @@ class AppSignOn(Service):
         """
         answer = await self._store.sign_on_app(self._info, self._activities)
         if answer.other is not None:
-            if await asyncio.to_thread(os.path.exists, answer.other):
-                raise ConfigurationError(self._clash(answer.other))
-            logger.warning("app %s has moved here from %s", self._name, answer.other)
+            if not await self._is_other_build():
+                if await asyncio.to_thread(os.path.exists, answer.other):
+                    raise ConfigurationError(self._clash(answer.other))
+                logger.warning("app %s has moved here from %s", self._name, answer.other)
             answer = await self._store.sign_on_app(
                 self._info, self._activities, replaces=answer.other
             )
-        await self._store.declare_start_rules(self._rules)
-        await self._store.declare_retentions(self._retentions)
-        await self._store.declare_catalogue(self._catalogue)
-        await self._store.declare_limits(self._name, self._limits)
+        if self._build is not None:
+            await self._store.declare_build(self._name, self._build, self._pinned)
+        elif self._pinned:
+            logger.warning(
+                "app %s has no build, so its pinned workflows (%s) are not pinned to this code; "
+                "name the code with App(%r, build=…)",
+                self._name,
+                ", ".join(self._pinned),
+                self._name,
+            )
+        await self._declare()
         self._former = frozenset(answer.former)
         self._ended = bool(self._former)
         while await self._adopt_tasks():
             pass
 
     async def run_once(self) -> None:
-        """Take over some more runs from before names had apps, if there are any."""
+        """Take over some more runs from before names had apps, and declare what counts now."""
+        if self._has_builds and asyncio.get_running_loop().time() >= self._declares_at:
+            await self._declare()
         if self._former:
             await self._adopt_tasks()
         if self._ended:
             workflows = sorted(self._former.intersection(self._info.workflows))
             count = await self._store.adopt_ended(self._name, workflows, limit=_BATCH)
             self._ended = count > 0
+
+    async def _declare(self) -> None:
+        """Write what the code declares, except of names that the current build has declared."""
+        kept = await self._store.kept_declarations(self._name, self._build)
+        self._has_builds = kept is not None
+        self._declares_at = asyncio.get_running_loop().time() + _DECLARES_EVERY
+        names = frozenset(kept or ())
+        store = self._store
+        await store.declare_start_rules([each for each in self._rules if each.name not in names])
+        await store.declare_retentions(
+            [each for each in self._retentions if each.name not in names]
+        )
+        await store.declare_catalogue([each for each in self._catalogue if each.name not in names])
+        if not names:
+            await store.declare_limits(self._name, self._limits)
 
     async def _adopt_tasks(self) -> int:
         handlers = [each for each in self._handlers if each.partition("@")[0] in self._former]
@@ -92,9 +125,19 @@ class AppSignOn(Service):
             )
         return count
 
+    async def _is_other_build(self) -> bool:
+        """Return True if the last worker of the app had a build, and this one has another one."""
+        builds = await self._store.list_builds(self._name)
+        last = max(builds, key=lambda each: each.signed_on_at or 0, default=None)
+        if self._build is None or last is None or last.build == self._build:
+            return False
+        [app] = [each for each in await self._store.list_apps() if each.app == self._name]
+        return (last.signed_on_at or 0) >= (app.signed_on_at or 0)  # a build signs on after its app
+
     def _clash(self, other: str) -> str:
         return (
             f"another app named {self._name!r} uses this database, from {other}; this one is "
             f"{self._info.origin}, and both would run each other's runs. Give one of them another "
-            "name, App('…'), or a database of its own with --database or $HOLDFAST_HOME"
+            "name, App('…'), or a database of its own with --database or $HOLDFAST_HOME. If they "
+            "are two states of one app, give each a build of its own, App(…, build='…')"
         )

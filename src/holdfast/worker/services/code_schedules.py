@@ -21,6 +21,8 @@ class CodeSchedules(Service):
     workers, the one before it counts.
     """
 
+    _first_seconds = _INTERVAL_SECONDS  # sign_on has done it
+
     def __init__(self, context: ServiceContext, app: str, schedules: Iterable[NewSchedule]) -> None:
         super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
         self._app, self._schedules = app, tuple(schedules)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -54,7 +55,7 @@ class Scheduler(Service):
         self._backfills: dict[UUID, DueBackfill] = {}  # the same of backfills
         self._taking: asyncio.Task[Any] | None = None  # the call that takes such leases
         self._ended: list[UUID] = []  # runs for whose ends ticks may wait
-        self._buffered_at = self._swept_at = 0.0
+        self._buffered_at, self._swept_at = -math.inf, 0.0  # loop time
         self._passing = False
         self._fruitless = 0  # looks in a row that found nothing to do
 
@@ -64,7 +65,12 @@ class Scheduler(Service):
         return self._task is not None and (self._passing or self._woken.is_set())
 
     def notified(self, payload: str) -> None:
-        """Look now: schedules have changed, or a run has ended for which a tick waits."""
+        """Look now: schedules have changed, or a run has ended for which a tick waits.
+
+        An empty payload says that notifications may have been missed: look at all ticks that wait.
+        """
+        if not payload:
+            self._buffered_at = -math.inf
         with contextlib.suppress(ValueError):  # it may be the name of a schedule or of an app
             self._ended.append(UUID(payload.partition(" ")[0]))
         self._woken.set()

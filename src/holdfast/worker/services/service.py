@@ -1,7 +1,7 @@
 """The base of all services of a worker: `start`, `stop`, and `run_once` for the one duty.
 
-A service runs when it starts, then in intervals, and earlier if something comes due. Any number of
-workers may run the same service on one database.
+A service runs when it starts if there may be something to do, then in intervals, and earlier if
+something comes due. Any number of workers may run the same service on one database.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ class Service(ABC):
     """One duty, done again and again until stopped.
 
     `duty` is its name in answers to heartbeats, None for one that they never name.
+    `_first_seconds` is how long it leaves a worker that starts to what is more urgent.
     """
 
     duty: ClassVar[Duty | None] = None
+    _first_seconds: ClassVar[float] = 0.0
     _longest_seconds: ClassVar[float] = math.inf  # without a run although heartbeats name it not
 
     def __init__(self, context: ServiceContext, *, interval_seconds: float | None = None) -> None:
@@ -94,7 +96,7 @@ class Service(ABC):
         self.due_at(self._clock.now())
 
     async def start(self) -> None:
-        """Run now and from now on. Idempotent."""
+        """Run from now on. Idempotent."""
         if self._task is None:
             name = f"holdfast {type(self).__name__}"
             self._task = asyncio.create_task(self._run(), name=name)
@@ -113,6 +115,8 @@ class Service(ABC):
     async def _run(self) -> None:
         this = asyncio.current_task()
         assert this is not None
+        if self._first_seconds or self._is_ruled_out:
+            await self._wait(random.uniform(0.5, 1) * (self._first_seconds or self._interval))
         while True:
             pause = self._interval
             self._next_due = None  # calls of `due_at` during the run count

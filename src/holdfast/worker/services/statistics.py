@@ -10,11 +10,14 @@ from holdfast.worker.services.service import Service, ServiceContext
 _INTERVAL_SECONDS: Final = 60.0
 _COUNTS_SECONDS: Final = 5.0  # monitors ask at longer intervals
 _SAMPLE_SECONDS: Final = 48.0  # with the spread of a service at most 57.6: each minute has a sample
+_FIRST_SECONDS: Final = 4.0  # workers that start together do not look together
 _BATCH: Final = 1_000
 
 
 class OldStatistics(Service):
     """Merge what several workers wrote, then minutes to hours; delete what is very old."""
+
+    _first_seconds = _FIRST_SECONDS
 
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
@@ -30,6 +33,8 @@ class Samples(Service):
 
     Samples get older as the statistics do.
     """
+
+    _first_seconds = _FIRST_SECONDS
 
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context, interval_seconds=_SAMPLE_SECONDS)

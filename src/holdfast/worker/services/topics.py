@@ -22,6 +22,8 @@ class CodeSubscriptions(Service):
     What no worker of the app says any more is paused. A batch of old rows is deleted each time.
     """
 
+    _first_seconds = _INTERVAL_SECONDS  # sign_on has done it
+
     def __init__(
         self, context: ServiceContext, app: str, subscriptions: Sequence[NewSubscription]
     ) -> None:

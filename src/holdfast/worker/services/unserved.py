@@ -20,6 +20,8 @@ class Unserved(Service):
     workers need not run now: for names that this app does not have, a debug line is written.
     """
 
+    _first_seconds = 2.0  # workers that are started together serve what is theirs by then
+
     def __init__(self, context: ServiceContext, handlers: Iterable[str]) -> None:
         super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
         self._names = {_name_of(handler) for handler in handlers}

@@ -48,8 +48,8 @@ begin
                 filter (where h.worker is not null) as notices,
             bool_or(not h.cancelled) as is_awaited, count(*)::int as count
         from held h
-        cross join lateral holdfast._attempt_event('recorded', h.handler, h.attempts, h.worker,
-            null, null, v_error, true, null) as e
+        cross join lateral holdfast._attempt_event('recorded', h.handler, h.attempts,
+            h.lease_no, h.worker, null, null, v_error, true, null) as e
         group by h.run_id
         order by h.run_id
     loop

@@ -4,7 +4,8 @@
 -- attempt. With neither, another program ends it later: the lease is given back, and the task is
 -- due again when the attempt's time is over. After an error, the policy in the payload decides if
 -- there is another attempt; there is none if p_retryable is false, or if the run no longer waits
--- for the activity. p_delay_seconds are the pauses that errors asked for.
+-- for the activity. p_delay_seconds are the pauses that errors asked for, p_units how many units of
+-- rates attempts have used, if it is not what was counted.
 --
 -- An attempt is identified by its worker and the number of its lease. From outside p_worker is
 -- null: then the number alone identifies it, while the attempt is open. Outcomes are in the order
@@ -17,7 +18,7 @@ create or replace function holdfast.end_activities(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
     p_results json[], p_errors json[], p_retryable boolean[], p_timed_out boolean[],
     p_started_ats bigint[], p_details json[], p_delay_seconds float8[] default null,
-    p_tell text default null,
+    p_tell text default null, p_units int[] default null,
     out now bigint, out outcomes text[], out notices text[]
 )
 language plpgsql
@@ -31,6 +32,10 @@ begin
     perform holdfast._check_ends(p_results, p_errors, p_details);
     now := holdfast._micros(v_now);
     perform holdfast._lock_turns(array(select distinct unnest(p_run_ids)));
+    if p_units is not null then
+        perform holdfast._correct_units(
+            v_now, p_worker, p_run_ids, p_keys, p_leases, p_units);
+    end if;
     for v_run in
         select * from holdfast._end_attempts(v_now, p_worker, p_run_ids, p_keys, p_leases,
             p_results, p_errors, p_retryable, p_timed_out, p_started_ats, p_details,
@@ -158,25 +163,27 @@ begin
         array_agg(distinct array[case when j.due_at <= p_now then 'activities' else 'work' end,
             j.queue]) filter (where j.outcome = 'retried')
     from judged j
-    cross join lateral holdfast._attempt_event(j.outcome, j.handler, j.attempt,
+    cross join lateral holdfast._attempt_event(j.outcome, j.handler, j.attempt, j.held_no,
         j.worker, j.started_at, j.result, j.error, coalesce(j.timed_out, false), j.due_at) as e
     group by j.run_id
     order by j.run_id;
 end $$;
 
--- Return the event that records the end of an attempt; its type is null if the end comes later.
+-- Return the event that records the end of an attempt; its type is null if the end comes later. The
+-- number of its lease is said if it is not that of the attempt.
 -- Called by _end_attempts and time_out_activities.
 create or replace function holdfast._attempt_event(
-    p_outcome text, p_handler text, p_attempt int, p_worker text, p_started_at bigint,
+    p_outcome text, p_handler text, p_attempt int, p_lease_no int, p_worker text,
+    p_started_at bigint,
     p_result json, p_error json, p_timed_out boolean, p_retry_at timestamptz
 ) returns table (type text, details json)
 language sql stable
 begin atomic
     select e.type, case e.type
         when 'ActivityCompleted' then e.name || ',"result":' || p_result
-            || ',"attempt":' || p_attempt || e.course
+            || ',"attempt":' || p_attempt || e.lease || e.course
         when 'ActivityFailed' then e.name || ',"error":' || p_error
-            || ',"attempt":' || p_attempt || ',"timed_out":' || p_timed_out || e.course
+            || ',"attempt":' || p_attempt || e.lease || ',"timed_out":' || p_timed_out || e.course
         when 'ActivityRetryScheduled' then e.name
             || ',"attempt":' || p_attempt || ',"error":' || p_error
             || ',"retry_at":' || holdfast._micros(p_retry_at)
@@ -186,6 +193,7 @@ begin atomic
             when p_outcome = 'recorded' and p_result is not null then 'ActivityCompleted'
             when p_outcome = 'recorded' then 'ActivityFailed' end as type,
         '{"activity_name":' || to_json(left(p_handler, -2)) as name,
+        case when p_lease_no = p_attempt then '' else ',"lease_no":' || p_lease_no end as lease,
         ',"started_at":' || coalesce(p_started_at::text, 'null')
             || ',"worker":' || coalesce(to_json(p_worker)::text, 'null') || '}' as course) as e;
 end;

@@ -34,7 +34,9 @@ begin
             select distinct on (c.child_run_id) u.run_id, u.key, u.details -> 'input' as input,
                 holdfast._run_of_key(c.child_run_id, c.workflow_name, c.key) as child_run_id,
                 c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
-                c.parent_close, c.timeout, c.retention, c.tags, c.headers,
+                c.parent_close, c.timeout, c.retention, c.headers,
+                case when c.attributes is null then c.tags else json_build_object(
+                    'tags', c.tags, 'attributes', c.attributes) end as tags,
                 case when c.kind is not null then c.kind = 'flow'  -- null: known by name only
                     else holdfast._has_shape(c.workflow_name || '@' || c.version) end as is_flow,
                 exists (
@@ -44,7 +46,7 @@ begin
             cross join lateral json_to_record(u.details) as c (
                 kind text, child_run_id uuid, workflow_name text, version int, key text,
                 queue text, priority int, parent_close text, timeout float8, retention float8,
-                tags json, headers json)
+                tags json, headers json, attributes json)
             order by c.child_run_id, u.place
         ) as c
         group by c.is_flow, c.is_ruled order by c.is_flow, c.is_ruled
@@ -168,8 +170,9 @@ begin
 end $$;
 
 -- Start the runs that continue others. They have the same properties but no key, the same time
--- limits, the signals that were not read, the subscriptions to topics, and the places of limits. A
--- singleton's next run takes its key. Returns (topic, payload) notices.
+-- limits, the attributes, the signals that were not read, the subscriptions to topics, and the
+-- places of limits; the build is that of a new start. A singleton's next run takes its key. Returns
+-- (topic, payload) notices.
 -- Locks: ids of runs; of singletons, the row of the key; subscriptions; rows of holders. Called by
 -- _carry_out.
 create or replace function holdfast._continue_runs(
@@ -184,7 +187,10 @@ begin
         select r.*, (u.details ->> 'run_id')::uuid as new_run_id,
             (u.details ->> 'version')::int as new_version,
             coalesce(u.details -> 'input', 'null') as new_input,
-            coalesce(u.details -> 'signals', '[]') as signals
+            coalesce(u.details -> 'signals', '[]') as signals,
+            case when exists (select from holdfast.builds) then holdfast._build_of_start(
+                (u.details ->> 'run_id')::uuid, r.name, (u.details ->> 'version')::int)
+                end as new_build
         from unnest(p_run_ids, p_details) as u (run_id, details)
         cross join lateral (
             select * from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -192,11 +198,11 @@ begin
     ), started as (
         insert into holdfast.runs (run_id, name, version, queue, priority, input, tags, headers,
             retention, deadline_at, parent_run_id, parent_key, parent_close, singleton_key,
-            created_at)
+            created_at, build)
         select a.new_run_id, a.name, a.new_version, a.queue, a.priority, a.new_input, a.tags,
             holdfast._successor_headers(a.headers, a.run_id), a.retention,
             p_now + (a.deadline_at - a.created_at),
-            a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key, p_now
+            a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key, p_now, a.new_build
         from asked a
         order by a.new_run_id
         on conflict do nothing
@@ -216,7 +222,8 @@ begin
         ) as e
     ), queued as (
         insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id)
-        select s.run_id, a.queue, a.name || '@' || a.new_version, a.priority, p_now, a.parent_run_id
+        select s.run_id, a.queue, holdfast._turn_handler(a.name, a.new_version, a.new_build),
+            a.priority, p_now, a.parent_run_id
         from started s
         join asked a on a.new_run_id = s.run_id
         returning queue
@@ -227,11 +234,17 @@ begin
             and k.key = a.singleton_key and k.run_id = a.run_id
     )
     select array_agg(distinct array['starts', q.queue]) into v_notices from queued q;
+    perform holdfast._copy_attributes(
+        p_run_ids, array(
+            select (u.details ->> 'run_id')::uuid from unnest(p_details) as u (details)));
     if exists (select from holdfast.subscriptions s where s.run_id = any (p_run_ids)) then
         perform holdfast._move_subscriptions(p_run_ids, p_details);
     end if;
     if exists (select from holdfast.limits) then
         perform holdfast._pass_places(p_run_ids, p_details);
+    end if;
+    if exists (select from holdfast.streams s where s.run_id = any (p_run_ids)) then
+        perform holdfast._continue_streams(p_run_ids, p_details);
     end if;
     return v_notices;
 end $$;

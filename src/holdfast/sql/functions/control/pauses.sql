@@ -21,8 +21,9 @@ begin
     outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
 end $$;
 
--- Resume paused runs: append WorkflowResumed, and wake them. A run whose start time has not come
--- still waits for it. A run that is not paused is a duplicate.
+-- Resume paused runs, and stuck ones that are to be tried again later: append WorkflowResumed, and
+-- wake them. The pauses between the tries of a stuck run begin again with the shortest. A run whose
+-- start time has not come still waits for it. A run that is neither is a duplicate.
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
 create or replace function holdfast.resume_runs(
     p_run_ids uuid[], p_by text default null, out outcomes text[], out notices text[]
@@ -46,8 +47,8 @@ begin
     outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
 end $$;
 
--- Pause runs that are not paused, or resume those that are, and append this event. Returns the runs
--- that were changed.
+-- Pause runs that are not paused, or resume those that are, or are stuck, and append this event.
+-- Returns the runs that were changed.
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by pause_runs and
 -- resume_runs.
 create or replace function holdfast._set_paused(
@@ -60,9 +61,12 @@ declare
 begin
     perform holdfast._lock_turns(p_run_ids);
     with changed as (
-        update holdfast.tasks t set paused = p_paused
+        update holdfast.tasks t
+        set paused = p_paused, stuck_tries = case when p_paused then t.stuck_tries else 0 end
         -- By run: the rows of activities are not locked, and change their places.
-        where t.paused <> p_paused and t.run_id = any (p_run_ids)
+        where t.run_id = any (p_run_ids) and (t.paused <> p_paused
+            or not p_paused and t.key = '' and t.stuck is not null and t.worker is null
+                and t.visible_at > holdfast.now())
         returning t.run_id, t.key
     )
     select coalesce(array_agg(c.run_id) filter (where c.key = ''), '{}') into v_run_ids
@@ -107,7 +111,7 @@ begin
         cross join lateral unnest(w.queues) as q (queue)
         where exists (
             select from unnest(w.handlers) as h (handler)
-            where regexp_replace(h.handler, '@[0-9]+$', '') = p_name);
+            where regexp_replace(h.handler, '@[^@]*$', '') = p_name);
     end if;
 end $$;
 

@@ -35,9 +35,11 @@ begin
 end $$;
 
 -- Ask runs to stop, except those that were asked before; p_details are the details of the requests.
--- `asked` are the runs that were asked now, each once, in no order.
--- Locks: expects the turn rows of the runs and of their parents locked; events and runs. Called by
--- cancel_runs, _cancel_children, _close_children, _cancel_child_steps and _stop_open.
+-- `asked` are the runs that were asked now, each once, in no order. A run of a flow ends at once,
+-- or, if it has steps that always run at the end, after these.
+-- Locks: expects the turn rows of the runs and of their parents locked; events and runs; as
+-- _cancel_flows. Called by cancel_runs, _cancel_children, _close_children, _cancel_child_steps and
+-- _stop_open.
 create or replace function holdfast._cancel(
     p_now timestamptz, p_run_ids uuid[], p_details json[], out asked uuid[], out notices text[]
 )
@@ -46,15 +48,19 @@ as $$
 declare
     v_details json[];
     v_untouched uuid[];
+    v_lasting uuid[];
 begin
     select array_agg(u.run_id), array_agg(u.details),
-        array_agg(u.run_id) filter (where u.started_at is null or u.kind = 'flow')
-    into asked, v_details, v_untouched
+        array_agg(u.run_id) filter (where u.started_at is null or u.kind = 'flow'),
+        array_agg(u.run_id) filter (
+            where u.kind = 'flow' and holdfast._has_last_steps(u.handler))
+    into asked, v_details, v_untouched, v_lasting
     from (
-        select distinct on (u.run_id) u.run_id, u.details, t.started_at, t.kind
+        select distinct on (u.run_id) u.run_id, u.details, t.started_at, t.kind, t.handler
         from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
         cross join lateral (
-            select coalesce(t.clock_at, t.started_at) as started_at, t.kind from holdfast.tasks t
+            select coalesce(t.clock_at, t.started_at) as started_at, t.kind, t.handler
+            from holdfast.tasks t
             where t.run_id = u.run_id and t.key = '' limit 1
         ) as t
         where not exists (
@@ -66,11 +72,16 @@ begin
         return;
     end if;
     asked := holdfast._append_each(p_now, asked, 'WorkflowCancelRequested', v_details);
+    if v_lasting is not null then
+        notices := holdfast._cancel_flows(p_now, v_lasting);
+        v_untouched := array(select unnest(v_untouched) except select unnest(v_lasting));
+    end if;
     if v_untouched is not null then
-        select e.notices into notices
+        select _cancel.notices || e.notices into notices
         from holdfast._end_each(p_now, v_untouched, 'cancelled', 'WorkflowCanceled') as e;
     end if;
-    notices := notices || holdfast._wake_each(p_now, asked);
+    notices := notices || holdfast._wake_each(p_now, case when v_lasting is null then asked
+        else array(select unnest(asked) except select unnest(v_lasting)) end);
 end $$;
 
 -- End runs at once, without their code: WorkflowTerminated. Refuses what cancel_runs does.
@@ -116,9 +127,15 @@ begin
         order by r.deadline_at limit p_limit
     ) as r;
     if v_run_ids is not null then
+        v_run_ids := holdfast._lock_families(v_run_ids);
+        v_run_ids := array(  -- a deadline may have been moved before its run was locked
+            select u.run_id from unnest(v_run_ids) as u (run_id)
+            cross join lateral (
+                select r.deadline_at from holdfast.runs r where r.run_id = u.run_id limit 1
+            ) as r
+            where r.deadline_at <= v_now);
         select cardinality(e.ended), e.notices into ended, notices
-        from holdfast._end_each(v_now, holdfast._lock_families(v_run_ids),
-            'timed_out', 'WorkflowTimedOut') as e;
+        from holdfast._end_each(v_now, v_run_ids, 'timed_out', 'WorkflowTimedOut') as e;
     end if;
     -- not min(): planned while no run has a deadline, it reads all entries of the index
     select holdfast._micros(r.deadline_at) into next_due_at
@@ -128,7 +145,7 @@ begin
 end $$;
 
 -- Refuse a null among the ids of runs to change, and a reason or a name that is too long. Called by
--- cancel_runs, terminate_runs, pause_runs and resume_runs.
+-- cancel_runs, terminate_runs, pause_runs, resume_runs and reschedule_runs.
 create or replace function holdfast._check_change(p_run_ids uuid[], p_reason text, p_by text)
 returns void
 language plpgsql immutable

@@ -30,16 +30,18 @@ language sql immutable parallel safe
 return case
     when p_event_type = 'WorkflowStarted' then 'start'
     when p_event_type in (
-        'ActivityScheduled', 'ChildStarted', 'ApprovalRequested', 'SignalSent',
-        'EventSubscribed') then 'command'
+        'ActivityScheduled', 'ChildStarted', 'ApprovalRequested', 'WebhookOpened', 'SignalSent',
+        'EventSubscribed', 'StreamWritten') then 'command'
     when p_event_type in (
-        'ActivityCancelRequested', 'ChildCancelRequested', 'ApprovalWithdrawn') then 'withdrawal'
+        'ActivityCancelRequested', 'ChildCancelRequested', 'ApprovalWithdrawn',
+        'WebhookClosed') then 'withdrawal'
     when p_event_type in (
         'ActivityCompleted', 'ActivityFailed', 'ChildCompleted', 'ChildFailed',
-        'ApprovalResolved') then 'command_end'
+        'ApprovalResolved', 'WebhookReceived') then 'command_end'
     when p_event_type in (
         'ActivityRetryScheduled', 'SignalReceived', 'WorkflowCancelRequested', 'WorkflowPaused',
-        'WorkflowResumed', 'WorkflowForked', 'WorkerLost') then 'external'
+        'WorkflowResumed', 'WorkflowRescheduled', 'WorkflowForked',
+        'WorkerLost') then 'external'
     when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then 'delivered'
     when p_event_type = 'WorkflowTaskYielded' then 'suspension'
     when p_event_type in (

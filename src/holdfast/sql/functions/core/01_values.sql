@@ -49,7 +49,7 @@ return p_at between -10000000000000000 and 10000000000000000;
 
 -- Return what is wrong with a JSON text; null if nothing is. PostgreSQL can store json that it
 -- cannot read: it does not decode escapes when it stores, and only its stack limits the depth.
--- Called by _check_json, _is_legible and _is_unreadable.
+-- Called by _check_json, _is_legible, _is_unreadable and _attributes_flaw.
 create or replace function holdfast._json_flaw(p_value json, p_deepest int default 256)
 returns text
 language plpgsql stable

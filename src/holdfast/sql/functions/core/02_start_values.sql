@@ -31,7 +31,7 @@ return (p_run_id is not null
     and (p_delay is null or holdfast._is_seconds(p_delay))
     and (p_timeout is null or holdfast._is_seconds(p_timeout))
     and (p_retention is null or holdfast._is_seconds(p_retention))
-    and (p_tags is null or holdfast._is_of_texts('array', p_tags))
+    and (p_tags is null or holdfast._are_labels(p_tags))
     and (p_headers is null or holdfast._is_of_texts('object', p_headers))
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
@@ -85,7 +85,7 @@ begin
         perform holdfast._check_seconds('a delay', v_run.delay);
         perform holdfast._check_seconds('a timeout', v_run.timeout);
         perform holdfast._check_seconds('a retention', v_run.retention);
-        perform holdfast._check_texts('tags', 'array', v_run.tags);
+        perform holdfast._check_labels(v_run.tags);
         perform holdfast._check_texts('headers', 'object', v_run.headers);
         perform holdfast._check_id('a waiter', v_run.waiter);
     end if;

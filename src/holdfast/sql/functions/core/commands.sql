@@ -6,7 +6,8 @@
 -- others are withdrawn, at last other runs are told. A run in p_ended has no tasks any more, and
 -- gets none. `notices` are (topic, payload); `undelivered` is that of commit.
 -- Locks: expects the turn rows of p_commanding, and of the runs that their commands are for,
--- locked; ids of new runs; other task rows; events, run by run. Called by commit.
+-- locked; rows of runs; ids of new runs; other task rows; events, run by run; streams. Called by
+-- commit.
 create or replace function holdfast._carry_out(
     p_now timestamptz, p_commanding uuid[], p_ended uuid[],
     p_run_ids uuid[], p_types text[], p_keys text[], p_details json[],
@@ -28,14 +29,18 @@ begin
             and not (o.run_id = any (p_ended) and o.event_type in ('ActivityScheduled',
                 'ActivityCancelRequested', 'ApprovalRequested', 'ApprovalWithdrawn'))
         group by o.event_type
-        order by array_position(array['EventSubscribed', 'ActivityScheduled', 'ApprovalRequested',
-            'ChildStarted', 'WorkflowContinuedAsNew', 'ActivityCancelRequested',
-            'ApprovalWithdrawn', 'SignalSent', 'ChildCancelRequested'], o.event_type)
+        order by array_position(array['AttributesSet', 'StreamWritten', 'EventSubscribed',
+            'ActivityScheduled', 'ApprovalRequested', 'WebhookOpened', 'ChildStarted',
+            'WorkflowContinuedAsNew', 'ActivityCancelRequested', 'ApprovalWithdrawn',
+            'WebhookClosed', 'SignalSent', 'ChildCancelRequested'], o.event_type)
     loop
         if v_command.event_type = 'SignalSent' then
             select s.notices, s.undelivered into v_told, undelivered
             from holdfast._send_signals(v_command.run_ids, v_command.details) as s;
             notices := notices || v_told;
+            continue;
+        elsif v_command.event_type = 'AttributesSet' then
+            perform holdfast._set_attributes_of_code(v_command.run_ids, v_command.details);
             continue;
         end if;
         notices := notices || case v_command.event_type
@@ -45,6 +50,8 @@ begin
                 p_now, v_command.run_ids, v_command.keys, v_command.details)
             when 'ApprovalRequested' then holdfast._request_approvals(
                 p_now, v_command.run_ids, v_command.keys, v_command.details)
+            when 'WebhookOpened' then holdfast._open_webhooks(
+                p_now, v_command.run_ids, v_command.keys, v_command.details)
             when 'ChildStarted' then holdfast._start_children(
                 p_now, v_command.run_ids, v_command.keys, v_command.details)
             when 'WorkflowContinuedAsNew' then holdfast._continue_runs(
@@ -53,7 +60,11 @@ begin
                 p_now, v_command.run_ids, v_command.keys)
             when 'ApprovalWithdrawn' then holdfast._withdraw_approvals(
                 v_command.run_ids, v_command.keys)
+            when 'WebhookClosed' then holdfast._close_webhooks(
+                v_command.run_ids, v_command.keys)
             when 'ChildCancelRequested' then holdfast._cancel_children(
+                p_now, v_command.run_ids, v_command.details)
+            when 'StreamWritten' then holdfast._write_streams_of_code(
                 p_now, v_command.run_ids, v_command.details)
             end;
     end loop;

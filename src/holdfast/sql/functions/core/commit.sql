@@ -160,7 +160,7 @@ begin
     cross join lateral (
         select min(e.idx) filter (where e.commit_token = p_token) as written,
             max(e.idx) + 1 as length,
-            bool_and(case when e.idx >= u.expected then holdfast._can_wait(e.event_type)
+            bool_and(case when e.idx >= u.expected then holdfast._can_wait(e.event_type, e.details)
                 else holdfast._is_known(e.at, u.last_at) end) as can_wait
         from holdfast.events e
         where e.run_id = u.run_id and e.idx >= u.expected - 1
@@ -183,13 +183,16 @@ begin
     from unnest(v_moved, v_from, v_to) as m (run_id, since, until);
 end $$;
 
--- Return true if a worker's entries that are on their way may be written after an event of this
--- type. Called by _move_after_others.
-create or replace function holdfast._can_wait(p_event_type text) returns boolean
+-- Return true if a worker's entries that are on their way may be written after this one of others:
+-- of a step only a result that its own transaction has added, for any other may be one of these.
+-- Called by _move_after_others.
+create or replace function holdfast._can_wait(p_event_type text, p_details json) returns boolean
 language sql immutable parallel safe
 return p_event_type in (
-    'SignalReceived', 'ActivityCompleted', 'ActivityFailed', 'ActivityRetryScheduled',
-    'ChildCompleted', 'ChildFailed', 'WorkerLost');
+        'SignalReceived', 'ActivityCompleted', 'ActivityFailed', 'ActivityRetryScheduled',
+        'ChildCompleted', 'ChildFailed', 'WorkerLost')
+    or p_event_type = 'StepCompleted'
+        and coalesce(p_details::text, '') like '%,"transaction":true}';
 
 -- Give the leases of suspended runs back, until a moment or until something that they await. Runs
 -- in p_skipped are left alone.

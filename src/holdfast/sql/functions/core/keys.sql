@@ -5,7 +5,7 @@
 -- other value its JSON text. Without a path, or where the input has no value or null, the key is
 -- ''. Of a key with more than 200 bytes it is the SHA-256. Limits and rules for starts have this
 -- one function. It does not check the path. The same in Python is holdfast/values/key_paths.py.
--- Called by _start_ruled, _lock_order, start_wait, and _slot_of.
+-- Called by _start_ruled, _lock_order, start_wait, _slot_of and _units_of.
 create or replace function holdfast._key_of(p_input json, p_path text) returns text
 language plpgsql immutable parallel safe
 reset plan_cache_mode reset enable_seqscan

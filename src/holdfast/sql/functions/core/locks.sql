@@ -27,7 +27,8 @@ end $$;
 
 -- Lock task rows by (run_id, key). The lock is a statement of its own: a statement that waited for
 -- a row while its holder changed it would not see the row's new place, and would change nothing.
--- Called by _end_attempts, _cancel_activities, time_out_activities, adopt_tasks and end_step_tasks.
+-- Called by _end_attempts, _correct_units, _cancel_activities, time_out_activities, adopt_tasks and
+-- end_step_tasks.
 create or replace function holdfast._lock_tasks(p_run_ids uuid[], p_keys text[]) returns void
 language plpgsql
 as $$
@@ -65,7 +66,8 @@ end $$;
 
 -- Hold the run that another run is to be made of. Returns false if there is none, or if its
 -- retention is over and a part of it is deleted.
--- Locks: the run FOR KEY SHARE. Called by fork_run, fork_flow and retry_flow.
+-- Locks: the run FOR KEY SHARE. Called by fork_run, fork_flow, retry_flow
+-- and _start_ruled.
 create or replace function holdfast._hold_origin(p_run_id uuid) returns boolean
 language plpgsql
 as $$

@@ -1,4 +1,11 @@
--- Names of workflows, with and without their apps, and the runs that have keys.
+-- Names of workflows, with and without their apps, handlers, and the runs that have keys.
+
+-- Return the handler of a run's turn: what a worker must have to claim it. Called by start_one,
+-- _start_runs, _continue_runs, _start_fork, _merge_debounced, _build_of_start and move_to_build.
+create or replace function holdfast._turn_handler(p_name text, p_version int, p_build text)
+returns text
+language sql immutable
+return p_name || '@' || p_version::text || coalesce('+' || p_build, '');
 
 -- Return the name of a workflow with its app. For a name without one, that is the only app that has
 -- ever signed on with it. Refuses a name that several apps have, or none (22023): nothing is
@@ -53,4 +60,28 @@ begin
         select r.run_id from holdfast.runs r
         where r.run_id = holdfast.keyed_run_id(v_former, p_key) and r.name in (p_name, v_former)
     ), p_run_id);
+end $$;
+
+-- Refuse ids under which runs of other workflows stand: to the caller they would look like the runs
+-- that were asked for. Locks nothing. Called by start_one, start_runs and start_flows.
+create or replace function holdfast._check_workflows(p_run_ids uuid[], p_names text[])
+returns void
+language plpgsql stable
+as $$
+declare
+    v_other record;
+begin
+    select r.run_id, r.name, u.name as asked into v_other
+    from unnest(p_run_ids, p_names) as u (run_id, name)
+    cross join lateral (
+        select r.run_id, r.name from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
+    where r.name <> u.name  -- with and without its app, a name from before names had apps is one
+        and r.name <> split_part(u.name, '/', 2) and u.name <> split_part(r.name, '/', 2)
+    limit 1;
+    if found then
+        raise exception using errcode = 'HF001', detail = v_other.run_id, message = format(
+            'run %s is one of workflow %s, not of %s: use another id',
+            v_other.run_id, v_other.name, v_other.asked);
+    end if;
 end $$;

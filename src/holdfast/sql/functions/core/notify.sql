@@ -36,12 +36,23 @@ return case when p_notices && '{starts,activities}' then (
         else p_notices[n.place][1] end, p_notices[n.place][2]] order by n.place)
     from generate_subscripts(p_notices, 1) as n (place)) else p_notices end;
 
+-- Return true if a queue has one or two workers, and notifications reach them. Called by _tell.
+create or replace function holdfast._has_few_listeners(p_queue text) returns boolean
+language sql stable parallel safe
+return (
+    select count(*) between 1 and 2 and bool_and(coalesce(w.listens, false))
+    from (
+        select w.listens from holdfast.workers w where p_queue = any (w.queues) limit 3
+    ) as w);
+
 -- Send (topic, payload) notices with the transaction that they tell of. Returns those that the
 -- caller has to send: all of them if p_tell is null, if another transaction is sending now, or if
 -- the server's queue of notifications fills up, which would make the commit fail.
 --
 -- p_tell is the schema's name. ':hints' behind it says that the caller sends hints: notices of
--- 'starts' and 'activities' are left to it. For all others these are notices of 'work'.
+-- 'starts' and 'activities' are left to it, with ':starts' also those of 'work', but for queues of
+-- one or two workers that listen: a hint follows the commit, so it is later. Else these are notices
+-- of 'work'.
 -- Locks: it waits for none; at the commit, the server's lock for notifications. Called by all
 -- that a caller waits for one by one.
 create or replace function holdfast._tell(p_tell text, p_notices text[]) returns text[]
@@ -55,19 +66,21 @@ begin
     if p_notices is null then
         return null;
     elsif p_tell is distinct from v_schema then
-        select array_agg(u.notice) filter (where u.notice[1] in ('starts', 'activities')),
-            array_agg(u.notice) filter (where u.notice[1] not in ('starts', 'activities'))
+        select array_agg(u.notice) filter (where u.is_hint),
+            array_agg(u.notice) filter (where not u.is_hint)
         into v_hints, p_notices
         from (
-            select array[p_notices[n.place][1], p_notices[n.place][2]] as notice
+            select array[p_notices[n.place][1], p_notices[n.place][2]] as notice,
+                (p_notices[n.place][1] in ('starts', 'activities')
+                    or p_notices[n.place][1] = 'work' and right(p_tell, 7) = ':starts')
+                    and not holdfast._has_few_listeners(p_notices[n.place][2]) as is_hint
             from generate_subscripts(p_notices, 1) as n (place)
         ) as u;
         if p_notices is null then
             return v_hints;
         end if;
-    else
-        p_notices := holdfast._as_work(p_notices);
     end if;
+    p_notices := holdfast._as_work(p_notices);
     if v_schema is null or pg_notification_queue_usage() > 0.5
         or not pg_try_advisory_xact_lock(hashtext('holdfast.tell'), hashtext(v_schema))
     then

@@ -4,8 +4,8 @@
 -- A name is `app/name`; if no app has signed on with the workflow, the run waits for a worker. A
 -- key that was used before names had apps finds the run of that time, which has another id. A null
 -- means the default: of the retention what the workflow's code has declared, else 30 days. Moments
--- are microseconds, durations seconds, tags a JSON array. A waiter is a
--- topic that is told of the run's end. With p_tell, the schema's name, the start wakes workers
+-- are microseconds, durations seconds, tags as attributes.sql says. A waiter
+-- is a topic that is told of the run's end. With p_tell, the schema's name, the start wakes workers
 -- itself if it can: then `told` is true.
 --
 -- If the workflow has rules for starts, or p_rules has some (see _rules_of), `run_id` may be
@@ -50,6 +50,7 @@ declare
     v_visible_at timestamptz := v_now;
     v_queue text := coalesce(p_queue, 'default');
     v_tags text[] := '{}';
+    v_build text;
     v_served boolean;
     v_notices text[];
 begin
@@ -68,7 +69,7 @@ begin
         v_visible_at := coalesce(holdfast._moment(p_start_at),
             v_now + coalesce(p_delay, 0) * interval '1 second');
         if p_tags is not null then
-            v_tags := array(select json_array_elements_text(p_tags));
+            v_tags := holdfast._tags(p_tags);
         end if;
     end if;
     if p_retention is null then
@@ -82,15 +83,18 @@ begin
     end if;
 
     insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
-        headers, retention, deadline_at, created_at, due_at)
+        headers, retention, deadline_at, created_at, due_at, build)
     select start_one.run_id, p_name, coalesce(p_version, 1), p_key, v_queue,
         coalesce(p_priority, 2), coalesce(p_input, 'null'), v_tags, p_headers,
         p_retention * interval '1 second',
         greatest(v_now, v_visible_at) + p_timeout * interval '1 second', v_now,
-        case when v_visible_at > v_now then v_visible_at end
+        case when v_visible_at > v_now then v_visible_at end,
+        case when exists (select from holdfast.builds)
+            then holdfast._build_of_start(start_one.run_id, p_name, coalesce(p_version, 1)) end
     where p_rules is null and not exists (
         select from holdfast.start_rules s where s.name = p_name)
-    on conflict do nothing;
+    on conflict do nothing
+    returning build into v_build;
     created := found;
     if not created then
         if p_rules is not null
@@ -132,9 +136,13 @@ begin
     end if;
     insert into holdfast.events (run_id, idx, event_type, at)
     values (run_id, 0, 'WorkflowStarted', v_now);
+    if p_tags is not null then
+        perform holdfast._add_attributes(array[run_id], array[run_id], array[p_tags]);
+    end if;
     insert into holdfast.tasks (
         run_id, queue, handler, priority, visible_at, limited_at, limit_keys)
-    select run_id, v_queue, p_name || '@' || coalesce(p_version, 1), coalesce(p_priority, 2),
+    select run_id, v_queue, holdfast._turn_handler(p_name, coalesce(p_version, 1), v_build),
+        coalesce(p_priority, 2),
         case when l.keys is null then v_visible_at else 'infinity' end,
         case when l.keys is not null then v_visible_at end, l.keys
     from (
@@ -242,30 +250,6 @@ begin
     order by u.ord;
 end $$;
 
--- Refuse ids under which runs of other workflows stand: to the caller they would look like the runs
--- that were asked for. Locks nothing. Called by start_one, start_runs and start_flows.
-create or replace function holdfast._check_workflows(p_run_ids uuid[], p_names text[])
-returns void
-language plpgsql stable
-as $$
-declare
-    v_other record;
-begin
-    select r.run_id, r.name, u.name as asked into v_other
-    from unnest(p_run_ids, p_names) as u (run_id, name)
-    cross join lateral (
-        select r.run_id, r.name from holdfast.runs r where r.run_id = u.run_id limit 1
-    ) as r
-    where r.name <> u.name  -- with and without its app, a name from before names had apps is one
-        and r.name <> split_part(u.name, '/', 2) and u.name <> split_part(r.name, '/', 2)
-    limit 1;
-    if found then
-        raise exception using errcode = 'HF001', detail = v_other.run_id, message = format(
-            'run %s is one of workflow %s, not of %s: use another id',
-            v_other.run_id, v_other.name, v_other.asked);
-    end if;
-end $$;
-
 -- Start many runs, top ones or children: the arrays are those of start_runs, with moments, and of
 -- parents. A run with a moment of 'infinity' waits for what p_awaiting says. Returns the ids that
 -- were new, in no order. The others exist until the transaction ends.
@@ -293,7 +277,9 @@ begin
             coalesce(u.queue, 'default') as queue, coalesce(u.priority, 2)::smallint as priority,
             coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout,
             coalesce(u.retention, d.seconds) as retention, u.visible_at, u.parent_run_id,
-            u.parent_key, u.parent_close, u.singleton_key, u.awaiting
+            u.parent_key, u.parent_close, u.singleton_key, u.awaiting,
+            case when exists (select from holdfast.builds) then holdfast._build_of_start(
+                u.run_id, u.name, coalesce(u.version, 1), u.parent_run_id) end as build
         from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues, p_priorities,
             p_visible_ats, p_timeouts, p_retentions, p_tags, p_headers,
             p_parents, p_parent_keys, p_parent_closes, p_singleton_keys, p_awaiting)
@@ -305,14 +291,14 @@ begin
     ), started as (
         insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
             headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close,
-            singleton_key, due_at)
+            singleton_key, due_at, build)
         select a.run_id, a.name, a.version, a.key, a.queue, a.priority, a.input,
-            case when a.tags is null then '{}'
-                else array(select json_array_elements_text(a.tags)) end,
+            case when a.tags is null then '{}' else holdfast._tags(a.tags) end,
             a.headers, a.retention * interval '1 second',
             nullif(greatest(p_now, a.visible_at) + a.timeout * interval '1 second', 'infinity'),
             p_now, a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key,
-            case when a.visible_at > p_now and a.visible_at < 'infinity' then a.visible_at end
+            case when a.visible_at > p_now and a.visible_at < 'infinity' then a.visible_at end,
+            a.build
         from asked a
         on conflict do nothing
         returning run_id
@@ -322,7 +308,7 @@ begin
     ), queued as (
         insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id,
             awaiting, limited_at, limit_keys)
-        select a.run_id, a.queue, a.name || '@' || a.version, a.priority,
+        select a.run_id, a.queue, holdfast._turn_handler(a.name, a.version, a.build), a.priority,
             case when l.keys is null then a.visible_at else 'infinity' end, a.parent_run_id,
             case when a.awaiting is not null then array[a.awaiting] end,
             case when l.keys is not null then a.visible_at end, l.keys
@@ -334,6 +320,9 @@ begin
         ) as l
     )
     select coalesce(array_agg(s.run_id), '{}') into v_created from started s;
+    if p_tags is not null then
+        perform holdfast._add_attributes(v_created, p_run_ids, p_tags);
+    end if;
     if cardinality(v_created) < cardinality(p_run_ids) and not holdfast._hold_runs(p_run_ids) then
         -- One of the others was deleted meanwhile: its retention is over.
         return v_created || holdfast._start_runs(p_now, p_run_ids, p_names, p_inputs, p_versions,

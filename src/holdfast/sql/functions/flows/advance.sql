@@ -9,7 +9,7 @@
 -- number of rounds is the depth of the graph in steps that complete without work. It has no limit.
 -- Locks: expects the turn rows of the runs, and of all that their ends concern, locked; tasks of
 -- steps that are skipped, then states, events and runs. Called by end_step_tasks, _resume_flow,
--- _start_flows and run_as_flow.
+-- _start_flows, _cancel_flows and run_as_flow.
 create or replace function holdfast._advance_flows(
     p_now timestamptz, p_ends holdfast._step_end[], p_ready holdfast._ready_step[],
     p_entries holdfast._flow_entry[], p_failures holdfast._flow_failure[],
@@ -49,7 +49,10 @@ begin
             v_round := holdfast._judge_steps(v_ready, v_failures);
             v_singles := v_singles || v_round.singles;
             v_maps := v_maps || v_round.maps;
-            v_done := v_done || v_round.done;
+            if cardinality(v_round.done) > 0 then
+                select v_done || e.done, v_failures || e.failures into v_done, v_failures
+                from holdfast._judge_ends(v_round.done) as e;
+            end if;
             if v_round.wrong is not null then
                 select f.entries, v_failures || f.failures into v_entries, v_failures
                 from holdfast._fail_steps(p_now, v_round.wrong, v_entries) as f;
@@ -63,7 +66,8 @@ begin
             if v_round.unmet is not null then
                 select v_ends || s.ends, v_entries || s.entries, v_notices || s.notices
                 into v_ends, v_entries, v_notices
-                from holdfast._skip_steps(p_now, v_round.unmet, 'condition_unmet') as s;
+                from holdfast._skip_steps(
+                    p_now, v_round.unmet, 'condition_unmet', v_round.errors) as s;
             end if;
         end if;
         v_ready := '{}';
@@ -105,7 +109,7 @@ end $$;
 -- open dependency that are not skipped. A step that was skipped because of one dependency ends for
 -- those that depend on it only when all its dependencies have ended, and so does one whose output a
 -- fork was given: these are `passed`. So '' is ready when every step has ended, although it depends
--- on the leaves alone.
+-- on the leaves alone. Steps with another rule than none_failed are not skipped because of others.
 -- Locks: states of steps. Called by _advance_flows.
 create or replace function holdfast._count_ends(
     p_ends holdfast._step_end[], out ready holdfast._ready_step[], out passed holdfast._step_end[]
@@ -117,11 +121,12 @@ as $$
 begin
     with dependents as materialized (
         select c.*, s.deps_count, s.step_type,
+            c.cascades and c.step_slug <> '' and s.trigger_rule = 'none_failed' as is_skipped,
             s.required_input_pattern is not null or s.forbidden_input_pattern is not null
-                as is_conditional
+                or s.trigger_rule = 'one_failed' as is_conditional
         from (
             select e.run_id, e.handler, d.step_slug, count(*)::int as ends,
-                bool_or(e.outcome = 'cascaded') and d.step_slug <> '' as is_skipped
+                bool_or(e.outcome in ('cascaded', 'failed')) as cascades
             from unnest(p_ends) as e
             cross join lateral (
                 select d.step_slug from holdfast.deps d
@@ -130,7 +135,8 @@ begin
             group by e.run_id, e.handler, d.step_slug
         ) as c
         cross join lateral (
-            select s.deps_count, s.step_type, s.required_input_pattern, s.forbidden_input_pattern
+            select s.deps_count, s.step_type, s.required_input_pattern, s.forbidden_input_pattern,
+                s.trigger_rule
             from holdfast.steps s
             where s.handler = c.handler and s.step_slug = c.step_slug limit 1
         ) as s
@@ -163,116 +169,6 @@ begin
             filter (where t.passes is not null), '{}')
     into ready, passed
     from through t;
-end $$;
-
--- Judge steps that are ready: `singles` and `maps` may begin, `empty` are maps without elements,
--- `done` the ends of runs that are complete, `unmet` the steps whose conditions do not hold, with
--- 'cascaded' or 'skipped', and `wrong` the steps because of which runs fail, one a run: a map over
--- what is not an array, whatever its conditions say; a condition that does not hold where
--- when_unmet is fail, or that cannot be judged. Of runs that fail nothing else is returned.
--- Locks nothing. Called by _advance_flows.
-create or replace function holdfast._judge_steps(
-    p_ready holdfast._ready_step[], p_failures holdfast._flow_failure[],
-    out singles holdfast._flow_step[], out maps holdfast._begun_map[],
-    out empty holdfast._flow_step[], out done holdfast._flow_step[],
-    out unmet holdfast._step_end[], out wrong holdfast._flow_entry[]
-)
-language plpgsql
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
-begin
-    with judged as materialized (
-        select r.run_id, r.handler, r.step_slug, s.step_index, s.when_unmet, e.elements,
-            e.dep_slug, case
-                when r.step_type = 'map' and e.elements is null then 'no array'
-                when not r.is_conditional then r.step_type
-                when c.is_met then r.step_type
-                when c.is_met is null then 'unknown'
-                when s.when_unmet = 'fail' then 'fail'
-                else 'unmet' end as verdict, e.json_type
-        from unnest(p_ready) as r
-        cross join lateral (
-            select s.step_index, s.when_unmet from holdfast.steps s
-            where s.handler = r.handler and s.step_slug = r.step_slug limit 1
-        ) as s
-        left join lateral (  -- a condition of the join would not keep it from being counted
-            select e.* from holdfast._count_elements(r.run_id, r.handler, r.step_slug) as e
-            where r.step_type = 'map' limit 1
-        ) as e on true
-        cross join lateral (
-            select case when r.is_conditional and not (r.step_type = 'map' and e.elements is null)
-                then holdfast._condition_met(r.run_id, r.handler, r.step_slug) end as is_met
-            limit 1  -- once, though it is asked for more often
-        ) as c
-        where not exists (select from unnest(p_failures) as f where f.run_id = r.run_id)
-    ), failing as materialized (
-        select distinct on (j.run_id) j.run_id,
-            case j.verdict when 'no array' then j.dep_slug else j.step_slug end as step_slug,
-            case j.verdict
-                when 'no array' then format(
-                    '[TYPE_VIOLATION] Map step %s expects array input but '
-                    'dependency %s produced %s',
-                    j.step_slug, j.dep_slug, coalesce(j.json_type, 'null'))
-                when 'unknown' then 'Condition cannot be judged'
-                else 'Condition not met' end as message,
-            case j.verdict when 'no array' then 'holdfast.errors.FlowTypeViolation'
-                else 'holdfast.errors.StepFailed' end as kind
-        from judged j
-        where j.verdict in ('no array', 'unknown', 'fail')
-        order by j.run_id, j.verdict <> 'no array', j.step_index
-    ), open as (
-        select j.* from judged j
-        where not exists (select from failing f where f.run_id = j.run_id)
-    )
-    select coalesce(array_agg((o.run_id, o.handler, o.step_slug)::holdfast._flow_step
-            order by o.run_id, o.step_index) filter (where o.verdict = 'single'), '{}'),
-        coalesce(array_agg((o.run_id, o.handler, o.step_slug, o.elements)::holdfast._begun_map
-            order by o.run_id, o.step_index)
-            filter (where o.verdict = 'map' and o.elements > 0), '{}'),
-        array_agg((o.run_id, o.handler, o.step_slug)::holdfast._flow_step
-            order by o.run_id, o.step_index)
-            filter (where o.verdict = 'map' and o.elements = 0),
-        coalesce(array_agg((o.run_id, o.handler, o.step_slug)::holdfast._flow_step)
-            filter (where o.verdict = 'end'), '{}'),
-        array_agg((o.run_id, o.handler, o.step_slug,
-            case o.when_unmet when 'skip-cascade' then 'cascaded' else 'skipped' end
-            )::holdfast._step_end order by o.run_id, o.step_index)
-            filter (where o.verdict = 'unmet'),
-        (select array_agg((f.run_id, 'FlowStepFailed', f.step_slug, json_build_object('error',
-            json_build_object('kind', f.kind, 'step', f.step_slug, 'message', f.message))
-            )::holdfast._flow_entry order by f.run_id) from failing f)
-    into singles, maps, empty, done, unmet, wrong
-    from open o;
-end $$;
-
--- Count the elements that a map will have, null if what it maps over is not an array, with its
--- type: the run's input, or the output of its only dependency, which a step that was skipped does
--- not have. Called by _judge_steps.
-create or replace function holdfast._count_elements(
-    p_run_id uuid, p_handler text, p_step text,
-    out elements int, out dep_slug text, out json_type text
-)
-language plpgsql stable
-as $$
-declare
-    v_state holdfast.step_states;
-    v_value json;
-begin
-    select d.dep_slug into dep_slug from holdfast.deps d
-    where d.handler = p_handler and d.step_slug = p_step;
-    if dep_slug is null then
-        select r.input into v_value from holdfast.runs r where r.run_id = p_run_id;
-    else
-        select s.* into v_state from holdfast.step_states s
-        where s.run_id = p_run_id and s.step_slug = dep_slug;
-        v_value := v_state.output;
-    end if;
-    json_type := json_typeof(v_value);
-    elements := case
-        when v_state.status = 'skipped' then 0
-        when v_value is null then v_state.initial_tasks  -- of a map, whose output is its elements
-        when json_type = 'array' then json_array_length(v_value) end;
 end $$;
 
 -- Record the steps because of which runs fail; p_wrong are their entries of the log. Returns the
@@ -332,8 +228,9 @@ begin
     order by t.run_id, t.key for update;
 end $$;
 
--- Write the entries of logs, then end the runs that are done or fail. Returns (topic, payload)
--- notices. Locks: expects the turn rows locked; events and runs; as _count_ended. Called by
+-- Write the entries of logs, then end the runs that are done, or fail, or, where a failure has no
+-- error, are cancelled. Returns (topic, payload) notices.
+-- Locks: expects the turn rows locked; events and runs; as _count_ended. Called by
 -- _advance_flows.
 create or replace function holdfast._end_flows(
     p_now timestamptz, p_done holdfast._flow_step[], p_entries holdfast._flow_entry[],
@@ -364,9 +261,14 @@ begin
         perform holdfast._lock_step_tasks(
             array(select f.run_id from unnest(p_failures) as f), null);
         select v_notices || e.notices into v_notices
-        from holdfast._end_each(p_now, array(select f.run_id from unnest(p_failures) as f),
+        from holdfast._end_each(p_now,
+            array(select f.run_id from unnest(p_failures) as f where f.error is not null),
             'failed', 'WorkflowFailed', null,
-            array(select f.error from unnest(p_failures) as f)) as e;
+            array(select f.error from unnest(p_failures) as f where f.error is not null)) as e;
+        select v_notices || e.notices into v_notices
+        from holdfast._end_each(p_now,
+            array(select f.run_id from unnest(p_failures) as f where f.error is null),
+            'cancelled', 'WorkflowCanceled') as e;
     end if;
     return v_notices;
 end $$;

@@ -71,7 +71,8 @@ end $$;
 -- Begin maps that have elements: their states, and a task for each element, whose payload is the
 -- element. The elements are those of the run's input, of the output of the dependency, or, where
 -- that is a map, its results. In a run that retries another, elements that have their results get
--- no task. Returns notices as _begin_singles, and the entries for the logs.
+-- no task. Of a map with a concurrency only so many tasks are due; the others begin as these end.
+-- Returns notices as _begin_singles, and the entries for the logs.
 -- Locks: nothing that others wait for. Called by _advance_flows.
 create or replace function holdfast._begin_maps(
     p_now timestamptz, p_maps holdfast._begun_map[], p_taker holdfast._taker,
@@ -89,7 +90,7 @@ begin
         select u.run_id, u.handler, u.step_slug, u.elements as count, u.place, d.dep_slug,
             coalesce(s.queue, t.queue) as queue, t.priority, t.paused,
             coalesce(s.opt_start_delay, 0) as start_delay, coalesce(x.results, 0) as results,
-            s.runs is not null as is_child,
+            s.runs is not null as is_child, s.opt_concurrency,
             case when d.dep_slug is null then
                 (select r.input from holdfast.runs r where r.run_id = u.run_id)
             else
@@ -98,7 +99,7 @@ begin
             end as elements
         from unnest(p_maps) with ordinality as u (run_id, handler, step_slug, elements, place)
         cross join lateral (
-            select s.queue, s.opt_start_delay, s.runs from holdfast.steps s
+            select s.queue, s.opt_start_delay, s.runs, s.opt_concurrency from holdfast.steps s
             where s.handler = u.handler and s.step_slug = u.step_slug limit 1
         ) as s
         left join lateral (
@@ -136,7 +137,12 @@ begin
         select e.*, not e.is_child and e.start_delay = 0 and not e.paused
             and e.queue = any (p_taker.queues)
             and e.handler = any (p_taker.handlers)
-            and row_number() over (order by e.place, e.index) <= v_room as is_handed
+            and row_number() over (order by e.place, e.index) <= v_room
+            and (e.opt_concurrency is null
+                or row_number() over (partition by e.place order by e.index) <= e.opt_concurrency)
+                as is_handed,
+            row_number() over (partition by e.place order by e.index) > e.opt_concurrency
+                as is_waiting
         from elements e
         where e.results = 0 or (
             select x.task_index from holdfast.step_tasks x
@@ -147,7 +153,8 @@ begin
             attempts, lease_no, claimed_idx, worker, started_at, paused, payload)
         select j.run_id, j.step_slug || ':' || j.index,
             case when j.is_child then 'child' else 'step' end, j.queue, j.handler, j.priority,
-            case when j.is_handed then p_taker.until when j.is_child then 'infinity'
+            case when j.is_handed then p_taker.until
+                when j.is_child or j.is_waiting then 'infinity'
                 else p_now + j.start_delay * interval '1 second' end,
             b.begun, b.begun, b.begun,
             case when j.is_handed then p_taker.worker end, case when b.begun = 1 then p_now end,
@@ -160,7 +167,7 @@ begin
     select array_agg(distinct array[case when q.visible_at <= p_now
                 then holdfast._hint_topic('starts', (select count(*) from queued))
                 else 'work' end, q.queue])
-            filter (where q.worker is null and q.kind = 'step'),
+            filter (where q.worker is null and q.kind = 'step' and q.visible_at < 'infinity'),
         array_agg((q.run_id, q.key, q.handler, q.payload)::holdfast._handed_task)
             filter (where q.worker is not null),
         (select array_agg((r.run_id, 'FlowStepStarted', r.step_slug,
@@ -169,4 +176,95 @@ begin
         array_agg((q.run_id, q.handler, q.key)::holdfast._flow_step) filter (where q.kind = 'child')
     into notices, handed, entries, children
     from queued q;
+    children := holdfast._limit_elements(p_maps, children);
+end $$;
+
+-- Note which elements of maps with a concurrency have not begun. Returns those of p_children, tasks
+-- that are runs, that are to begin. Locks: expects the maps to have begun in this transaction.
+-- Called by _begin_maps.
+create or replace function holdfast._limit_elements(
+    p_maps holdfast._begun_map[], p_children holdfast._flow_step[]
+) returns holdfast._flow_step[]
+language plpgsql
+as $$
+declare
+    v_map record;
+    v_next int;
+    v_children holdfast._flow_step[] := p_children;
+begin
+    for v_map in
+        select m.run_id, m.step_slug, s.opt_concurrency
+        from unnest(p_maps) as m
+        cross join lateral (
+            select s.opt_concurrency from holdfast.steps s
+            where s.handler = m.handler and s.step_slug = m.step_slug limit 1
+        ) as s
+        where s.opt_concurrency is not null
+    loop
+        select max(e.index) + 1 into v_next
+        from (
+            select split_part(t.key, ':', 2)::int as index from holdfast.tasks t
+            where t.run_id = v_map.run_id and t.kind in ('step', 'child')
+                and split_part(t.key, ':', 1) = v_map.step_slug
+            order by 1 limit v_map.opt_concurrency
+        ) as e;
+        update holdfast.step_states s set next_task = v_next
+        where s.run_id = v_map.run_id and s.step_slug = v_map.step_slug;
+        v_children := array(
+            select c from unnest(v_children) as c
+            where c.run_id <> v_map.run_id or split_part(c.step_slug, ':', 1) <> v_map.step_slug
+                or split_part(c.step_slug, ':', 2)::int < v_next);
+    end loop;
+    return v_children;
+end $$;
+
+-- Begin up to p_count more elements of a map with a concurrency, in their order, if there are so
+-- many. Returns notices and children as _begin_maps. Raises HF004 if another transaction has the
+-- task of one, unless p_has_turn.
+-- Locks: expects the state of the map locked; tasks of elements that have not begun, which nobody
+-- else locks without the turn row or this state. Called by _count_down.
+create or replace function holdfast._begin_elements(
+    p_now timestamptz, p_run_id uuid, p_step text, p_count int, p_has_turn boolean,
+    out notices text[], out children holdfast._flow_step[]
+)
+language plpgsql
+as $$
+declare
+    v_map record;
+    v_task record;
+    v_next int;
+    v_left int := p_count;
+begin
+    select s.next_task, s.initial_tasks, s.started_at into v_map from holdfast.step_states s
+    where s.run_id = p_run_id and s.step_slug = p_step;
+    v_next := v_map.next_task;
+    while v_left > 0 and v_next < v_map.initial_tasks loop
+        if p_has_turn then
+            select t.key, t.kind, t.queue, t.handler into v_task from holdfast.tasks t
+            where t.run_id = p_run_id and t.key = p_step || ':' || v_next for update;
+        else
+            select t.key, t.kind, t.queue, t.handler into v_task from holdfast.tasks t
+            where t.run_id = p_run_id and t.key = p_step || ':' || v_next for update skip locked;
+            if not found and exists (
+                select from holdfast.tasks t
+                where t.run_id = p_run_id and t.key = p_step || ':' || v_next)
+            then
+                raise sqlstate 'HF004' using message = 'another transaction has an element';
+            end if;
+        end if;
+        if v_task.key is not null and v_task.kind = 'step' then
+            update holdfast.tasks t
+            set visible_at = greatest(p_now, v_map.started_at + (
+                select coalesce(s.opt_start_delay, 0) * interval '1 second' from holdfast.steps s
+                where s.handler = v_task.handler and s.step_slug = p_step))
+            where t.run_id = p_run_id and t.key = v_task.key;
+            notices := notices || array[array['starts', v_task.queue]];
+        elsif v_task.key is not null then
+            children := children || (p_run_id, v_task.handler, v_task.key)::holdfast._flow_step;
+        end if;
+        v_left := v_left - (v_task.key is not null)::int;
+        v_next := v_next + 1;
+    end loop;
+    update holdfast.step_states s set next_task = v_next
+    where s.run_id = p_run_id and s.step_slug = p_step;
 end $$;

@@ -153,7 +153,7 @@ begin
                 s.opt_timeout::float8 as timeout,
                 extract(epoch from r.retention)::float8 as retention, t.run_id as parent, t.key,
                 case t.attempts when 1 then coalesce(s.opt_start_delay, 0)
-                    else floor(o.base_delay * power(2::float8, least(t.attempts - 1, 60)))
+                    else holdfast._step_pause(o.base_delay, t.attempts - 1, o.jitter)
                     end::float8 as delay
             from unnest(p_tasks) as u
             cross join lateral (
@@ -318,9 +318,9 @@ end $$;
 
 -- Ask the runs to stop that stood for these tasks, which were deleted. Returns (topic, payload)
 -- notices.
--- Locks: expects the turn rows of the runs locked; then as _cancel. Called by _skip_steps.
+-- Locks: expects the turn rows of the runs locked; then as _cancel. Called by _delete_step_tasks.
 create or replace function holdfast._cancel_child_steps(
-    p_now timestamptz, p_tasks holdfast._flow_step[]
+    p_now timestamptz, p_tasks holdfast._flow_step[], p_reason text
 ) returns text[]
 language plpgsql
 as $$
@@ -336,5 +336,5 @@ declare
 begin
     return c.notices
     from holdfast._cancel(p_now, v_children, array_fill(
-        holdfast._reason('its step was skipped'), array[cardinality(v_children)])) as c;
+        holdfast._reason(p_reason), array[cardinality(v_children)])) as c;
 end $$;

@@ -148,7 +148,9 @@ create or replace function holdfast.add_step(
     base_delay int default null, timeout int default null, start_delay int default null,
     step_type text default 'single', required_input_pattern jsonb default null,
     forbidden_input_pattern jsonb default null, when_unmet text default 'skip',
-    when_exhausted text default 'fail'
+    when_exhausted text default 'fail', trigger_rule text default 'none_failed',
+    tolerated_count int default null, tolerated_percent int default null,
+    concurrency int default null, jitter_percent int default null
 ) returns holdfast.steps
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -164,7 +166,10 @@ begin
     perform holdfast._check_options(max_attempts, base_delay, timeout, start_delay);
     perform holdfast._check_step(add_step.step_slug, add_step.step_type, v_deps,
         add_step.required_input_pattern, add_step.forbidden_input_pattern, add_step.when_unmet,
-        add_step.when_exhausted);
+        add_step.when_exhausted, add_step.trigger_rule);
+    perform holdfast._check_map(add_step.step_slug, add_step.step_type, add_step.tolerated_count,
+        add_step.tolerated_percent, concurrency);
+    perform holdfast._check_jitter(add_step.step_slug, jitter_percent);
     perform holdfast._lock_versions(holdfast._full_slug(add_step.flow_slug));
     v_handler := holdfast._newest_shape(add_step.flow_slug);
     if v_handler is null then
@@ -176,6 +181,13 @@ begin
         return v_step;
     end if;
     perform holdfast._check_deps(v_handler, add_step.step_slug, v_deps);
+    if add_step.trigger_rule = 'always' and not exists (
+        select from holdfast.steps s
+        where s.handler = v_handler and s.step_slug <> '' and s.trigger_rule <> 'always')
+    then
+        raise invalid_parameter_value using message = format(
+            'step %s always runs at the end: add a step that comes before it', add_step.step_slug);
+    end if;
     if not holdfast._has_runs(v_handler) then
         perform holdfast._block_starts(regexp_replace(v_handler, '@[0-9]+$', ''));
     end if;
@@ -184,11 +196,13 @@ begin
     end if;
     insert into holdfast.steps (handler, step_slug, step_index, step_type, deps_count,
         opt_max_attempts, opt_base_delay, opt_timeout, opt_start_delay, required_input_pattern,
-        forbidden_input_pattern, when_unmet, when_exhausted)
+        forbidden_input_pattern, when_unmet, when_exhausted, trigger_rule, tolerated_count,
+        tolerated_percent, opt_concurrency, opt_jitter)
     select v_handler, add_step.step_slug, max(s.step_index) + 1, add_step.step_type,
         cardinality(v_deps), max_attempts, base_delay, timeout, start_delay,
         add_step.required_input_pattern, add_step.forbidden_input_pattern, add_step.when_unmet,
-        add_step.when_exhausted
+        add_step.when_exhausted, add_step.trigger_rule, add_step.tolerated_count,
+        add_step.tolerated_percent, concurrency, jitter_percent
     from holdfast.steps s where s.handler = v_handler
     returning * into v_step;
     insert into holdfast.deps (handler, dep_slug, step_slug)
@@ -200,7 +214,7 @@ end $$;
 -- Refuse what a step can never be (22004, 22023). Called by add_step and _check_step_shape.
 create or replace function holdfast._check_step(
     p_step text, p_type text, p_deps text[], p_required jsonb, p_forbidden jsonb,
-    p_when_unmet text, p_when_exhausted text
+    p_when_unmet text, p_when_exhausted text, p_trigger_rule text
 ) returns void
 language plpgsql immutable
 reset plan_cache_mode reset enable_seqscan
@@ -229,9 +243,12 @@ begin
         raise invalid_parameter_value using message = format(
             'when_unmet and when_exhausted of step %s are fail, skip or skip-cascade', p_step);
     end if;
+    perform holdfast._check_rule(p_step, p_type, p_deps, num_nonnulls(p_required, p_forbidden) > 0,
+        p_when_unmet, p_trigger_rule);
 end $$;
 
--- Refuse dependencies that the shape does not have (HF003). Called by add_step.
+-- Refuse dependencies that the shape does not have (HF003), or that always run at the end (22023).
+-- Called by add_step.
 create or replace function holdfast._check_deps(p_handler text, p_step text, p_deps text[])
 returns void
 language plpgsql stable
@@ -248,6 +265,14 @@ begin
         raise sqlstate 'HF003' using message = format(
             'step %s depends on %s, which flow %s does not have: add that first', p_step,
             coalesce(nullif(v_missing, ''), '''''') , p_handler);
+    end if;
+    select d.slug into v_missing from unnest(p_deps) as d (slug)
+    join holdfast.steps s on s.handler = p_handler and s.step_slug = d.slug
+    where s.trigger_rule = 'always' order by d.slug limit 1;
+    if found then
+        raise invalid_parameter_value using message = format(
+            'step %s depends on %s, which always runs at the end: no step comes after it', p_step,
+            v_missing);
     end if;
 end $$;
 
@@ -290,24 +315,50 @@ begin
     insert into holdfast.steps
     select (jsonb_populate_record(s, jsonb_build_object('handler', v_new))).*
     from holdfast.steps s where s.handler = p_handler;
-    insert into holdfast.deps (handler, dep_slug, step_slug)
-    select v_new, d.dep_slug, d.step_slug from holdfast.deps d where d.handler = p_handler;
+    insert into holdfast.deps (handler, dep_slug, step_slug, is_implied)
+    select v_new, d.dep_slug, d.step_slug, d.is_implied from holdfast.deps d
+    where d.handler = p_handler;
     return v_new;
 end $$;
 
--- Have the end of a shape depend on its leaves. Called by all that change shapes.
+-- Have the end of a shape depend on its leaves, and on the steps that always run; have these depend
+-- on all leaves. If a step has another trigger rule than none_failed, the end has one_failed.
+-- Called by all that change shapes.
 create or replace function holdfast._connect_end(p_handler text) returns void
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
 as $$
 begin
-    delete from holdfast.deps d where d.handler = p_handler and d.step_slug = '';
+    delete from holdfast.deps d
+    where d.handler = p_handler and (d.step_slug = '' or d.is_implied);
     insert into holdfast.deps (handler, dep_slug, step_slug)
     select p_handler, s.step_slug, '' from holdfast.steps s
-    where s.handler = p_handler and s.step_slug <> '' and not exists (
-        select from holdfast.deps d where d.handler = p_handler and d.dep_slug = s.step_slug);
+    where s.handler = p_handler and s.step_slug <> '' and s.trigger_rule <> 'always'
+        and not exists (
+            select from holdfast.deps d
+            join holdfast.steps t on t.handler = p_handler and t.step_slug = d.step_slug
+            where d.handler = p_handler and d.dep_slug = s.step_slug
+                and t.trigger_rule <> 'always');
+    insert into holdfast.deps (handler, dep_slug, step_slug, is_implied)
+    select p_handler, u.dep_slug, u.step_slug, true
+    from holdfast.steps s
+    cross join lateral (
+        select d.dep_slug, s.step_slug from holdfast.deps d
+        where d.handler = p_handler and d.step_slug = ''
+        union all
+        select s.step_slug, ''
+    ) as u
+    where s.handler = p_handler and s.trigger_rule = 'always'
+    on conflict do nothing;
     update holdfast.steps s
     set deps_count = (
-        select count(*) from holdfast.deps d where d.handler = p_handler and d.step_slug = '')
-    where s.handler = p_handler and s.step_slug = '';
+            select count(*) from holdfast.deps d
+            where d.handler = p_handler and d.step_slug = s.step_slug),
+        trigger_rule = case when s.step_slug <> '' then s.trigger_rule
+            when exists (
+                select from holdfast.steps t
+                where t.handler = p_handler and t.step_slug <> ''
+                    and t.trigger_rule <> 'none_failed')
+            then 'one_failed' else 'none_failed' end
+    where s.handler = p_handler and (s.step_slug = '' or s.trigger_rule = 'always');
 end $$;

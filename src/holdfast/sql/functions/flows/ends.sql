@@ -94,6 +94,7 @@ declare
     v_failed record;
     v_entries holdfast._flow_entry[];
     v_handed holdfast._handed_task[];
+    v_children holdfast._flow_step[];
     v_is_recorded boolean := false;
     v_has_errors boolean := false;
     v_taker holdfast._taker := (p_worker, p_room, p_queues, p_handlers,
@@ -126,7 +127,7 @@ begin
         begin
             perform holdfast._lock_tasks(p_run_ids, p_keys);
             v_done := holdfast._record_outputs(
-                v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, p_errors);
+                v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, p_errors, false);
             if cardinality(v_done.ends) > 0 then
                 perform holdfast._try_lock_flows(
                     array(select e.run_id from unnest(v_done.ends) as e));
@@ -143,7 +144,7 @@ begin
         end if;
         perform holdfast._lock_tasks(p_run_ids, p_keys);
         v_done := holdfast._record_outputs(
-            v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, p_errors);
+            v_now, p_worker, p_run_ids, p_keys, p_leases, p_outputs, p_errors, true);
     end if;
     v_failed := holdfast._fail_attempts(v_now, p_worker, p_run_ids, p_keys, p_leases,
         case when v_has_errors then p_errors end, p_retryable);
@@ -155,12 +156,13 @@ begin
         from holdfast._advance_flows(v_now, v_done.ends || v_failed.ends, '{}', v_entries,
             v_failed.failures, v_taker) as a;
     end if;
-    if v_failed.children is not null then  -- after the entries of this call
-        notices := notices || holdfast._start_child_steps(v_now, v_failed.children);
+    v_children := v_failed.children || v_done.children;
+    if v_children is not null then  -- after the entries of this call
+        notices := notices || holdfast._start_child_steps(v_now, v_children);
     end if;
 
     now := holdfast._micros(v_now);
-    notices := holdfast._tell(p_tell, v_failed.notices || notices);
+    notices := holdfast._tell(p_tell, v_done.notices || v_failed.notices || notices);
     outcomes := array(
         select case
             when u.place = any (v_failed.retried) then 'retried'
@@ -201,11 +203,12 @@ return case when p_worker = '' then true
     else p_holder = p_worker and p_held_no = p_lease_no end;
 
 -- Write the outputs of attempts that are open: results of elements, counters and states. Returns
--- the places of these attempts, from 1, and the steps that are completed by it.
--- Locks: expects the tasks locked; states of steps. Called by end_step_tasks.
+-- the places of these attempts, from 1, the steps that are completed by it, and what begins by it,
+-- as _count_down. Locks: expects the tasks locked; as _count_down. Called by end_step_tasks.
 create or replace function holdfast._record_outputs(
     p_now timestamptz, p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],
-    p_outputs json[], p_errors json[], out places int[], out ends holdfast._step_end[]
+    p_outputs json[], p_errors json[], p_has_turn boolean, out places int[],
+    out ends holdfast._step_end[], out notices text[], out children holdfast._flow_step[]
 )
 language plpgsql
 set enable_hashjoin = off
@@ -213,6 +216,7 @@ set enable_mergejoin = off
 as $$
 declare
     v_elements int[];
+    v_counted record;
 begin
     with held as materialized (
         select t.*, u.output, u.place::int as place,
@@ -259,25 +263,34 @@ begin
     into places, ends, v_elements
     from first f;
     if v_elements is not null then
-        ends := ends || holdfast._count_down(p_now,
+        v_counted := holdfast._count_down(p_now,
             array(select p_run_ids[e.place] from unnest(v_elements) as e (place)),
-            array(select p_keys[e.place] from unnest(v_elements) as e (place)));
+            array(select p_keys[e.place] from unnest(v_elements) as e (place)), p_has_turn, false);
+        ends := ends || v_counted.ends;
+        notices := v_counted.notices;
+        children := v_counted.children;
     end if;
 end $$;
 
--- Count elements of maps down that have their results. Returns the maps that have completed. The
--- counters come last in a call, because others wait for them; each row is changed by its key: by a
--- ctid that was found before, a count at the same moment would be lost.
--- Locks: states of steps, by (run_id, step_slug). Called by _record_outputs.
-create or replace function holdfast._count_down(p_now timestamptz, p_run_ids uuid[], p_keys text[])
-returns holdfast._step_end[]
+-- Count elements of maps down that have ended; with p_failed they have failed. Returns the maps
+-- that have completed. Of a map with a concurrency as many elements begin: notices and children are
+-- those of _begin_maps. The counters come last in a call, because others wait for them; each row is
+-- changed by its key: by a ctid that was found before, a count at the same moment would be lost.
+-- Locks: states of steps, by (run_id, step_slug), and tasks of elements that begin, as
+-- _begin_elements. Called by _record_outputs and _fail_attempts.
+create or replace function holdfast._count_down(
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_has_turn boolean, p_failed boolean,
+    out ends holdfast._step_end[], out notices text[], out children holdfast._flow_step[]
+)
 language plpgsql
 as $$
 declare
     v_map record;
     v_left int;
-    v_ends holdfast._step_end[] := '{}';
+    v_next int;
+    v_begun record;
 begin
+    ends := '{}';
     for v_map in
         select u.run_id, split_part(u.key, ':', 1) as step_slug, count(*)::int as elements
         from unnest(p_run_ids, p_keys) as u (run_id, key)
@@ -287,15 +300,21 @@ begin
         set remaining_tasks = s.remaining_tasks - v_map.elements,
             status = case when s.remaining_tasks = v_map.elements
                 then 'completed' else s.status end,
-            ended_at = case when s.remaining_tasks = v_map.elements then p_now end
+            ended_at = case when s.remaining_tasks = v_map.elements then p_now end,
+            failed_tasks = case when p_failed
+                then coalesce(s.failed_tasks, 0) + v_map.elements else s.failed_tasks end
         where s.run_id = v_map.run_id and s.step_slug = v_map.step_slug and s.status = 'started'
-        returning s.remaining_tasks into v_left;
+        returning s.remaining_tasks, s.next_task into v_left, v_next;
         if found and v_left = 0 then
-            v_ends := v_ends || (
+            ends := ends || (
                 select (r.run_id, r.name || '@' || r.version, v_map.step_slug, 'completed')
                     ::holdfast._step_end
                 from holdfast.runs r where r.run_id = v_map.run_id);
+        elsif found and v_next is not null then
+            v_begun := holdfast._begin_elements(
+                p_now, v_map.run_id, v_map.step_slug, v_map.elements, p_has_turn);
+            notices := notices || v_begun.notices;
+            children := children || v_begun.children;
         end if;
     end loop;
-    return v_ends;
 end $$;

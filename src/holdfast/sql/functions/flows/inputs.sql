@@ -21,8 +21,22 @@ begin
     return coalesce(v_output, 'null');
 end $$;
 
+-- Return the errors of a map's elements that failed, by their index, as text. Called by
+-- _step_input.
+create or replace function holdfast._element_errors(p_run_id uuid, p_step text) returns text
+language plpgsql stable
+as $$
+begin
+    return '{' || string_agg('"' || x.task_index || '":' || x.error, ',' order by x.task_index)
+        || '}'
+    from holdfast.step_tasks x
+    where x.run_id = p_run_id and x.step_slug = p_step and x.error is not null;
+end $$;
+
 -- Return what a step is given: {"run": …, dependency: its output, …}, without dependencies that
--- were skipped. `run` is only for steps that want it, unless p_judged: a condition may be about it.
+-- were skipped. The errors of those that failed, or were skipped because another failed, are in
+-- {"$failed": {dependency: …}}; those of a map's elements, which are null in its output, by their
+-- index. `run` is only for steps that want it, unless p_judged: a condition may be about it.
 -- Of the step '' that is the run's output, without `run`. No row unless p_wanted. It has no
 -- settings, so that PostgreSQL makes it a part of the query that calls it: so many steps cost one
 -- query. Called by claim_tasks, end_step_tasks, start_tasks and _step_inputs.
@@ -36,19 +50,29 @@ begin atomic
         where r.run_id = p_run_id and p_step <> '' and (p_judged or (
             select s.wants_run from holdfast.steps s
             where s.handler = p_handler and s.step_slug = p_step limit 1))
-    ), (
+    ), x.outputs, '"$failed":{' || x.failures || '}') || '}'
+    from (
         select string_agg('"' || d.dep_slug || '":' || coalesce(
-            s.output::text, holdfast._step_output(p_run_id, d.dep_slug)), ',' order by d.dep_slug)
+                s.output::text, holdfast._step_output(p_run_id, d.dep_slug)), ','
+                order by d.dep_slug) filter (where s.status = 'completed') as outputs,
+            string_agg('"' || d.dep_slug || '":' || case when s.failed_tasks is null
+                then s.error::text else holdfast._element_errors(p_run_id, d.dep_slug) end, ','
+                order by d.dep_slug)
+                filter (where s.status = 'failed' or s.skip_reason = 'dependency_failed'
+                    or s.status = 'completed' and s.failed_tasks > 0 and p_step <> '')
+                as failures
         from (
             select d.dep_slug from holdfast.deps d
-            where d.handler = p_handler and d.step_slug = p_step offset 0
+            where d.handler = p_handler and d.step_slug = p_step and not d.is_implied offset 0
         ) as d
         cross join lateral (
-            select s.output, s.status from holdfast.step_states s
+            select s.output, s.status, s.skip_reason, s.error, case when s.status = 'completed'
+                then s.failed_tasks end as failed_tasks
+            from holdfast.step_states s
             where s.run_id = p_run_id and s.step_slug = d.dep_slug limit 1
         ) as s
-        where s.status = 'completed'
-    )) || '}'
+        where p_wanted
+    ) as x
     where p_wanted
     limit 1;
 end;
@@ -70,7 +94,8 @@ begin
 end $$;
 
 -- Return true if a step's conditions hold, null if they cannot be judged: jsonb refuses a value.
--- Root steps are judged by the run's input itself. Called by _judge_steps.
+-- Root steps are judged by the run's input itself. One with the rule one_failed needs a dependency
+-- that failed, or was skipped because another failed. Called by _judge_steps.
 create or replace function holdfast._condition_met(p_run_id uuid, p_handler text, p_step text)
 returns boolean
 language plpgsql stable
@@ -81,6 +106,17 @@ declare
 begin
     select s.* into v_step from holdfast.steps s
     where s.handler = p_handler and s.step_slug = p_step;
+    if v_step.trigger_rule = 'one_failed' and not exists (
+        select from holdfast.deps d
+        cross join lateral (
+            select t.status, t.skip_reason from holdfast.step_states t
+            where t.run_id = p_run_id and t.step_slug = d.dep_slug limit 1
+        ) as t
+        where d.handler = p_handler and d.step_slug = p_step
+            and (t.status = 'failed' or t.skip_reason = 'dependency_failed'))
+    then
+        return false;
+    end if;
     v_input := case v_step.deps_count
         when 0 then (select r.input from holdfast.runs r where r.run_id = p_run_id)::jsonb
         else (holdfast._step_inputs(

@@ -52,6 +52,7 @@ begin
             where d.dependents = 1 and s.deps_count = 1 and s.step_type in ('single', 'end')
                 and s.runs is null and coalesce(s.opt_start_delay, 0) = 0
                 and num_nonnulls(s.required_input_pattern, s.forbidden_input_pattern) = 0
+                and s.trigger_rule = 'none_failed'
         ) as s on true
     ), verdict as materialized (
         select count(distinct a.run_id) = cardinality(p_run_ids)

@@ -40,6 +40,7 @@ begin
         where d.dependents = 1 and s.deps_count = 1 and s.step_type in ('single', 'end')
             and s.runs is null and coalesce(s.opt_start_delay, 0) = 0
             and num_nonnulls(s.required_input_pattern, s.forbidden_input_pattern) = 0
+            and s.trigger_rule = 'none_failed'
     ) as n
     join holdfast.tasks k on k.run_id = p_run_id and k.key = p_key and k.kind = 'step'
         and holdfast._is_open_attempt(p_worker, p_lease_no, k.worker, k.lease_no, k.claimed_idx)

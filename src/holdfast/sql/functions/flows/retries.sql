@@ -97,8 +97,8 @@ $$;
 -- Return the steps that run again in a run that begins with what another has: those that have
 -- neither completed nor been skipped, p_from, and all after them and after the steps whose outputs
 -- are given; but not those after a step that stays skipped with all that depends on it, unless a
--- given output stands between. If nothing is kept, all steps but those given. Locks nothing. Called
--- by _continue_flow.
+-- given output, or a step with another trigger rule than none_failed, stands between. If nothing is
+-- kept, all steps but those given. Locks nothing. Called by _continue_flow.
 create or replace function holdfast._steps_again(
     p_run_id uuid, p_handler text, p_is_kept boolean, p_from text, p_given text[]
 ) returns text[]
@@ -133,7 +133,10 @@ begin
                 and s.step_slug <> all (v_again || p_given)
                 and 'skip-cascade' = case t.skip_reason
                     when 'condition_unmet' then s.when_unmet
-                    when 'handler_failed' then s.when_exhausted end), p_given))
+                    when 'handler_failed' then s.when_exhausted end), p_given || array(
+                select s.step_slug from holdfast.steps s
+                where s.handler = p_handler and s.step_slug <> ''
+                    and s.trigger_rule <> 'none_failed')))
         except
         select unnest(p_given || ''::text));
 end $$;
@@ -180,6 +183,7 @@ begin
     if not found then
         return 'exists';
     end if;
+    perform holdfast._copy_attributes(array[p_origin.run_id], array[p_run_id]);
     insert into holdfast.events (run_id, idx, event_type, details, at)
     select p_run_id, 0, 'WorkflowStarted', null, v_now
     union all
@@ -192,27 +196,31 @@ begin
 end $$;
 
 -- Copy what a run has to one that begins with it: the states of steps that do not run again, and
--- results of elements, also of maps that run again, unless p_from is that map or what it maps over
--- runs again or is given. Of p_given nothing is copied. Locks nothing that others wait for. Called
--- by _continue_flow.
+-- results of elements, also of maps that run again, where those that failed run again too, unless
+-- p_from is that map or what it maps over runs again or is given. Of p_given nothing is copied.
+-- Locks nothing that others wait for. Called by _continue_flow.
 create or replace function holdfast._copy_states(
     p_run_id uuid, p_new_run_id uuid, p_handler text, p_from text, p_again text[], p_given text[]
 ) returns void
 language plpgsql
 as $$
 begin
-    insert into holdfast.step_states
-    select (jsonb_populate_record(t, jsonb_build_object('run_id', p_new_run_id))).*
+    insert into holdfast.step_states  -- what is still skipped, is because of a skip
+    select (jsonb_populate_record(t, jsonb_build_object('run_id', p_new_run_id) || case
+        when t.skip_reason = 'dependency_failed'
+        then '{"skip_reason": "dependency_skipped", "error": null}' else '{}' end::jsonb)).*
     from holdfast.step_states t
     where t.run_id = p_run_id and t.step_slug <> ''
         and t.step_slug <> all (p_again || p_given);
-    insert into holdfast.step_tasks (run_id, step_slug, task_index, output, attempts, worker,
+    insert into holdfast.step_tasks (run_id, step_slug, task_index, output, error, attempts, worker,
         started_at, completed_at)
-    select p_new_run_id, x.step_slug, x.task_index, x.output, x.attempts, x.worker, x.started_at,
-        x.completed_at
+    select p_new_run_id, x.step_slug, x.task_index, x.output, x.error, x.attempts, x.worker,
+        x.started_at, x.completed_at
     from holdfast.step_tasks x
-    where x.run_id = p_run_id and x.step_slug is distinct from p_from
-        and x.step_slug <> all (p_given) and not exists (
+    where x.run_id = p_run_id and (
+            x.step_slug is distinct from p_from or x.step_slug <> all (p_again))
+        and x.step_slug <> all (p_given)
+        and (x.error is null or x.step_slug <> all (p_again)) and not exists (
             select from holdfast.deps d
             where d.handler = p_handler and d.step_slug = x.step_slug
                 and d.dep_slug = any (p_again || p_given));
@@ -234,7 +242,7 @@ begin
     with counted as materialized (
         select s.step_slug, s.step_index, s.step_type, s.deps_count, c.done,
             s.required_input_pattern is not null or s.forbidden_input_pattern is not null
-                as is_conditional
+                or s.trigger_rule = 'one_failed' as is_conditional
         from unnest(v_open) as u (step_slug)
         cross join lateral (
             select * from holdfast.steps s

@@ -1,4 +1,5 @@
--- What is refused of a shape as JSON. The fields that it may have are in shapes.sql.
+-- What is refused of a shape as JSON, and of steps. The fields that a shape may have are in
+-- shapes.sql.
 
 -- Refuse a shape that cannot be, with the name, version and hash that are given with it (22004,
 -- 22023). Called by ensure_flow.
@@ -11,6 +12,7 @@ as $$
 declare
     v_step record;
     v_before text[] := '{}';
+    v_last text[] := '{}';
 begin
     perform holdfast._check_flow(p_flow_slug);
     perform holdfast._check_given('the version', p_version is not null);
@@ -35,15 +37,23 @@ begin
             with ordinality as u (step, place)
         order by u.place
     loop
-        perform holdfast._check_step_shape(v_step.place, v_step.step, v_before);
+        perform holdfast._check_step_shape(v_step.place, v_step.step, v_before, v_last);
         v_before := v_before || (v_step.step ->> 'slug');
+        if v_step.step ->> 'trigger_rule' = 'always' then
+            v_last := v_last || (v_step.step ->> 'slug');
+        end if;
     end loop;
+    if cardinality(v_last) > 0 and cardinality(v_last) = cardinality(v_before) then
+        raise invalid_parameter_value using message = format(
+            'step %s always runs at the end: the shape needs a step that comes before it',
+            v_last[1]);
+    end if;
 end $$;
 
--- Refuse a step of a shape that cannot be, or that depends on other steps than those before it
--- (22004, 22023). Called by _check_shape.
+-- Refuse a step of a shape that cannot be, or that depends on other steps than those before it, or
+-- on p_last, which always run at the end (22004, 22023). Called by _check_shape.
 create or replace function holdfast._check_step_shape(
-    p_place bigint, p_step jsonb, p_before text[]
+    p_place bigint, p_step jsonb, p_before text[], p_last text[]
 ) returns void
 language plpgsql immutable
 reset plan_cache_mode reset enable_seqscan
@@ -59,7 +69,9 @@ begin
         "queue": "string", "max_attempts": "number", "base_delay": "number",
         "timeout": "number", "start_delay": "number", "required": "string",
         "forbidden": "string", "when_unmet": "string", "when_exhausted": "string",
-        "runs": "string", "runs_kind": "string"}');
+        "runs": "string", "runs_kind": "string", "trigger_rule": "string",
+        "tolerated_count": "number", "tolerated_percent": "number", "concurrency": "number",
+        "jitter_percent": "number"}');
     perform holdfast._check_slug(v_slug);
     perform holdfast._check_name('a queue', coalesce(p_step ->> 'queue', 'default'));
     perform holdfast._check_options((p_step ->> 'max_attempts')::int,
@@ -70,15 +82,21 @@ begin
     perform holdfast._check_step(v_slug, coalesce(p_step ->> 'kind', 'single'), v_deps,
         holdfast._pattern(v_slug, p_step ->> 'required'),
         holdfast._pattern(v_slug, p_step ->> 'forbidden'),
-        coalesce(p_step ->> 'when_unmet', 'skip'), coalesce(p_step ->> 'when_exhausted', 'fail'));
+        coalesce(p_step ->> 'when_unmet', 'skip'), coalesce(p_step ->> 'when_exhausted', 'fail'),
+        coalesce(p_step ->> 'trigger_rule', 'none_failed'));
+    perform holdfast._check_jitter(v_slug, (p_step ->> 'jitter_percent')::int);
+    perform holdfast._check_map(v_slug, coalesce(p_step ->> 'kind', 'single'),
+        (p_step ->> 'tolerated_count')::int, (p_step ->> 'tolerated_percent')::int,
+        (p_step ->> 'concurrency')::int);
     if p_step ->> 'runs' is not null and not (p_step ->> 'runs' ~ '^[^@]+@[1-9][0-9]{0,8}$'
         and coalesce(p_step ->> 'runs_kind', '') in ('workflow', 'flow')
         and holdfast._is_workflow(split_part(p_step ->> 'runs', '@', 1))
-        and cardinality(v_deps) <= 1)
+        and cardinality(v_deps) <= 1
+        and coalesce(p_step ->> 'trigger_rule', 'none_failed') = 'none_failed')
     then
         raise invalid_parameter_value using message = format(
-            'step %s runs name@version of a workflow or a flow (runs_kind), and depends on one '
-            'step at most', v_slug);
+            'step %s runs name@version of a workflow or a flow (runs_kind), depends on one step '
+            'at most, and has no trigger rule', v_slug);
     end if;
     if v_slug = any (p_before) then
         raise invalid_parameter_value using message = format(
@@ -90,6 +108,13 @@ begin
         raise invalid_parameter_value using message = format(
             'step %s depends on %s, which is not among the steps before it', v_slug,
             quote_literal(left(v_dep, 200)));
+    end if;
+    select d.slug into v_dep from unnest(v_deps) as d (slug)
+    where d.slug = any (p_last) order by d.slug limit 1;
+    if found then
+        raise invalid_parameter_value using message = format(
+            'step %s depends on %s, which always runs at the end: no step comes after it', v_slug,
+            v_dep);
     end if;
     select d.slug into v_dep from unnest(v_deps) as d (slug)
     group by d.slug having count(*) > 1 limit 1;
@@ -145,4 +170,65 @@ begin
 exception when data_exception or program_limit_exceeded or statement_too_complex then
     raise invalid_parameter_value using message = format(
         'the patterns of step %s are texts of JSON objects', p_step);
+end $$;
+
+-- Refuse a jitter that is not a percentage (22023). Called by add_step and _check_step_shape.
+create or replace function holdfast._check_jitter(p_step text, p_percent int) returns void
+language plpgsql immutable
+reset plan_cache_mode reset enable_seqscan
+as $$
+begin
+    if p_percent not between 0 and 100 then
+        raise invalid_parameter_value using message = format(
+            'step %s: jitter_percent is 0 to 100, not %s', p_step, p_percent);
+    end if;
+end $$;
+
+-- Refuse options that only maps have, and values that these cannot have (22023). Called by add_step
+-- and _check_step_shape.
+create or replace function holdfast._check_map(
+    p_step text, p_type text, p_count int, p_percent int, p_concurrency int
+) returns void
+language plpgsql immutable
+reset plan_cache_mode reset enable_seqscan
+as $$
+declare
+    v_reason text := case
+        when p_type <> 'map' and num_nonnulls(p_count, p_percent, p_concurrency) > 0
+        then 'tolerated_count, tolerated_percent and concurrency are options of maps'
+        when p_count < 0 then 'tolerated_count is 0 or more, not ' || p_count
+        when p_percent not between 0 and 100
+        then 'tolerated_percent is 0 to 100, not ' || p_percent
+        when p_concurrency < 1 then 'concurrency is 1 or more, not ' || p_concurrency end;
+begin
+    if v_reason is not null then
+        raise invalid_parameter_value using message = format('step %s: %s', p_step, v_reason);
+    end if;
+end $$;
+
+-- Refuse trigger rules that a step cannot have (22023). Called by _check_step.
+create or replace function holdfast._check_rule(
+    p_step text, p_type text, p_deps text[], p_is_conditional boolean, p_when_unmet text,
+    p_rule text
+) returns void
+language plpgsql immutable
+reset plan_cache_mode reset enable_seqscan
+as $$
+declare
+    v_reason text := case
+        when p_rule is null or p_rule not in ('none_failed', 'all_done', 'one_failed', 'always')
+        then 'rules are none_failed, all_done, one_failed and always'
+        when p_rule = 'none_failed' then null
+        when p_type = 'map' then 'a map has none: it needs the elements'
+        when p_rule <> 'always' and cardinality(p_deps) = 0 then 'it depends on no step'
+        when p_rule = 'one_failed' and p_when_unmet = 'fail'
+        then 'the run would fail because nothing failed: when_unmet is skip or skip-cascade'
+        when p_rule = 'always' and p_is_conditional then 'a step that always runs has no patterns'
+        end;
+begin
+    if v_reason is not null then
+        raise invalid_parameter_value using message = format(
+            'step %s cannot have trigger_rule %s: %s', p_step,
+            coalesce(left(p_rule, 200), 'null'), v_reason);
+    end if;
 end $$;

@@ -3,8 +3,10 @@
 -- A shape is an object: name, version, queue, max_attempts, base_delay, timeout (seconds) and
 -- steps, an array in which each step stands after those that it depends on. A step has slug, kind
 -- (single or map), deps, wants_run, queue, max_attempts, base_delay, timeout, start_delay, required
--- and forbidden (texts of JSON objects), when_unmet and when_exhausted. What is absent or null has
--- its default: of a step, the flow's.
+-- and forbidden (texts of JSON objects), when_unmet, when_exhausted, trigger_rule and
+-- jitter_percent; a map
+-- tolerated_count, tolerated_percent and concurrency. What is absent or null has its default: of a
+-- step, the flow's.
 
 -- Make the database's shape of a version that of the code, unless it has another. 'verified': it
 -- has the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
@@ -96,7 +98,8 @@ as $$
         || jsonb_strip_nulls(p_shape - '{name,version,steps}'::text[])
         || jsonb_build_object('steps', (
             select jsonb_object_agg(s.step ->> 'slug',
-                '{"kind": "single", "when_unmet": "skip", "when_exhausted": "fail"}'::jsonb
+                '{"kind": "single", "when_unmet": "skip", "when_exhausted": "fail",
+                    "trigger_rule": "none_failed"}'::jsonb
                 || jsonb_strip_nulls(s.step - '{deps,wants_run,required,forbidden}'::text[])
                 || jsonb_build_object(
                     'wants_run', p_is_from_code and coalesce(
@@ -124,6 +127,7 @@ begin
                     'deps', array(
                         select d.dep_slug from holdfast.deps d
                         where d.handler = p_handler and d.step_slug = s.step_slug
+                            and not d.is_implied
                         order by d.dep_slug),
                     'wants_run', s.wants_run, 'queue', s.queue,
                     'max_attempts', s.opt_max_attempts, 'base_delay', s.opt_base_delay,
@@ -131,7 +135,10 @@ begin
                     'required', s.required_input_pattern::text,
                     'forbidden', s.forbidden_input_pattern::text,
                     'when_unmet', s.when_unmet, 'when_exhausted', s.when_exhausted,
-                    'runs', s.runs, 'runs_kind', s.runs_kind)
+                    'runs', s.runs, 'runs_kind', s.runs_kind,
+                    'trigger_rule', s.trigger_rule, 'tolerated_count', s.tolerated_count,
+                    'tolerated_percent', s.tolerated_percent, 'concurrency', s.opt_concurrency,
+                    'jitter_percent', s.opt_jitter)
                     order by s.step_index, s.step_slug)
                 from holdfast.steps s
                 where s.handler = p_handler and s.step_slug <> ''), '[]'))
@@ -216,14 +223,15 @@ begin
     insert into holdfast.steps (handler, step_slug, step_index, step_type, deps_count, wants_run,
         queue, opt_max_attempts, opt_base_delay, opt_timeout, opt_start_delay,
         required_input_pattern, forbidden_input_pattern, when_unmet, when_exhausted, runs,
-        runs_kind)
+        runs_kind, trigger_rule, tolerated_count, tolerated_percent, opt_concurrency, opt_jitter)
     select v_handler, s.slug, s.place - 1, s.kind, cardinality(s.deps), s.wants_run, s.queue,
         s.max_attempts, s.base_delay, s.timeout, s.start_delay, s.required, s.forbidden,
-        s.when_unmet, s.when_exhausted, s.runs, s.runs_kind
+        s.when_unmet, s.when_exhausted, s.runs, s.runs_kind, s.trigger_rule,
+        s.tolerated_count, s.tolerated_percent, s.concurrency, s.jitter_percent
     from holdfast._steps_of(p_shape) as s
     union all
     select v_handler, '', -1, 'end', 0, true, null, null, null, null, null, null, null, 'skip',
-        'fail', null, null;
+        'fail', null, null, 'none_failed', null, null, null, null;
     insert into holdfast.deps (handler, dep_slug, step_slug)
     select v_handler, d.slug, s.slug
     from holdfast._steps_of(p_shape) as s cross join unnest(s.deps) as d (slug);
@@ -316,18 +324,22 @@ end $$;
 create or replace function holdfast._steps_of(p_shape jsonb) returns table (
     place int, slug text, kind text, deps text[], wants_run boolean, queue text, max_attempts int,
     base_delay int, timeout int, start_delay int, required jsonb, forbidden jsonb,
-    when_unmet text, when_exhausted text, runs text, runs_kind text
+    when_unmet text, when_exhausted text, runs text, runs_kind text, trigger_rule text,
+    tolerated_count int, tolerated_percent int, concurrency int, jitter_percent int
 )
 language sql immutable
 as $$
     select u.place::int, s.slug, coalesce(s.kind, 'single'), coalesce(s.deps, '{}'),
         coalesce(s.wants_run, false), s.queue, s.max_attempts, s.base_delay, s.timeout,
         s.start_delay, s.required::jsonb, s.forbidden::jsonb, coalesce(s.when_unmet, 'skip'),
-        coalesce(s.when_exhausted, 'fail'), s.runs, s.runs_kind
+        coalesce(s.when_exhausted, 'fail'), s.runs, s.runs_kind,
+        coalesce(s.trigger_rule, 'none_failed'), s.tolerated_count, s.tolerated_percent,
+        s.concurrency, s.jitter_percent
     from jsonb_array_elements(coalesce(nullif(p_shape -> 'steps', 'null'), '[]'))
         with ordinality as u (step, place)
     cross join lateral jsonb_to_record(u.step) as s (
         slug text, kind text, deps text[], wants_run boolean, queue text, max_attempts int,
         base_delay int, timeout int, start_delay int, required text, forbidden text,
-        when_unmet text, when_exhausted text, runs text, runs_kind text)
+        when_unmet text, when_exhausted text, runs text, runs_kind text, trigger_rule text,
+        tolerated_count int, tolerated_percent int, concurrency int, jitter_percent int)
 $$;

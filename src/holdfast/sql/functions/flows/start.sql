@@ -252,8 +252,7 @@ begin
             due_at)
         select a.run_id, 'flow', a.flow_slug, a.version, a.key, a.run_queue,
             coalesce(a.priority, 2), coalesce(a.input, 'null'),
-            case when a.tags is null then '{}'
-                else array(select json_array_elements_text(a.tags)) end,
+            case when a.tags is null then '{}' else holdfast._tags(a.tags) end,
             a.headers,
             coalesce(a.retention, holdfast._declared_retention(a.flow_slug)) * interval '1 second',
             greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now,
@@ -284,6 +283,9 @@ begin
         order by r.run_id, r.step_index)
     into created, v_roots
     from roots r;
+    if p_tags is not null then
+        perform holdfast._add_attributes(created, p_run_ids, p_tags);
+    end if;
     if cardinality(created) < cardinality(p_run_ids) then
         v_all_exist := holdfast._hold_runs(p_run_ids);
     end if;

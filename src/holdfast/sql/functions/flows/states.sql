@@ -8,7 +8,7 @@ create or replace function holdfast.flow_steps(p_run_ids uuid[], p_outputs boole
 returns table (
     run_id uuid, step_slug text, step_type text, deps text[], status text, initial_tasks int,
     remaining_tasks int, output json, error json, skip_reason text, attempts int, worker text,
-    started_at bigint, ended_at bigint, delay_seconds int
+    started_at bigint, ended_at bigint, delay_seconds int, trigger_rule text, failed_tasks int
 )
 language plpgsql stable
 as $$
@@ -22,7 +22,7 @@ begin
             then holdfast._step_output(r.run_id, s.step_slug)::json end,
         t.error, t.skip_reason, coalesce(t.attempts, k.attempts), coalesce(t.worker, k.worker),
         holdfast._micros(coalesce(t.started_at, k.started_at)), holdfast._micros(t.ended_at),
-        coalesce(s.opt_start_delay, 0)
+        coalesce(s.opt_start_delay, 0), s.trigger_rule, coalesce(t.failed_tasks, 0)
     from unnest(p_run_ids) as u (run_id)
     cross join lateral (
         select r.run_id, r.name || '@' || r.version as handler, r.created_at, r.status
@@ -35,16 +35,17 @@ begin
         order by x.replaced_at limit 1
     ) as x on true
     cross join lateral (
-        select s.step_slug, s.step_type, s.step_index, s.opt_start_delay, d.deps
+        select s.step_slug, s.step_type, s.step_index, s.opt_start_delay, s.trigger_rule,
+            d.deps
         from holdfast.steps s
         cross join lateral (
             select array_agg(d.dep_slug order by d.dep_slug) as deps from holdfast.deps d
-            where d.handler = r.handler and d.step_slug = s.step_slug
+            where d.handler = r.handler and d.step_slug = s.step_slug and not d.is_implied
         ) as d
         where x.shape is null and s.handler = r.handler and s.step_slug <> ''
         union all
         select e.step ->> 'slug', e.step ->> 'kind', e.place::int,
-            (e.step ->> 'start_delay')::int,
+            (e.step ->> 'start_delay')::int, coalesce(e.step ->> 'trigger_rule', 'none_failed'),
             array(select jsonb_array_elements_text(e.step -> 'deps'))
         from jsonb_array_elements(x.shape -> 'steps') with ordinality as e (step, place)
         offset 0
@@ -61,7 +62,7 @@ begin
 end $$;
 
 -- Write which single steps of runs that end before their time were under way: their tasks are about
--- to be deleted. Called by _end_each, with the turn rows locked.
+-- to be deleted. Called by _end_each and _cancel_flows, with the turn rows locked.
 create or replace function holdfast._keep_started(p_run_ids uuid[]) returns void
 language plpgsql
 as $$
@@ -124,7 +125,8 @@ end $$;
 
 -- Return the tasks of a run's steps that have not ended, those of one step together that are in the
 -- same phase, in the order of the steps: 'running' on a worker; 'due'; 'retrying', not before
--- visible_at, after an attempt that failed; 'delayed', not before visible_at. Of several tasks
+-- visible_at, after an attempt that failed; 'delayed', not before visible_at; 'waiting', for other
+-- elements of their map to end, with visible_at now. Of several tasks
 -- visible_at and started_at are the earliest, attempts is the largest; error is that of the newest
 -- failed attempt, task_index that of its task, if it is an element of a map. Called by clients.
 create or replace function holdfast.open_step_tasks(p_run_id uuid) returns table (
@@ -140,8 +142,10 @@ begin
     return query
     with open as materialized (
         select split_part(t.key, ':', 1) as step_slug, t.key, t.handler, t.queue, t.worker,
-            coalesce(t.limited_at, t.visible_at) as visible_at, t.started_at, t.attempts,
-            t.heartbeat, case when t.worker is not null then 'running'
+            case when t.visible_at = 'infinity' then v_now
+                else coalesce(t.limited_at, t.visible_at) end as visible_at, t.started_at,
+            t.attempts, t.heartbeat, case when t.worker is not null then 'running'
+                when t.visible_at = 'infinity' then 'waiting'
                 when coalesce(t.limited_at, t.visible_at) <= v_now then 'due'
                 when t.heartbeat is not null then 'retrying' else 'delayed' end as phase
         from holdfast.tasks t

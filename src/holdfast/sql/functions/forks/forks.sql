@@ -2,7 +2,8 @@
 
 -- Start a run with a copy of the first p_until events of another run's log, or of all. Not copied
 -- are the end, what workers and operators did to the run, and commands that had not ended by then:
--- the new run gives them again. p_retry accepts a run that did not complete, and leaves out the
+-- the new run gives them again. But webhooks are copied, and taken over from a run that has ended.
+-- p_retry accepts a run that did not complete, and leaves out the
 -- failures that ended it and the calls that the code made because of them; with p_failed_steps all
 -- failures, and the calls that the code made while it handled one. Results and failures of other
 -- calls are kept, also later ones. p_input replaces the input, p_results (an object by key) the
@@ -12,7 +13,7 @@
 -- that has not failed, 'bad_index', 'unknown_key', and 'unreadable' if the log has an event that no
 -- worker can read: it would stop the fork as well.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: the origin, so that it is not deleted; the new id. Called by clients.
+-- Locks: the origin, so that it is not deleted; the new id; webhooks. Called by clients.
 create or replace function holdfast.fork_run(
     p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
     p_input json default null, p_results json default null, p_version int default null,
@@ -63,6 +64,7 @@ begin
         if outcome = 'forked' then
             perform holdfast._copy_log(p_run_id, p_new_run_id, v_until, v_again, p_results);
             perform holdfast._share_payloads(p_run_id, p_new_run_id);
+            perform holdfast._take_over_webhooks(p_run_id, p_new_run_id);
             notices := array[array['work', v_origin.queue]];
         end if;
     exception
@@ -92,7 +94,8 @@ begin
     perform holdfast._check_version(p_version);
 end $$;
 
--- Insert the row of a fork, and of its turn. The clock of its code is that of its origin. Returns
+-- Insert the row of a fork, and of its turn. The clock of its code is that of its origin, and so is
+-- its build: its log is replayed. Returns
 -- 'forked', or 'exists'. Locks: the id. Called by fork_run.
 create or replace function holdfast._start_fork(
     p_origin holdfast.runs, p_run_id uuid, p_input json, p_version int
@@ -106,19 +109,20 @@ declare
         where t.run_id = p_origin.run_id and t.key = ''));
 begin
     insert into holdfast.runs (run_id, name, version, queue, priority, input, tags, headers,
-        retention, deadline_at, created_at, clock_at)
+        retention, deadline_at, created_at, clock_at, build)
     values (p_run_id, p_origin.name, coalesce(p_version, p_origin.version), p_origin.queue,
         p_origin.priority, coalesce(p_input, p_origin.input), p_origin.tags,
         holdfast._successor_headers(p_origin.headers, p_origin.run_id), p_origin.retention,
-        v_now + (p_origin.deadline_at - p_origin.created_at), v_now, v_clock)
+        v_now + (p_origin.deadline_at - p_origin.created_at), v_now, v_clock, p_origin.build)
     on conflict do nothing;
     if not found then
         return 'exists';
     end if;
+    perform holdfast._copy_attributes(array[p_origin.run_id], array[p_run_id]);
     insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, clock_at)
     values (p_run_id, p_origin.queue,
-        p_origin.name || '@' || coalesce(p_version, p_origin.version), p_origin.priority, v_now,
-        v_clock);
+        holdfast._turn_handler(p_origin.name, coalesce(p_version, p_origin.version),
+            p_origin.build), p_origin.priority, v_now, v_clock);
     return 'forked';
 end $$;
 
@@ -205,7 +209,8 @@ return case when p_result is null then p_details else (
 -- Return the events of a log that a fork gets, with new numbers, in the order in which the code saw
 -- them: none has `seen` any more, and an event may have another index than in the first log. Calls
 -- that a retry makes again, which p_again names, are left out: see _untried_events; it is null for
--- a fork. Every command here has its end, and every end its command; events of one call have the
+-- a fork. Every command here has its end, and every end its command; but a webhook is copied
+-- without an end, because the code has given its URL to others. Events of one call have the
 -- same key, and types that begin with the same word. If a child is left out, so is a signal to it.
 -- Called by fork_run, retry_plan and _copy_log.
 create or replace function holdfast._forked_events(
@@ -226,7 +231,8 @@ begin
             from holdfast._untried_events(p_run_id, p_until, p_again) as e
         ) as e
         where e.role not in ('end', 'suspension') and e.event_type not in (
-            'WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused', 'WorkflowResumed')
+            'WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused', 'WorkflowResumed',
+            'WorkflowRescheduled')
         window together as (partition by e.key, left(e.event_type, 4))
     ), strangers as materialized (
         select m.details ->> 'child_run_id' as run_id
@@ -241,7 +247,7 @@ begin
             then k.details ->> 'run_id' not in (select s.run_id from strangers s)
         when k.event_type = 'StepRetryScheduled' then k.has_end or p_again is null
         when k.role in ('command', 'withdrawal') or k.event_type = 'ActivityRetryScheduled'
-            then k.has_end
+            then k.has_end or k.event_type = 'WebhookOpened'
         when k.role = 'command_end' then k.has_command
         else true end
     order by 1;

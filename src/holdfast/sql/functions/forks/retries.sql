@@ -120,7 +120,8 @@ begin
                 and e.event_type not in (
                     'StepFailed', 'ActivityFailed', 'ChildFailed', 'WorkflowFailed',
                     'ActivityRetryScheduled', 'StepRetryScheduled', 'TimerScheduled', 'ValueSet',
-                    'WorkerLost', 'WorkflowPaused', 'WorkflowResumed')
+                    'WorkerLost', 'WorkflowPaused', 'WorkflowResumed',
+                    'WorkflowRescheduled')
         ) as l
         where e.run_id = p_run_id and e.idx < p_until
             and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')

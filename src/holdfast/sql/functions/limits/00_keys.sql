@@ -8,12 +8,33 @@ create or replace function holdfast._concerns(
 language sql immutable parallel safe
 return case p_scope when 'queue' then p_name = p_queue
     when 'activity' then p_handler = p_name || '@0'
-    else p_handler not like '%@0' and p_name = regexp_replace(p_handler, '@[0-9]+$', '') end;
+    else p_handler not like '%@0' and p_name = regexp_replace(p_handler, '@[^@]*$', '') end;
 
 -- Return the value that the key of a limit has in an input; '' for a limit without a key.
 create or replace function holdfast._slot_of(p_input json, p_limit_key text) returns text
 language sql stable
 return case p_limit_key when '' then '' else holdfast._key_of(p_input, p_limit_key) end;
+
+-- Return how many units a task uses of a limit of the kind units: the number that its input has at
+-- a path, or that its call has said (p_units 'call'), rounded up. It is 1 at least, also without
+-- such a number, and no more than all that the limit has: else the task could never begin. Called
+-- by all that count units.
+create or replace function holdfast._units_of(
+    p_units text, p_most int, p_run_id uuid, p_handler text, p_payload json
+) returns int
+language plpgsql stable
+as $$
+declare
+    v_text text := case
+        when p_units = 'call' then p_payload ->> 'units'
+        when p_handler like '%@0' then holdfast._key_of(p_payload -> 'input', p_units)
+        else holdfast._key_of(
+            (select r.input from holdfast.runs r where r.run_id = p_run_id), p_units) end;
+begin
+    return case when octet_length(v_text) <= 100
+        and v_text ~ '^[0-9]+([.][0-9]+)?([eE][+]?[0-9]{1,2})?$'
+        then least(greatest(ceil(v_text::numeric), 1), p_most) else 1 end;
+end $$;
 
 -- Return true if a run holds a place of a limit. Locks nothing. Called by _limit_keys and
 -- _place_notices.
@@ -68,7 +89,7 @@ begin
         and case when l.holds = 'run' then p_key = '' and p_lease_no = 0
                 and (p_run_id is null or not holdfast._holds(p_run_id, l.limit_id,
                     holdfast._slot_of(p_input, l.key)))
-            when l.kind = 'rate' then p_key <> '' or p_lease_no = 0
+            when l.kind in ('rate', 'units') then p_key <> '' or p_lease_no = 0
             else true end;
 end $$;
 
@@ -187,5 +208,5 @@ return exists (
     where l.limit_id = any (p_limits)
         and (p_keys::jsonb ? l.limit_id::text) <> case
             when l.holds = 'run' then p_key = '' and p_lease_no = 0
-            when l.kind = 'rate' then p_key <> '' or p_lease_no = 0
+            when l.kind in ('rate', 'units') then p_key <> '' or p_lease_no = 0
             else true end);

@@ -8,18 +8,22 @@
 -- need not wait and was not chosen. `is_more` is true if others wait that the limits allow.
 --
 -- A task counts for each limit that concerns it although another limit may refuse it. So one call
--- may take fewer than allowed, but never none: the first task is refused by no limit. Without
--- sorting, the tasks of a group are found by the one index that has them in order: a plan that was
--- made while there were few tasks would read all that wait, once for each group. Before version 18,
--- PostgreSQL adds a price to each sort that is left, for which it would compile the plan each time.
+-- may take fewer than allowed, but never none: the first task is refused by no limit, unless it
+-- uses units. Then none behind it uses any of the same before it, and `needs` says how many units
+-- the first such task of each limit needs. Without sorting, the tasks of a group are found by the
+-- one index that has them in order: a plan that was made while there were few tasks would read all
+-- that wait, once for each group. Before version 18, PostgreSQL adds a price to each sort that is
+-- left, for which it would compile the plan each time.
 -- Locks: task rows, skipping locked ones. Called by _take_limited, which has the limits locked.
 create or replace function holdfast._choose_limited(
     p_now timestamptz, p_limit int,
     p_queues text[], p_handlers text[], p_priorities int[], p_groups text[],
-    p_limits int[], p_slots text[], p_free int[], p_run_ids uuid[], p_keys text[],
+    p_limits int[], p_slots text[], p_free int[], p_units text[], p_mosts int[],
+    p_run_ids uuid[], p_keys text[],
     out run_ids uuid[], out keys text[], out passed_over timestamptz, out is_more boolean,
     out limited_runs uuid[], out limited_keys text[], out limited_queues text[],
-    out limited_handlers text[], out limited_groups text[], out limited_priorities int[]
+    out limited_handlers text[], out limited_groups text[], out limited_priorities int[],
+    out need_limits int[], out need_slots text[], out needs int[]
 )
 language plpgsql
 set enable_sort = off
@@ -27,10 +31,11 @@ set jit = off
 as $$
 begin
     with wants as materialized (
-        select g.place, s.limit_id, s.slot, s.free
+        select g.place, s.limit_id, s.slot, s.free, s.units, s.most
         from unnest(p_groups) with ordinality as g (limit_keys, place)
         cross join lateral jsonb_each_text(g.limit_keys::jsonb) as k
-        join unnest(p_limits, p_slots, p_free) as s (limit_id, slot, free)
+        join unnest(p_limits, p_slots, p_free, p_units, p_mosts)
+            as s (limit_id, slot, free, units, most)
             on s.limit_id = k.key::int and s.slot = k.value
     ), allowed as materialized (
         select w.place, min(w.free) as free from wants w group by w.place
@@ -71,15 +76,26 @@ begin
             ) as round
             from waiting w
         ) as n
-    ), refused as materialized (  -- only a slot that several groups want can have too few
-        select distinct c.rank
+    ), over as materialized (  -- only a slot that several groups want can have too few, or units
+        select c.*
         from (
-            select r.rank, w.free,
-                row_number() over (partition by w.limit_id, w.slot order by r.rank) as nth
+            select r.rank, w.limit_id, w.slot, w.free, w.units, u.cost,
+                sum(u.cost) over (partition by w.limit_id, w.slot order by r.rank) as total
             from ranked r join wants w on w.place = r.place
-            where exists (select from wants o group by o.limit_id, o.slot having count(*) > 1)
+            cross join lateral (
+                select case when w.units is null then 1 else (
+                    select holdfast._units_of(w.units, w.most, t.run_id, t.handler, t.payload)
+                    from holdfast.tasks t where t.run_id = r.run_id and t.key = r.key) end as cost
+            ) as u
+            where exists (select from wants o where o.units is not null)
+                or exists (select from wants o group by o.limit_id, o.slot having count(*) > 1)
         ) as c
-        where c.nth > c.free
+        where c.total > c.free
+    ), refused as materialized (
+        select distinct o.rank from over o
+    ), needed as (
+        select distinct on (o.limit_id, o.slot) o.limit_id, o.slot, o.cost
+        from over o where o.units is not null order by o.limit_id, o.slot, o.rank
     ), others as (
         select u.run_id, u.key, t.priority, t.visible_at, u.place
         from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
@@ -110,9 +126,12 @@ begin
         array_agg(t.queue order by t.place) filter (where t.limit_keys <> '{}'),
         array_agg(t.handler order by t.place) filter (where t.limit_keys <> '{}'),
         array_agg(t.limit_keys order by t.place) filter (where t.limit_keys <> '{}'),
-        array_agg(t.filed_as order by t.place) filter (where t.limit_keys <> '{}')
+        array_agg(t.filed_as order by t.place) filter (where t.limit_keys <> '{}'),
+        (select array_agg(n.limit_id order by n.limit_id, n.slot) from needed n),
+        (select array_agg(n.slot order by n.limit_id, n.slot) from needed n),
+        (select array_agg(n.cost order by n.limit_id, n.slot) from needed n)
     into run_ids, keys, passed_over, is_more, limited_runs, limited_keys, limited_queues,
-        limited_handlers, limited_groups, limited_priorities
+        limited_handlers, limited_groups, limited_priorities, need_limits, need_slots, needs
     from merged t where t.place <= p_limit;
 end $$;
 
@@ -136,7 +155,8 @@ language plpgsql
 as $$
 begin
     with slots as materialized (
-        select u.run_id, u.key, l.limit_id, k.value collate "C" as slot, l.kind, l.period
+        select u.run_id, u.key, l.limit_id, k.value collate "C" as slot, l.kind, l.period,
+            l.units, l.most
         from unnest(p_run_ids, p_keys, p_groups) as u (run_id, key, limit_keys)
         cross join lateral jsonb_each_text(u.limit_keys::jsonb) as k
         cross join lateral (
@@ -150,8 +170,10 @@ begin
             where h.limit_id = s.limit_id and h.slot = s.slot and h.run_id = s.run_id
                 and h.key = s.key) is null
     ), used as (
-        select s.limit_id, s.slot, s.period, count(*)::int as count
-        from slots s where s.kind = 'rate' group by 1, 2, 3
+        select s.limit_id, s.slot, s.period, sum(case s.kind when 'rate' then 1 else (
+            select holdfast._units_of(s.units, s.most, t.run_id, t.handler, t.payload)
+            from holdfast.tasks t where t.run_id = s.run_id and t.key = s.key) end)::int as count
+        from slots s where s.kind in ('rate', 'units') group by 1, 2, 3
     )
     insert into holdfast.limit_uses as o (limit_id, slot, ats, counts)
     select u.limit_id, u.slot, m.ats, m.counts

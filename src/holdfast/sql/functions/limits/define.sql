@@ -8,6 +8,8 @@
 --              executes it, or 'run', from the first claim of a run to its end. Default: 'run' for
 --              a workflow, otherwise 'turn'.
 -- rate         p_most begin in each p_period_seconds; with p_smooth, at even distances.
+-- units        what begins in each p_period_seconds uses p_most units together. p_units is the path
+--              of their number in the input, or 'call': then calls of an activity say it.
 -- fairness     the tasks of each key in turn.
 -- ageing       a task that waits counts as one priority more urgent for each p_period_seconds.
 --
@@ -17,7 +19,7 @@
 create or replace function holdfast.set_limit(
     p_scope text, p_name text, p_kind text, p_most int default null,
     p_period_seconds float8 default null, p_key text default null, p_holds text default null,
-    p_smooth boolean default null
+    p_smooth boolean default null, p_units text default null
 ) returns boolean
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -27,9 +29,9 @@ declare
     v_changed boolean;
 begin
     perform holdfast._check_limit(
-        p_scope, v_name, p_kind, p_most, p_period_seconds, p_key, p_holds, p_smooth);
+        p_scope, v_name, p_kind, p_most, p_period_seconds, p_key, p_holds, p_smooth, p_units);
     v_changed := holdfast._put_limit(p_scope, v_name, p_kind, p_most, p_period_seconds, p_key,
-        p_holds, p_smooth, null, null);
+        p_holds, p_smooth, null, null, p_units);
     if v_changed then
         perform holdfast._tell_limited(p_scope, v_name);
     end if;
@@ -70,7 +72,7 @@ end $$;
 -- Locks: the limit. Called by set_limit and declare_limits.
 create or replace function holdfast._put_limit(
     p_scope text, p_name text, p_kind text, p_most int, p_period_seconds float8, p_key text,
-    p_holds text, p_smooth boolean, p_app text, p_declared json
+    p_holds text, p_smooth boolean, p_app text, p_declared json, p_units text
 ) returns boolean
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -92,17 +94,18 @@ begin
     v_is_new := v_limit is null or v_limit.removed;
     v_old_holds := v_limit.holds;
     if not v_is_new and p_declared is null and (v_limit.most, v_limit.period, v_limit.holds,
-        v_limit.smooth) is not distinct from (p_most, v_period, v_holds, v_smooth)
+        v_limit.smooth, v_limit.units)
+        is not distinct from (p_most, v_period, v_holds, v_smooth, p_units)
     then
         return false;
     end if;
     insert into holdfast.limits as l (scope, name, kind, key, most, period, holds, smooth,
-        declared, app, added_at, changed_at)
+        units, declared, app, added_at, changed_at)
     values (p_scope, p_name, p_kind, coalesce(p_key, ''), p_most, v_period, v_holds, v_smooth,
-        p_declared, p_app, v_now, v_now)
+        p_units, p_declared, p_app, v_now, v_now)
     on conflict (scope, name, kind, key) do update
     set most = excluded.most, period = excluded.period, holds = excluded.holds,
-        smooth = excluded.smooth, removed = false,
+        smooth = excluded.smooth, units = excluded.units, removed = false,
         declared = coalesce(excluded.declared, l.declared), app = coalesce(excluded.app, l.app),
         added_at = case when l.removed or l.holds is distinct from excluded.holds
             then excluded.added_at else l.added_at end,
@@ -179,15 +182,15 @@ begin
                     and l.key = coalesce(x.key, '')) as known
         from json_array_elements(p_limits) as d (declared)
         cross join lateral json_to_record(d.declared) as x (scope text, name text, kind text,
-            most int, period_seconds float8, key text, holds text, smooth boolean)
+            most int, period_seconds float8, key text, holds text, smooth boolean, units text)
         order by x.scope, x.name, x.kind, x.key
     loop
         if v_one.known is distinct from v_one.declared then
             perform holdfast._check_limit(v_one.scope, v_one.name, v_one.kind, v_one.most,
-                v_one.period_seconds, v_one.key, v_one.holds, v_one.smooth);
+                v_one.period_seconds, v_one.key, v_one.holds, v_one.smooth, v_one.units);
             perform holdfast._put_limit(v_one.scope, v_one.name, v_one.kind, v_one.most,
                 v_one.period_seconds, v_one.key, v_one.holds, v_one.smooth, p_app,
-                v_one.declared::json);
+                v_one.declared::json, v_one.units);
             perform holdfast._tell_limited(v_one.scope, v_one.name);
             v_changed := v_changed + 1;
         end if;
@@ -210,7 +213,7 @@ end $$;
 -- declare_limits.
 create or replace function holdfast._check_limit(
     p_scope text, p_name text, p_kind text, p_most int, p_period_seconds float8, p_key text,
-    p_holds text, p_smooth boolean
+    p_holds text, p_smooth boolean, p_units text
 ) returns void
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
@@ -227,15 +230,15 @@ begin
         case p_scope when 'queue' then 'a queue' else 'a workflow' end, p_name);
     perform holdfast._check_given('a kind', p_kind is not null);
     v_flaw := case
-        when p_kind not in ('concurrency', 'rate', 'fairness', 'ageing') then format(
-            'a kind is concurrency, rate, fairness or ageing, not %s',
+        when p_kind not in ('concurrency', 'rate', 'units', 'fairness', 'ageing') then format(
+            'a kind is concurrency, rate, units, fairness or ageing, not %s',
             quote_literal(left(p_kind, 200)))
-        when p_kind in ('concurrency', 'rate') and coalesce(p_most, 0) < 1 then format(
+        when p_kind in ('concurrency', 'rate', 'units') and coalesce(p_most, 0) < 1 then format(
             'a limit of the kind %s lets at least 1 task run: pause the %s to stop it', p_kind,
             p_scope)
         when p_kind in ('fairness', 'ageing') and p_most is not null then format(
             'a limit of the kind %s does not count tasks: leave out how many', p_kind)
-        when p_kind in ('rate', 'ageing')
+        when p_kind in ('rate', 'units', 'ageing')
             and coalesce(p_period_seconds not between 0.001 and 1e9, true)
             then format('a limit of the kind %s has a period from 0.001 s to 1e9 s', p_kind)
         when p_kind in ('concurrency', 'fairness') and p_period_seconds is not null then format(
@@ -255,6 +258,15 @@ begin
             'only a limit of the kind concurrency says what it holds'
         when p_holds = 'run' and p_scope = 'activity' then
             'a limit of an activity holds its attempts, not runs'
+        when (p_units is not null) <> (p_kind = 'units') then
+            'a limit of the kind units says what it counts, and no other does'
+        when p_units = 'call' and p_scope <> 'activity' then
+            'only calls of activities say their units: give a path into the input'
+        when p_units <> 'call' and not (
+            select bool_and(holdfast._is_key_path(k.path))
+            from unnest(string_to_array(p_units, '|')) as k (path)) then format(
+            '%s is not a path into the input: write input.FIELD, such as input.tokens',
+            quote_literal(left(p_units, 200)))
         when p_smooth and p_kind <> 'rate' then 'only a limit of the kind rate can be smooth'
         end;
     if v_flaw is not null then

@@ -26,7 +26,7 @@ $$;
 
 -- Return (topic, payload) notices for workers of queues in which tasks wait for places that runs
 -- hold, null for none. Who ends runs from outside asks before it does: no worker claims by itself
--- after that. Locks nothing. Called by _end_each.
+-- after that. Locks nothing. Called by _end_each and reschedule_runs.
 create or replace function holdfast._place_notices(p_run_ids uuid[]) returns text[]
 language plpgsql stable
 as $$
@@ -57,12 +57,13 @@ end $$;
 -- List the limits, by scope, name, kind and key. `held` counts the tasks that count for a limit of
 -- concurrency, `full_keys` the values of its key that allow no more, `waiting` the tasks of its
 -- queue, workflow or activity that wait for any limit: up to 1,000 of each handler in each queue;
--- if there are more, `more_wait` is true. Called by clients.
+-- if there are more, `more_wait` is true. `used` is what of a rate, or of its units, is used now.
+-- Called by clients.
 create or replace function holdfast.list_limits()
 returns table (
     scope text, name text, kind text, key text, most int, period_seconds float8, holds text,
     smooth boolean, is_declared boolean, declared json, changed_at bigint, held int, full_keys int,
-    waiting int, more_wait boolean
+    waiting int, more_wait boolean, units text, used bigint
 )
 language sql stable
 set enable_seqscan = off
@@ -82,7 +83,7 @@ as $$
     )
     select l.scope, l.name, l.kind, l.key, l.most, extract(epoch from l.period)::float8, l.holds,
         l.smooth, l.declared is not null, l.declared, holdfast._micros(l.changed_at), h.held,
-        h.full_keys, w.waiting, w.more_wait
+        h.full_keys, w.waiting, w.more_wait, l.units, u.used
     from holdfast.limits l
     cross join lateral (
         select coalesce(sum(r.waiting), 0)::int as waiting,
@@ -105,19 +106,38 @@ as $$
             group by h.slot
         ) as s
     ) as h
+    cross join lateral (
+        select case when l.kind in ('rate', 'units') then
+            coalesce(sum(least(greatest(s.used, 0), l.most)), 0)::bigint end as used
+        from (
+            select e.slot, sum(e.count) as used
+            from (
+                select u.slot, c.at, c.count
+                from holdfast.limit_uses u
+                cross join lateral unnest(u.ats, u.counts) as c (at, count)
+                where u.limit_id = l.limit_id
+                union all
+                select c.slot, c.at, c.units
+                from holdfast.limit_corrections c where c.limit_id = l.limit_id
+            ) as e
+            where holdfast._counts_at(e.at, holdfast.now(), l.period)
+            group by e.slot
+        ) as s
+    ) as u
     where not l.removed
     order by l.scope, l.name, l.kind, l.key
 $$;
 
 -- Return what the tasks of a run wait for: for each task and each of its limits, what the limit
 -- allows. `held` counts the tasks that count for the limit with this value of its key; `free` is
--- what it allows now, `next_at` when a rate allows more. `ahead` counts the tasks of the same group
--- that come first, at most 10,000. Locks nothing. Called by clients.
+-- what it allows now, `uses` how many units the task uses, and `next_at` when a rate allows them.
+-- `ahead` counts the tasks of the same group that come first, at most 10,000. Locks nothing. Called
+-- by clients.
 create or replace function holdfast.explain_limits(p_run_id uuid)
 returns table (
     task_key text, waits_since bigint, ahead int, scope text, name text, kind text, key text,
     slot text, most int, period_seconds float8, holds text, smooth boolean, held int, free int,
-    next_at bigint
+    next_at bigint, units text, uses int
 )
 language sql stable
 set enable_seqscan = off
@@ -125,7 +145,7 @@ as $$
     select t.key, holdfast._micros(t.limited_at), a.ahead, l.scope, l.name, l.kind, l.key, k.value,
         l.most, extract(epoch from l.period)::float8, l.holds, l.smooth, h.held,
         case l.kind when 'concurrency' then greatest(l.most - h.held, 0) else r.free end,
-        holdfast._micros(r.next_at)
+        holdfast._micros(r.next_at), l.units, n.uses
     from holdfast.tasks t
     cross join lateral (
         select count(*)::int as ahead
@@ -151,15 +171,19 @@ as $$
         ) as o
         where h.limit_id = l.limit_id and h.slot = k.value
     ) as h
-    left join lateral holdfast._rate_left(
-        holdfast.now(), l.limit_id, k.value, l.most, l.period, l.smooth) as r on l.kind = 'rate'
+    cross join lateral (
+        select case l.kind when 'units' then holdfast._units_of(
+            l.units, l.most, t.run_id, t.handler, t.payload) end as uses
+    ) as n
+    left join lateral holdfast._rate_left(holdfast.now(), l.limit_id, k.value, l.most, l.period,
+        coalesce(l.smooth, false), coalesce(n.uses, 1)) as r on l.kind in ('rate', 'units')
     where t.run_id = p_run_id and t.limited_at is not null and not t.paused
     order by t.key, l.scope, l.name, l.kind, l.key
 $$;
 
--- Delete what counts no longer for limits under which nothing is claimed now: holders, uses that
--- are older than their period, and removed limits for which no task waits. At most p_limit rows of
--- each. Returns how many rows.
+-- Delete what counts no longer for limits under which nothing is claimed now: holders, uses and
+-- corrections that are older than their period, and removed limits for which no task waits. At most
+-- p_limit rows of each. Returns how many rows.
 -- Locks: limits by id, skipping locked ones: a claim must not count on a row that is deleted.
 -- Called by maintenance, in any number of processes at once.
 create or replace function holdfast.sweep_limits(p_limit int) returns int
@@ -197,6 +221,16 @@ begin
         limit p_limit
     ) as f
     where u.ctid = f.tid;
+    get diagnostics v_count = row_count;
+    v_swept := v_swept + v_count;
+    delete from holdfast.limit_corrections c using (
+        select c.ctid as tid
+        from holdfast.limit_corrections c
+        left join holdfast.limits l on l.limit_id = c.limit_id
+        where l.limit_id is null or c.at <= v_now - l.period
+        limit p_limit
+    ) as f
+    where c.ctid = f.tid;
     get diagnostics v_count = row_count;
     v_swept := v_swept + v_count;
     delete from holdfast.limits l

@@ -83,7 +83,8 @@ begin
         return;
     end if;
     select array_agg(s.limit_id) as limits, array_agg(s.slot) as slots, array_agg(s.free) as free,
-        min(s.next_at) as next_at, bool_or(s.is_rate) as have_rates
+        min(s.next_at) as next_at, bool_or(s.is_rate) as have_rates,
+        array_agg(s.units) as units, array_agg(s.most) as mosts
     into v_slots
     from holdfast._free_slots(p_now, v_walk.groups) as s;
     if cardinality(v_walk.groups) < v_most
@@ -95,7 +96,7 @@ begin
     select * into v_chosen
     from holdfast._choose_limited(p_now, p_limit, v_walk.queues, v_walk.handlers,
         v_walk.priorities, v_walk.groups, v_slots.limits, v_slots.slots, v_slots.free,
-        run_ids, keys);
+        v_slots.units, v_slots.mosts, run_ids, keys);
     newest := case when v_chosen.passed_over is null then newest
         else least(newest, v_chosen.passed_over) end;
     run_ids := v_chosen.run_ids;
@@ -109,7 +110,8 @@ begin
     then
         next_at := p_now;  -- the next claim knows also when a rate allows more
     else
-        next_at := least(next_at, v_slots.next_at);
+        next_at := least(next_at, v_slots.next_at, holdfast._next_units(
+            p_now, v_chosen.need_limits, v_chosen.need_slots, v_chosen.needs));
     end if;
 end $$;
 

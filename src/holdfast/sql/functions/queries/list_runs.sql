@@ -2,61 +2,6 @@
 -- from the index that leads to the fewest runs. If they can only be found by looking at one run
 -- after the other, it looks at a bounded number of them and says how far it came.
 
--- Return runs as a caller sees them: with the row of the next turn, and the state derived from it.
--- Without p_payloads, input and output are null. Called by get_runs, list_runs
--- and count_runs_by.
-create or replace function holdfast._show_runs(p_run_ids uuid[], p_payloads boolean)
-returns table (
-    run_id uuid, name text, version int, key text, queue text, priority int, status text,
-    state text, input json, output json, error json, tags text[], headers json,
-    retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
-    deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    due_at bigint
-)
-language plpgsql stable
-as $$
-#variable_conflict use_column
-begin
-    return query
-    select r.run_id, r.name, r.version, r.key, r.queue, r.priority::int, r.status,
-        case when r.kind = 'flow' and r.status = 'running'
-            then holdfast._flow_state(r.run_id, t.paused)
-            else holdfast._state(r.status, t.worker, t.paused, t.stuck,
-                coalesce(t.limited_at, t.visible_at)) end,
-        case when p_payloads then r.input end, case when p_payloads then r.output end,
-        r.error, r.tags, r.headers,
-        extract(epoch from r.retention)::float8, holdfast._micros(r.created_at),
-        holdfast._micros(coalesce(r.started_at, t.started_at)),
-        holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
-        holdfast._micros(coalesce(t.limited_at, t.visible_at)), t.awaiting, t.worker, t.attempts,
-        t.lease_no, t.stuck, t.paused, r.parent_run_id, r.parent_key, r.kind,
-        holdfast._micros(r.due_at)
-    from unnest(p_run_ids) with ordinality as u (run_id, place)
-    cross join lateral (
-        select * from holdfast.runs r where r.run_id = u.run_id limit 1
-    ) as r
-    left join lateral (
-        select * from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
-    ) as t on true
-    order by u.place;
-end $$;
-
--- Return runs; without p_payloads, input and output are null. Called by clients and wait_for_end.
-create or replace function holdfast.get_runs(p_run_ids uuid[], p_payloads boolean default true)
-returns table (
-    run_id uuid, name text, version int, key text, queue text, priority int, status text,
-    state text, input json, output json, error json, tags text[], headers json,
-    retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
-    deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    due_at bigint
-)
-language sql stable
-as $$
-    select * from holdfast._show_runs(p_run_ids, p_payloads)
-$$;
-
 -- Return true if a run is of these times, and comes after the run of p_before_at and p_before_id in
 -- a list with the newest first. Inlined, so that indexes serve it. Called by _walk_runs.
 create or replace function holdfast._is_on_page(
@@ -69,11 +14,12 @@ return (p_since is null or p_created_at >= p_since)
     and (p_before_at is null or (p_created_at, p_run_id) < (p_before_at, p_before_id));
 
 -- Return runs, newest first, from after the run of p_before_at and p_before_id on: of p_candidates,
--- or of the children of p_parent_run_id, or else of the runs of these names (null: all) and
--- statuses. Called by _list_ids.
+-- or of the children of p_parent_run_id, or of those that have an attribute, or else of the runs
+-- of these names (null: all) and statuses. Called by _list_ids.
 create or replace function holdfast._walk_runs(
     p_candidates uuid[], p_parent_run_id uuid, p_names text[], p_statuses text[],
-    p_since timestamptz, p_until timestamptz, p_before_at timestamptz, p_before_id uuid, p_limit int
+    p_since timestamptz, p_until timestamptz, p_before_at timestamptz, p_before_id uuid,
+    p_limit int, p_attribute text, p_value text
 ) returns table (run_id uuid, created_at timestamptz)
 language plpgsql stable
 set plan_cache_mode = force_custom_plan
@@ -100,6 +46,15 @@ begin
             and holdfast._is_on_page(
                 r.created_at, r.run_id, p_since, p_until, p_before_at, p_before_id)
         order by r.created_at desc, r.run_id desc
+        limit p_limit;
+    elsif p_attribute is not null then
+        return query
+        select a.run_id, a.created_at
+        from holdfast.attributes a
+        where a.name = p_attribute and (a.value #>> '{}') = p_value
+            and holdfast._is_on_page(
+                a.created_at, a.run_id, p_since, p_until, p_before_at, p_before_id)
+        order by a.created_at desc, a.run_id desc
         limit p_limit;
     elsif p_names is not null then
         return query
@@ -154,7 +109,7 @@ end $$;
 -- again one by one. Called by _list_ids.
 create or replace function holdfast._matching_runs(
     p_run_ids uuid[], p_states text[], p_names text[], p_queues text[], p_tags text[],
-    p_parent_run_id uuid, p_input_contains jsonb, p_limit int
+    p_parent_run_id uuid, p_input_contains jsonb, p_limit int, p_attributes json
 ) returns uuid[]
 language plpgsql stable
 set plan_cache_mode = force_custom_plan
@@ -186,6 +141,12 @@ begin
                         and (p_queues is null or r.queue = any (p_queues))
                         and (p_tags is null or r.tags @> p_tags)
                         and (p_parent_run_id is null or r.parent_run_id = p_parent_run_id)
+                        and (p_attributes is null or not exists (
+                            select from json_each_text(p_attributes) as k (name, value)
+                            where not exists (
+                                select from holdfast.attributes a
+                                where a.run_id = r.run_id and a.name = k.name
+                                    and (a.value #>> '{}') = k.value)))
                     order by u.place
                     offset 0
                 ) as m
@@ -226,7 +187,7 @@ begin
                 select n.name from names n where n.name is not null
             ) as n
             cross join lateral (
-                select r.run_id, r.status not in ('running', 'completed', 'continued') as is_failed,
+                select r.run_id, r.status not in ('running', 'continued') as has_ended,
                     case r.status when 'continued' then (r.output ->> 'run_id')::uuid end as next
                 from holdfast.runs r
                 where r.run_id = holdfast._run_of_key(
@@ -234,14 +195,14 @@ begin
                 limit 1
             ) as r
             union
-            select r.run_id, r.status not in ('running', 'completed', 'continued'),
+            select r.run_id, r.status not in ('running', 'continued'),
                 case r.status when 'continued' then (r.output ->> 'run_id')::uuid end
             from chain c
             cross join lateral (values
                 (c.next, false),
-                (case when c.is_failed
+                (case when c.has_ended
                     then holdfast.keyed_run_id('//retry', c.run_id::text) end, false),
-                (case when c.is_failed
+                (case when c.has_ended
                     then holdfast.keyed_run_id('run/retry', c.run_id::text) end, true)
             ) as f (run_id, is_former)
             cross join lateral (
@@ -252,6 +213,25 @@ begin
         select c.run_id from chain c);
 end $$;
 
+-- Return that of some attributes which the fewest runs have; from 1,000 runs on they count alike.
+-- It reads an index whatever the planner believes of the table. Called by _list_ids.
+create or replace function holdfast._rarest_attribute(
+    p_attributes json, out name text, out value text
+)
+language plpgsql stable
+set enable_bitmapscan = off
+as $$
+begin
+    select k.name, k.value into name, value
+    from json_each_text(p_attributes) as k (name, value)
+    order by case when (select count(*) from json_object_keys(p_attributes)) > 1 then (
+        select count(*) from (
+            select from holdfast.attributes a
+            where a.name = k.name and (a.value #>> '{}') = k.value limit 1000
+        ) as f) end
+    limit 1;
+end $$;
+
 -- Return the ids of runs, newest first, that match all of the filters that are not null. At most
 -- p_bound runs are looked at one by one, a part at a time, and no further part after p_seconds. If
 -- that was not enough for p_limit, stopped_at and stopped_id are the place of the last one. Called
@@ -259,7 +239,8 @@ end $$;
 create or replace function holdfast._list_ids(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since timestamptz, p_until timestamptz, p_parent_run_id uuid, p_input_contains jsonb,
-    p_before_at timestamptz, p_before_id uuid, p_limit int, p_bound int, p_seconds float8
+    p_before_at timestamptz, p_before_id uuid, p_limit int, p_bound int, p_seconds float8,
+    p_attributes json
 ) returns table (run_ids uuid[], stopped_at timestamptz, stopped_id uuid)
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
@@ -274,6 +255,7 @@ declare
         from unnest(coalesce(p_states, array['running', 'completed', 'failed', 'cancelled',
             'timed_out', 'terminated', 'continued'])) as s (state));
     v_candidates uuid[];
+    v_attribute record;  -- that the fewest runs have
     v_filtered boolean;  -- the walk finds runs that do not match
     v_size int := p_limit;  -- of the walk
     v_walked uuid[];
@@ -289,8 +271,9 @@ begin
     elsif p_parent_run_id is null then
         v_candidates := holdfast._active_candidates(p_states, p_bound);
     end if;
+    select * into v_attribute from holdfast._rarest_attribute(p_attributes);
     v_filtered := v_candidates is not null or p_parent_run_id is not null
-        or p_queues is not null or p_tags is not null
+        or p_queues is not null or p_tags is not null or p_attributes is not null
         or p_input_contains is not null or coalesce(v_open && p_states, false);
     if v_candidates is not null then
         v_size := p_bound;  -- they are all looked up and sorted, which is not to be done twice
@@ -301,7 +284,8 @@ begin
         select array_agg(w.run_id), array_agg(w.created_at)  -- in the order of the walk
         into v_walked, v_moments
         from holdfast._walk_runs(v_candidates, p_parent_run_id, p_names, v_statuses,
-            p_since, p_until, p_before_at, p_before_id, v_size) as w;
+            p_since, p_until, p_before_at, p_before_id, v_size,
+            v_attribute.name, v_attribute.value) as w;
         v_count := coalesce(cardinality(v_walked), 0);
         if not v_filtered then
             run_ids := coalesce(v_walked, '{}');
@@ -314,7 +298,7 @@ begin
             v_part := 500;
             run_ids := run_ids || holdfast._matching_runs(v_walked[v_from:v_to], p_states,
                 p_names, p_queues, p_tags, p_parent_run_id, p_input_contains,
-                p_limit - cardinality(run_ids));
+                p_limit - cardinality(run_ids), p_attributes);
             stopped_at := v_moments[v_to];
             stopped_id := v_walked[v_to];
             v_looked := v_looked + v_to - v_from + 1;
@@ -335,22 +319,23 @@ begin
 end $$;
 
 -- Return runs as get_runs shows them, newest first, that match all of the filters that are not
--- null. If tags, queues, states or an input must be looked for run by run, p_bound runs are looked
--- at, and fewer if that takes p_seconds (null: any time), as with large inputs. If more may follow,
+-- null. p_attributes is an object: runs have all of its names, with values of the same texts. If
+-- tags, queues, states or an input must be looked for run by run, p_bound runs are looked at, and
+-- fewer if that takes p_seconds (null: any time), as with large inputs. If more may follow,
 -- stopped_at and stopped_id are the run after which the next call continues; a list without any run
 -- is then one row without a run_id. Called by clients.
 create or replace function holdfast.list_runs(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since bigint, p_until bigint, p_parent_run_id uuid, p_input_contains jsonb,
     p_before_at bigint, p_before_id uuid, p_limit int, p_payloads boolean default false,
-    p_bound int default 5000, p_seconds float8 default 0.02
+    p_attributes json default null, p_bound int default 5000, p_seconds float8 default 0.02
 ) returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
     state text, input json, output json, error json, tags text[], headers json,
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
     lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    due_at bigint, stopped_at bigint, stopped_id uuid
+    due_at bigint, attributes json, build text, stopped_at bigint, stopped_id uuid
 )
 language sql stable
 as $$
@@ -360,7 +345,7 @@ as $$
         holdfast._moment(holdfast._check_moment('the last moment', p_until)), p_parent_run_id,
         p_input_contains, holdfast._moment(holdfast._check_moment('the place', p_before_at)),
         p_before_id,
-        holdfast._limit(p_limit), p_bound, p_seconds) as l
+        holdfast._limit(p_limit), p_bound, p_seconds, p_attributes) as l
     left join lateral holdfast._show_runs(l.run_ids, p_payloads) as s on true
 $$;
 

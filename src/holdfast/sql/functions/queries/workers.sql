@@ -5,19 +5,19 @@ create or replace function holdfast.list_workers()
 returns table (
     worker_id text, hostname text, pid int, queues text[], handlers text[], concurrency int,
     holdfast_version text, started_at bigint, heard_at bigint, threads int[],
-    consumes text[], hints boolean
+    consumes text[], hints boolean, listens boolean
 )
 language sql stable
 as $$
     select w.worker_id, w.hostname, w.pid, w.queues, w.handlers, w.concurrency,
         w.holdfast_version, holdfast._micros(w.started_at), holdfast._micros(w.heard_at),
-        w.threads, w.consumes, w.hints
+        w.threads, w.consumes, w.hints, w.listens
     from holdfast.workers w
     order by w.worker_id
 $$;
 
 -- Return the queue and handler that come next in either index of tasks. Called by unserved,
--- _active_runs, read_gauges and sample_load.
+-- _active_runs, read_gauges, sample_load and _oldest_of.
 create or replace function holdfast._next_range(p_queue text, p_handler text)
 returns table (queue text, handler text)
 language sql stable

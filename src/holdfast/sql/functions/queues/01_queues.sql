@@ -27,7 +27,7 @@ begin
         'there is no message queue %s: create it first', quote_literal(left(p_name, 200)));
 end $$;
 
--- Create a message queue. Returns false if it exists just so.
+-- Create a message queue. Returns false if one with the same settings exists.
 --
 -- With p_fifo each message has a group, and of each group one delivery at a time is in flight. With
 -- p_priorities messages may be more or less urgent. With p_filters receives may have a condition.
@@ -85,9 +85,8 @@ begin
 end $$;
 
 -- Set what may be changed of a message queue, all of it: visibility, dead letters, times. If its
--- kind is given, it must be that: another is refused (HFQ02). Returns
--- false if it was just so. Refuses an unknown queue (HFQ01), nulls (22004) and values that are not
--- allowed (22023).
+-- kind is given, it must be that: another is refused (HFQ02). Returns false if nothing
+-- changed. Refuses an unknown queue (HFQ01), nulls (22004) and values that are not allowed (22023).
 -- Locks: the queue's row. Called by users and clients.
 create or replace function holdfast.update_queue(
     p_name text, p_visibility_seconds float8, p_max_receives int, p_dead_letters text,

@@ -39,8 +39,8 @@ begin
 end $$;
 
 -- Return true if conditions can be compared with a JSON text: jsonb can hold it. Its numbers have
--- limits that those of json do not have. Called by _check_receive, _send_event,
--- receive_messages and return_messages.
+-- limits that those of json do not have. Called by _check_message_change, _check_receive,
+-- _send_event, receive_messages and return_messages.
 create or replace function holdfast._is_searchable(p_value json) returns boolean
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
@@ -87,3 +87,36 @@ begin
         'the arrays of a call that sends messages have one element for each message';
 end $$;
 
+-- Return how many seconds from now a message is due: a delay, or the time until a moment; null if
+-- neither is given. Refuses both, and a moment that timestamps do not reach (22023). Called by
+-- _delays and change_message.
+create or replace function holdfast._delay(p_now timestamptz, p_delay float8, p_due_at bigint)
+returns float8
+language plpgsql stable
+reset plan_cache_mode reset enable_seqscan
+as $$
+begin
+    if p_due_at is null then
+        return p_delay;
+    elsif p_delay is not null then
+        raise invalid_parameter_value using message =
+            'a message has a delay or a moment at which it is due, not both';
+    end if;
+    perform holdfast._check_moment('a message', p_due_at);
+    return greatest(0, (p_due_at - holdfast._micros(p_now)) / 1e6);
+end $$;
+
+-- Return how many seconds from now messages are due, a null for those of which nothing is said. A
+-- null array stands for nulls. Refuses what _delay refuses (22023). Called by send_messages.
+create or replace function holdfast._delays(
+    p_now timestamptz, p_delays float8[], p_due_ats bigint[]
+) returns float8[]
+language plpgsql stable
+reset plan_cache_mode reset enable_seqscan
+as $$
+begin
+    return array(
+        select holdfast._delay(p_now, u.delay, u.due_at)
+        from unnest(p_delays, p_due_ats) with ordinality as u (delay, due_at, place)
+        order by u.place);
+end $$;

@@ -14,7 +14,7 @@ begin
 end $$;
 
 -- The same, with the settings of its callers: setting them again would cost what is saved.
--- Locks: deliveries by id. Called by ack_deliveries and receive_messages.
+-- Locks: deliveries by id. Called by ack_deliveries, pop_messages and receive_messages.
 create or replace function holdfast._ack(
     p_queue_id int, p_delivery_ids uuid[], out acked boolean[], out freed boolean
 )
@@ -29,7 +29,8 @@ begin
     if cardinality(p_delivery_ids) = 1 then
         delete from holdfast.deliveries d
         where d.queue_id = p_queue_id and d.delivery_id = p_delivery_ids[1]
-        returning d.more, d.group_key, case when d.has_bodies or d.keeps then array[d] end
+        returning d.more, d.group_key,
+            case when d.has_bodies or d.keeps or d.errors is not null then array[d] end
         into freed, v_group, v_special;
         acked := array[found];
         if freed and v_group is not null then
@@ -51,7 +52,7 @@ begin
                     where d.queue_id = p_queue_id and d.delivery_id = u.id limit 1
                 ) as f))
             returning d.delivery_id, d.more and d.group_key is not null as more, d.group_key,
-                d.has_bodies or d.keeps as is_special, d as whole
+                d.has_bodies or d.keeps or d.errors is not null as is_special, d as whole
         ), tokens as (
             insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
             select p_queue_id, holdfast.now(), holdfast._next_message_id(), g.group_key
@@ -73,7 +74,7 @@ begin
 end $$;
 
 -- Keep what deliveries that were acknowledged had, if their queues keep it, and delete their
--- bodies. Called by _ack.
+-- bodies and errors. Called by _ack.
 create or replace function holdfast._after_ack(p_gone holdfast.deliveries[]) returns void
 language plpgsql
 as $$
@@ -97,6 +98,10 @@ begin
         where g.has_bodies and i.payload is null and i.place <> all (coalesce(g.done, '{}'))
     ) as g
     where b.queue_id = g.queue_id and b.message_id = g.message_id;
+    perform holdfast._drop_failures(array_agg(i.message_id))
+    from unnest(p_gone) as g
+    cross join lateral unnest(g.message_ids) with ordinality as i (message_id, place)
+    where g.errors is not null and i.place <> all (coalesce(g.done, '{}'));
 end $$;
 
 -- Acknowledge messages one by one: places of deliveries, or with a null place all that is left of
@@ -110,6 +115,8 @@ create or replace function holdfast.ack_messages(
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
 as $$
+declare
+    v_failed bigint[];
 begin
     perform holdfast._lock_deliveries(p_queue_ids, p_delivery_ids);
     if exists (select from holdfast.queues q
@@ -117,8 +124,11 @@ begin
     then
         perform holdfast._keep_places(p_queue_ids, p_delivery_ids, p_places);
     end if;
-    select a.acked, holdfast._queue_names(a.freed) into acked, freed
+    select a.acked, holdfast._queue_names(a.freed), a.failed into acked, freed, v_failed
     from holdfast._ack_places(p_queue_ids, p_delivery_ids, p_places) as a;
+    if v_failed is not null then
+        perform holdfast._drop_failures(v_failed);
+    end if;
 end $$;
 
 -- Return the names of queues; null for none. Called by ack_messages and return_messages.
@@ -134,11 +144,11 @@ begin
         order by q.name);
 end $$;
 
--- Acknowledge places of deliveries; see ack_messages.
+-- Acknowledge places of deliveries; see ack_messages. `failed` are messages that may have errors.
 -- Locks: expects the deliveries locked. Called by ack_messages.
 create or replace function holdfast._ack_places(
     p_queue_ids int[], p_delivery_ids uuid[], p_places int[],
-    out acked boolean[], out freed int[]
+    out acked boolean[], out freed int[], out failed bigint[]
 )
 language plpgsql
 set enable_bitmapscan = off
@@ -154,7 +164,7 @@ begin
             as u (queue_id, delivery_id, place, ord)
     ), found as materialized (
         select d.ctid as tid, d.queue_id, d.delivery_id, d.group_key, d.more, d.has_bodies,
-            d.message_ids, coalesce(d.done, '{}') as done
+            d.message_ids, coalesce(d.done, '{}') as done, d.errors is not null as has_errors
         from (select distinct a.queue_id, a.delivery_id from asked a) as a
         cross join lateral (
             select d.ctid, d.* from holdfast.deliveries d
@@ -197,8 +207,9 @@ begin
         delete from holdfast.bodies b using sums s
         where s.has_bodies and b.queue_id = s.queue_id and b.message_id = any (s.ids)
     )
-    select array_agg(j.ok order by j.ord), (select array_agg(distinct t.queue_id) from tokens t)
-    into acked, freed
+    select array_agg(j.ok order by j.ord), (select array_agg(distinct t.queue_id) from tokens t),
+        (select array_agg(i.id) from sums s, unnest(s.ids) as i (id) where s.has_errors)
+    into acked, freed, failed
     from judged j;
     acked := coalesce(acked, '{}');
 end $$;
@@ -223,7 +234,7 @@ begin
 end $$;
 
 -- Keep messages that are about to be acknowledged, of queues that keep them.
--- Locks: expects the deliveries locked. Called by ack_messages.
+-- Locks: expects the deliveries locked. Called by _keep_discarded and ack_messages.
 create or replace function holdfast._keep_places(
     p_queue_ids int[], p_delivery_ids uuid[], p_places int[]
 ) returns void

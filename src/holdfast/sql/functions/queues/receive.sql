@@ -20,7 +20,7 @@
 -- A paused queue gives nothing. Refuses an unknown queue (HFQ01), and values that are not allowed,
 -- or not in a queue of this kind (22004, 22023).
 -- Locks: the deliveries p_acks, by id; then deliveries, messages and tokens, skipping locked ones;
--- advisory locks of groups, without waiting. Called by users and clients.
+-- advisory locks of groups, without waiting. Called by pop_messages, receive, users and clients.
 create or replace function holdfast.receive_messages(
     p_queue text, p_limit int default 1, p_visibility_seconds float8 default null,
     p_consumer text default null, p_since bigint[] default null, p_contains json default null,

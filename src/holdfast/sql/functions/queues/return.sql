@@ -2,14 +2,16 @@
 
 -- Give messages back: due again after a delay, or, if received too often, in the dead letters of
 -- their queue, with the header `holdfast-receives`: how often. A null place means all that is left
--- of a delivery. p_counted false: the attempt does not count. Returns for each whether it was in
+-- of a delivery. p_counted false: the attempt does not count. p_discarded true: it is a dead letter
+-- at once, or acknowledged if its queue has no dead letters. Returns for each whether it was in
 -- flight still; freed are queues that have something due at once. Refuses delays that are not
 -- allowed (22023).
 -- Locks: deliveries by id. Called by users and clients.
 create or replace function holdfast.return_messages(
     p_queue_ids int[], p_delivery_ids uuid[], p_places int[] default null,
     p_delays float8[] default null, p_errors text[] default null,
-    p_counted boolean[] default null, out returned boolean[], out freed text[]
+    p_counted boolean[] default null, p_discarded boolean[] default null,
+    out returned boolean[], out freed text[]
 )
 language plpgsql
 set enable_bitmapscan = off
@@ -18,6 +20,7 @@ set enable_mergejoin = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
+    v_done bigint[];
 begin
     if p_delays is not null and (select bool_and(holdfast._is_seconds(coalesce(u.delay, 0)))
         from unnest(p_delays) as u (delay)) is false
@@ -26,11 +29,19 @@ begin
             'a message is given back for 0 to 10,000,000,000 seconds';
     end if;
     perform holdfast._lock_deliveries(p_queue_ids, p_delivery_ids);
+    if array_remove(p_errors, null) <> '{}' then
+        perform holdfast._keep_failures(
+            p_queue_ids, p_delivery_ids, p_places, p_errors, p_counted);
+    end if;
+    if p_discarded is not null then
+        perform holdfast._keep_discarded(p_queue_ids, p_delivery_ids, p_places, p_discarded);
+    end if;
     with asked as materialized (
         select u.*, row_number() over (
             partition by u.queue_id, u.delivery_id, u.place order by u.ord) as mention
-        from unnest(p_queue_ids, p_delivery_ids, p_places, p_delays, p_errors, p_counted)
-            with ordinality as u (queue_id, delivery_id, place, delay, error, counted, ord)
+        from unnest(p_queue_ids, p_delivery_ids, p_places, p_delays, p_errors, p_counted,
+            p_discarded) with ordinality
+            as u (queue_id, delivery_id, place, delay, error, counted, discarded, ord)
     ), found as materialized (
         select a.queue_id, a.delivery_id, d.ctid as tid, d.group_key, d.done, d.message_ids,
             d.priorities, d.attempts, d.origin_ids, d.sent_ats, d.payloads, d.headers, d.errors,
@@ -49,6 +60,7 @@ begin
                 || jsonb_build_object('holdfast-receives', m.attempts::text))::json end as headers,
             v_now + coalesce(a.delay, 0) * interval '1 second' as due_at,
             l.queue_id as dead_id, coalesce(l.queue_id, f.queue_id) as to_id,
+            a.discarded and l.queue_id is null as is_done,
             -- What conditions cannot be compared with waits beside: it can be seen and moved back.
             case when l.queue_id is null then f.has_filters
                 else l.has_filters and holdfast._is_searchable(
@@ -60,14 +72,18 @@ begin
             f.sent_ats, f.payloads, f.headers, f.errors) with ordinality
             as m (id, priority, attempts, origin_id, sent_at, payload, headers, error, place)
         cross join lateral (
-            select a.ord, a.delay, a.error, coalesce(a.counted, true) as counted from asked a
+            select a.ord, a.delay, a.error, coalesce(a.counted, true) as counted,
+                coalesce(a.discarded, false) as discarded
+            from asked a
             where a.queue_id = f.queue_id and a.delivery_id = f.delivery_id
                 and (a.place is null or a.place = m.place)
             order by a.ord limit 1
         ) as a
         left join lateral (
             select q.queue_id, q.has_priorities, q.has_filters from holdfast.queues q
-            where a.counted and m.attempts >= f.max_receives and q.name = f.dead_letters limit 1
+            where (a.discarded or a.counted and m.attempts >= f.max_receives)
+                and q.name = f.dead_letters
+            limit 1
         ) as l on true
         where m.place <> all (coalesce(f.done, '{}'))
     ), plain as (
@@ -77,7 +93,7 @@ begin
             case when b.dead_id is null then b.attempts else 0 end,
             case when b.dead_id is null then b.origin_id else b.queue_id end, b.sent_at, b.payload,
             b.headers, b.error
-        from back b where b.group_key is null and not b.to_filters
+        from back b where b.group_key is null and not b.to_filters and not b.is_done
     ), filtered as (
         insert into holdfast.filtered_messages (queue_id, priority, visible_at, message_id,
             attempts, origin_id, sent_at, payload, headers, error)
@@ -85,7 +101,7 @@ begin
             case when b.dead_id is null then b.attempts else 0 end,
             case when b.dead_id is null then b.origin_id else b.queue_id end, b.sent_at,
             coalesce(b.payload, holdfast._body(b.queue_id, b.id)), b.headers, b.error
-        from back b where b.to_filters
+        from back b where b.to_filters and not b.is_done
     ), grouped as (
         insert into holdfast.grouped_messages (queue_id, group_key, message_id, visible_at,
             attempts, origin_id, sent_at, payload, headers, error)
@@ -93,14 +109,14 @@ begin
             case when b.dead_id is null then b.attempts else 0 end,
             case when b.dead_id is null then b.origin_id else b.queue_id end, b.sent_at, b.payload,
             b.headers, b.error
-        from back b where b.group_key is not null
+        from back b where b.group_key is not null and not b.is_done
     ), moved as (
         update holdfast.bodies y set queue_id = b.dead_id from back b
         where b.dead_id is not null and b.payload is null and not b.to_filters
             and y.queue_id = b.queue_id and y.message_id = b.id
     ), unneeded as (
         delete from holdfast.bodies y using back b
-        where b.to_filters and b.payload is null
+        where (b.to_filters or b.is_done) and b.payload is null
             and y.queue_id = b.queue_id and y.message_id = b.id
     ), sums as materialized (
         select f.tid, f.queue_id, f.group_key, coalesce(f.done, '{}') || s.places as now_done,
@@ -134,11 +150,36 @@ begin
                 select t.queue_id from tokens t
                 union all
                 select b.to_id from back b
-                where b.group_key is null and (b.dead_id is not null or b.due_at <= v_now)
-            ) as x (queue_id)))
-    into returned, freed
+                where b.group_key is null and not b.is_done
+                    and (b.dead_id is not null or b.due_at <= v_now)
+            ) as x (queue_id))),
+        (select array_agg(b.id) from back b where b.is_done)
+    into returned, freed, v_done
     from asked a;
+    if v_done is not null then
+        perform holdfast._drop_failures(v_done);
+    end if;
     returned := coalesce(returned, '{}');
+end $$;
+
+-- Keep messages that are discarded of queues without dead letters, if their queues keep what is
+-- acknowledged.
+-- Locks: expects the deliveries locked. Called by return_messages.
+create or replace function holdfast._keep_discarded(
+    p_queue_ids int[], p_delivery_ids uuid[], p_places int[], p_discarded boolean[]
+) returns void
+language plpgsql
+as $$
+begin
+    perform holdfast._keep_places(
+        array_agg(u.queue_id), array_agg(u.delivery_id), array_agg(u.place))
+    from unnest(p_queue_ids, p_delivery_ids, p_places, p_discarded)
+        as u (queue_id, delivery_id, place, discarded)
+    cross join lateral (
+        select q.dead_letters from holdfast.queues q
+        where q.queue_id = u.queue_id and q.dead_letters is null limit 1
+    ) as q
+    where u.discarded;
 end $$;
 
 -- Give back what is in flight beyond its visibility, of one queue or of all. Returns how many

@@ -2,10 +2,10 @@
 
 -- Send messages to a queue. Returns their ids in the order given. A null array stands for nulls.
 --
--- A message is due p_delays seconds from now. In a FIFO queue each has a group of p_groups. A
--- message whose deduplication id is known is not sent: the answer is the id of the first one.
--- Priorities are 0 (most urgent) to 4, by default 2, in queues that have them. Headers are objects
--- of texts.
+-- A message is due p_delays seconds from now, or at p_due_ats, in microseconds since 1970. In a
+-- FIFO queue each has a group of p_groups. A message whose deduplication id is known is not sent:
+-- the answer is the id of the first one. Priorities are 0 (most urgent) to 4, by default 2, in
+-- queues that have them. Headers are objects of texts.
 --
 -- Receivers are not woken: they find the messages at their next poll, or clients notify them after
 -- the commit. Refuses an unknown queue (HFQ01), nulls (22004), and values that are not allowed or
@@ -15,7 +15,8 @@
 create or replace function holdfast.send_messages(
     p_queue text, p_payloads json[], p_delays float8[] default null,
     p_groups text[] default null, p_dedup_ids text[] default null,
-    p_priorities int[] default null, p_headers json[] default null
+    p_priorities int[] default null, p_headers json[] default null,
+    p_due_ats bigint[] default null
 ) returns bigint[]
 language plpgsql
 as $$
@@ -27,7 +28,7 @@ declare
     v_priorities boolean;
     v_filters boolean;
     v_simple boolean := p_delays is null and p_groups is null and p_dedup_ids is null
-        and p_priorities is null and p_headers is null;
+        and p_priorities is null and p_headers is null and p_due_ats is null;
     v_longest int;
     v_ids bigint[];
     v_new boolean[];
@@ -38,6 +39,9 @@ begin
     from holdfast.queues q where q.name = p_queue;
     if v_id is null then
         perform holdfast._no_queue(p_queue);
+    end if;
+    if p_due_ats is not null then
+        p_delays := holdfast._delays(v_now, p_delays, p_due_ats);
     end if;
     -- Nothing is compressed in an array: sizes are those of the texts, with headers of 4 bytes.
     -- An unnest in a select list does not copy the payloads, one in a from clause does.
@@ -135,8 +139,8 @@ begin
     return v_ids;
 end $$;
 
--- Keep large payloads of messages apart, of those in p_which. Called by send_messages and
--- _send_grouped.
+-- Keep large payloads of messages apart, of those in p_which. Called by change_message,
+-- send_messages and _send_grouped.
 create or replace function holdfast._send_bodies(
     p_queue_id int, p_ids bigint[], p_payloads json[], p_which boolean[]
 ) returns void
@@ -193,7 +197,8 @@ end $$;
 -- Locks: as send_messages. Called by users.
 create or replace function holdfast.send(
     p_queue text, p_payload json, p_group text default null, p_dedup_id text default null,
-    p_delay_seconds float8 default null, p_priority int default null, p_headers json default null
+    p_delay_seconds float8 default null, p_priority int default null, p_headers json default null,
+    p_at timestamptz default null
 ) returns bigint
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -207,7 +212,7 @@ begin
     select q.queue_id into v_id from holdfast.queues q
     where q.name = p_queue and not q.fifo and not q.has_filters;
     if v_id is null or p_dedup_id is not null or p_group is not null or p_priority is not null
-        or p_delay_seconds is not null or p_headers is not null
+        or p_delay_seconds is not null or p_headers is not null or p_at is not null
         or (holdfast._is_plain(p_payload) or octet_length(p_payload::text) <= 1496
             and holdfast._is_shallow(p_payload)) is not true
     then
@@ -216,7 +221,10 @@ begin
             case when p_group is not null then array[p_group] end,
             case when p_dedup_id is not null then array[p_dedup_id] end,
             case when p_priority is not null then array[p_priority] end,
-            case when p_headers is not null then array[p_headers] end))[1];
+            case when p_headers is not null then array[p_headers] end,
+            case when isfinite(p_at) then array[holdfast._micros(p_at)]
+                when p_at is not null then array[9223372036854775807]  -- which is refused
+            end))[1];
     end if;
     insert into holdfast.messages (queue_id, priority, visible_at, message_id, sent_at, payload)
     values (v_id, 2, v_now, holdfast._next_message_id(), v_now, p_payload)

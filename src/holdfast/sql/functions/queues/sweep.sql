@@ -67,6 +67,7 @@ declare
     v_table text;
     v_count int;
     v_total int := 0;
+    v_failed bigint[];
     v_others text[] := '{group_tokens,bodies,deliveries,deduplications,kept_messages}';
 begin
     foreach v_table in array '{messages,filtered_messages,grouped_messages}'::text[] loop
@@ -75,17 +76,26 @@ begin
                 delete from holdfast.%1$I m where m.ctid = any (array(
                     select m.ctid from holdfast.%1$I m where m.queue_id = $1
                     limit $2 for update skip locked))
-                returning m.message_id, m.payload is null as has_body
+                returning m.message_id, m.payload is null as has_body, m.error
             ), bodies as (
                 delete from holdfast.bodies b using gone g
                 where g.has_body and b.queue_id = $1 and b.message_id = g.message_id
             )
-            select count(*)::int from gone
+            select count(*)::int, array_agg(g.message_id) filter (where g.error is not null)
+            from gone g
             $query$, v_table)
-        into v_count using p_queue_id, p_limit;
+        into v_count, v_failed using p_queue_id, p_limit;
         v_total := v_total + v_count;
+        if v_failed is not null then
+            perform holdfast._drop_failures(v_failed);
+        end if;
     end loop;
     if p_whole then
+        select array_agg(i.id) into v_failed
+        from holdfast.deliveries d
+        cross join lateral unnest(d.message_ids) as i (id)
+        where d.queue_id = p_queue_id and d.errors is not null;
+        perform holdfast._drop_failures(v_failed);
         foreach v_table in array v_others loop
             execute format($query$
                 delete from holdfast.%1$I m where m.ctid = any (array(

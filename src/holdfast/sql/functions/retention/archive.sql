@@ -51,15 +51,16 @@ begin
 end $$;
 
 -- Return the next part of all that runs are, as lines of JSON. The parts of a run are: the run, the
--- entries of its log, the states of its steps, the results of elements of its maps. p_afters say
+-- entries of its log, the states of its steps, the results of elements of its maps, the chunks of
+-- its streams. p_afters say
 -- where each run's part begins: null for the beginning, else the `after` of the line before. A call
 -- reads at most p_rows rows, and stops when these take about p_bytes; a run that it does not come
 -- to has a null for its line. `after` is null behind the last part.
 --
 -- Values stand in the lines as they were stored. `has_output` tells a result null from none. The
--- first line of a flow's run has the `shape` that it had. A run that is not there as a whole has no
--- row: it was deleted, or a part of it, or started again since. What was read of it before is not
--- all.
+-- first line has the names of `streams`, and of a flow's run the `shape` that it had. A run that is
+-- not there as a whole has no row: it was deleted, or a part of it, or started again since. What
+-- was read of it before is not all.
 --
 -- Refuses nulls (22004) and numbers below 1 (22023). Locks nothing. Called by clients and by
 -- workers.
@@ -93,7 +94,7 @@ begin
         ) as r
         cross join lateral (
             select split_part(u.after, ' ', 1)::int as part,
-                split_part(u.after, ' ', 2)::int as nth, split_part(u.after, ' ', 3) as slug
+                split_part(u.after, ' ', 2)::bigint as nth, split_part(u.after, ' ', 3) as slug
         ) as a
     ), found as materialized (
         select a.place, 0 as part, '' as slug, 0 as nth, a.weight
@@ -123,12 +124,22 @@ begin
         cross join lateral (
             select x.step_slug, x.task_index, holdfast._weight(x.output) as weight
             from holdfast.step_tasks x
-            where a.kind = 'flow' and x.run_id = a.run_id
+            where a.kind = 'flow' and x.run_id = a.run_id and a.part <= 3
                 and (x.step_slug, x.task_index) > (
                     case a.part when 3 then a.slug else '' end,
                     case a.part when 3 then a.nth else -1 end)
             order by x.step_slug, x.task_index limit p_rows
         ) as x
+        union all
+        select a.place, 4, k.name, k.last_offset, k.weight
+        from asked a
+        cross join lateral (
+            select k.name, k.last_offset, 200 + k.bytes as weight from holdfast.stream_chunks k
+            where k.run_id = a.run_id and (k.name, k.last_offset) > (
+                case a.part when 4 then a.slug else '' end,
+                case a.part when 4 then a.nth else -1 end)
+            order by k.name, k.last_offset limit p_rows
+        ) as k
     ), counted as (
         select f.*, sum(f.weight) over w - f.weight as before, row_number() over w as rank
         from found f
@@ -148,10 +159,13 @@ begin
             '{"run":' || case when a.part < 0 then r.run || ',"has_output":' || r.has_output
                     || ',"retention_seconds":' || coalesce(r.retention_seconds::text, 'null')
                     || coalesce(',"shape":' || r.shape, '')
+                    || coalesce(',"attributes":' || r.attributes, '')
+                    || coalesce(',"streams":' || r.streams, '')
                 else to_json(a.run_id)::text end
                 || ',"events":' || coalesce(e.events, '[]')
                 || coalesce(',"states":' || s.states, '')
-                || coalesce(',"elements":' || x.elements, '') || '}' end,
+                || coalesce(',"elements":' || x.elements, '')
+                || coalesce(',"chunks":' || k.chunks, '') || '}' end,
         case when n.count is null or (c.count = n.count and n.count < p_rows) then null
             when c.place is null then p_afters[a.place]
             else c.part || ' ' || c.nth || ' ' || c.slug end
@@ -162,7 +176,10 @@ begin
         select row_to_json(r)::text as run, r.output is not null as has_output,
             extract(epoch from r.retention)::float8 as retention_seconds,
             case a.kind when 'flow' then holdfast._shape_had(
-                r.name || '@' || r.version, r.created_at)::text end as shape
+                r.name || '@' || r.version, r.created_at)::text end as shape,
+            holdfast._attributes(r.run_id)::text as attributes, (
+                select json_agg(json_build_object('name', s.name, 'base', s.base))::text
+                from holdfast.streams s where s.run_id = a.run_id) as streams
         from holdfast.runs r where r.run_id = a.run_id and a.part < 0 and c.place is not null
     ) as r on true
     left join lateral (
@@ -186,14 +203,26 @@ begin
         select json_agg(x.element)::text as elements
         from (
             select row_to_json(x) as element from holdfast.step_tasks x
-            where a.kind = 'flow' and x.run_id = a.run_id and c.part = 3
+            where a.kind = 'flow' and x.run_id = a.run_id and a.part <= 3
                 and (x.step_slug, x.task_index) > (
                     case a.part when 3 then a.slug else '' end,
                     case a.part when 3 then a.nth else -1 end)
-                and (x.step_slug, x.task_index) <= (c.slug, c.nth)
+                and (c.part > 3
+                    or c.part = 3 and (x.step_slug, x.task_index) <= (c.slug, c.nth))
             order by x.step_slug, x.task_index
         ) as x
     ) as x on true
+    left join lateral (
+        select json_agg(json_build_object('name', k.name, 'last_offset', k.last_offset,
+            'count', k.count, 'key', k.key, 'lease_no', k.lease_no, 'attempt', k.attempt,
+            'closes', k.closes, 'items', k.items) order by k.name, k.last_offset)::text as chunks
+        from holdfast.stream_chunks k
+        where k.run_id = a.run_id and c.part = 4
+            and (k.name, k.last_offset) > (
+                case a.part when 4 then a.slug else '' end,
+                case a.part when 4 then a.nth else -1 end)
+            and (k.name, k.last_offset) <= (c.slug, c.nth)
+    ) as k on true
     order by a.run_id;
 end $$;
 
@@ -244,9 +273,10 @@ begin
         where u.run_id <> all (v_kept) and u.run_id <> all (remaining)));
 end $$;
 
--- Make an archived run an ended run again, with its log, states and results: p_lines are the lines
--- of export_runs, in order. It is kept for p_retention_seconds from now on. Returns 'restored', or
--- 'exists' if there is a run with this id. The run of a flow has the shape that it had.
+-- Make an archived run an ended run again, with its log, states, results and streams: p_lines are
+-- the lines of export_runs, in order. It is kept for p_retention_seconds from now on. Returns
+-- 'restored', or 'exists' if there is a run with this id. The run of a flow has the shape that it
+-- had.
 --
 -- Refuses nulls (22004), and lines that are not those of an ended run (22023).
 -- Locks: the id, and the replaced shape, that it inserts. Called by clients.
@@ -277,6 +307,7 @@ begin
     if not found then
         return 'exists';
     end if;
+    perform holdfast._set_attributes(array[v_run.run_id], p_lines[:1]);
     -- A shape that was replaced is kept only while there are runs of it.
     insert into holdfast.replaced_shapes (handler, replaced_at, shape)
     select f.handler, v_run.created_at + interval '1 microsecond', l.shape
@@ -300,12 +331,13 @@ begin
     where s.run_id = v_run.run_id and s.step_slug = t.state ->> 'step_slug'
         and s.output is null and (t.state ->> 'has_output')::boolean;
     insert into holdfast.step_tasks (
-        run_id, step_slug, task_index, output, attempts, worker, started_at, completed_at)
-    select v_run.run_id, x.step_slug, x.task_index, coalesce(x.output, 'null'), x.attempts,
-        x.worker, x.started_at, x.completed_at
+        run_id, step_slug, task_index, output, error, attempts, worker, started_at, completed_at)
+    select v_run.run_id, x.step_slug, x.task_index, coalesce(x.output, 'null'), x.error,
+        x.attempts, x.worker, x.started_at, x.completed_at
     from unnest(p_lines) as l (line)
     cross join lateral json_populate_recordset(
         null::holdfast.step_tasks, l.line -> 'elements') as x;
+    perform holdfast._restore_streams(v_run.run_id, p_lines);
     return 'restored';
 end $$;
 

@@ -21,20 +21,28 @@ begin
         perform holdfast._leave_payloads(p_run_ids);
         delete from holdfast.payload_users u where u.run_id = any (p_run_ids);
     end if;
+    if exists (select from holdfast.streams s where s.run_id = any (p_run_ids)) then
+        delete from holdfast.stream_chunks c where c.run_id = any (p_run_ids);
+        delete from holdfast.stream_writers w where w.run_id = any (p_run_ids);
+        delete from holdfast.streams s where s.run_id = any (p_run_ids);
+    end if;
+    delete from holdfast.stream_readers r where r.run_id = any (p_run_ids);
+    delete from holdfast.webhooks h where h.run_id = any (p_run_ids);
     delete from holdfast.waiters w where w.run_id = any (p_run_ids);
     delete from holdfast.ends_to_trace t where t.run_id = any (p_run_ids);
     delete from holdfast.tasks t where t.run_id = any (p_run_ids);
     delete from holdfast.step_tasks x where x.run_id = any (p_run_ids);
     delete from holdfast.step_states s where s.run_id = any (p_run_ids);
+    delete from holdfast.attributes a where a.run_id = any (p_run_ids);
     delete from holdfast.events e where e.run_id = any (p_run_ids);
     delete from holdfast.runs r where r.run_id = any (p_run_ids);
     get diagnostics v_deleted = row_count;
     return v_deleted;
 end $$;
 
--- Delete the last p_rows entries of a run's log, and p_rows results of elements: a part of a run
--- that is too large for one transaction. From now on the run counts as deleted for starts,
--- forks and retries, and it is the first that the next call finds.
+-- Delete the last p_rows entries of a run's log, p_rows results of elements, and p_rows chunks of
+-- streams: a part of a run that is too large for one transaction. From now on the run counts as
+-- deleted for starts, forks and retries, and it is the first that the next call finds.
 -- Locks: expects the run's row locked. Called by sweep_runs and delete_archived.
 create or replace function holdfast._delete_part(p_run_id uuid, p_rows int) returns void
 language plpgsql
@@ -48,6 +56,14 @@ begin
         where l.run_id = p_run_id order by l.idx desc limit 1);
     delete from holdfast.step_tasks x where x.ctid = any (array(
         select l.ctid from holdfast.step_tasks l where l.run_id = p_run_id limit p_rows));
+    with gone as (
+        delete from holdfast.stream_chunks c where c.ctid = any (array(
+            select l.ctid from holdfast.stream_chunks l where l.run_id = p_run_id limit p_rows))
+        returning c.name
+    )
+    update holdfast.streams s set chunks = s.chunks - g.count
+    from (select g.name, count(*) as count from gone g group by g.name) as g
+    where s.run_id = p_run_id and s.name = g.name;
 end $$;
 
 -- Delete what is left of runs of which a part is deleted: nobody may take it for the whole, and a
@@ -81,15 +97,16 @@ begin
         where r.delete_after = '-infinity')) > 0;
 end $$;
 
--- Return how many rows are to be deleted with each run, about: the length of its log and the
--- elements of its maps. Locks nothing. Called by _due_runs, lease_due_runs and delete_archived.
+-- Return how many rows are to be deleted with each run, about: the length of its log, the elements
+-- of its maps and the chunks of its streams. Locks nothing. Called by _due_runs, lease_due_runs and
+-- delete_archived.
 create or replace function holdfast._rows_of_runs(p_run_ids uuid[])
 returns table (run_id uuid, row_count bigint)
 language plpgsql stable
 as $$
 begin
     return query
-    select u.run_id, 1 + coalesce(e.idx + 1, 0) + coalesce(s.elements, 0)
+    select u.run_id, 1 + coalesce(e.idx + 1, 0) + coalesce(s.elements, 0) + coalesce(c.chunks, 0)
     from unnest(p_run_ids) as u (run_id)
     left join lateral (
         select e.idx from holdfast.events e
@@ -103,5 +120,9 @@ begin
             where x.run_id = s.run_id and x.step_slug = s.step_slug limit 1
         ) as x on true
         where s.run_id = u.run_id offset 0
-    ) as s on true;
+    ) as s on true
+    left join lateral (
+        select sum(s.chunks)::bigint as chunks from holdfast.streams s
+        where s.run_id = u.run_id offset 0
+    ) as c on true;
 end $$;

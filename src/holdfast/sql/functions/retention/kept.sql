@@ -5,7 +5,8 @@
 --
 -- 'child'      a child of it has not ended
 -- 'successor'  it continued as a run that is still there, which callers find through it
--- 'retry'      it was retried by a run that is still there, which callers find through it
+-- 'retry'      it was retried by a run, or its key was started again, by one that is still there,
+--              which callers find through it
 --
 -- A successor or a retry that is itself among the runs, and not kept, keeps nothing: both go
 -- together. Locks nothing: expects the rows of the runs locked, in an earlier statement, so that no
@@ -23,7 +24,7 @@ begin
         cross join lateral (
             select r.run_id,
                 case r.status when 'continued' then (r.output ->> 'run_id')::uuid end as next,
-                case when r.status in ('failed', 'cancelled', 'timed_out', 'terminated')
+                case when r.status <> 'continued'
                     then holdfast.keyed_run_id('//retry', r.run_id::text) end as retry,
                 case when r.status in ('failed', 'cancelled', 'timed_out', 'terminated')
                     then holdfast.keyed_run_id('run/retry', r.run_id::text) end as former_retry

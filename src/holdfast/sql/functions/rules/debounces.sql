@@ -58,6 +58,8 @@ declare
     v_quiet_at timestamptz := holdfast._end_of_quiet(p_rules, p_now, p_since);
     v_due_at timestamptz := greatest(v_quiet_at, p_not_before, p_visible_at);
     v_waits boolean;
+    v_build text := case when exists (select from holdfast.builds)
+        then holdfast._build_of_start(p_run_id, p_name, coalesce(p_version, 1)) end;
 begin
     if holdfast._refers(p_input) then
         perform holdfast._use_payloads(p_run_id, array[p_input]);
@@ -67,21 +69,21 @@ begin
     where w.run_id = p_run_id;
     v_waits := found;
     update holdfast.tasks t
-    set handler = p_name || '@' || coalesce(p_version, 1), queue = coalesce(p_queue, 'default'),
-        priority = coalesce(p_priority, 2),
+    set handler = holdfast._turn_handler(p_name, coalesce(p_version, 1), v_build),
+        queue = coalesce(p_queue, 'default'), priority = coalesce(p_priority, 2),
         visible_at = case when v_waits then t.visible_at else v_due_at end
     where t.run_id = p_run_id and t.key = '';
     update holdfast.runs r
-    set version = coalesce(p_version, 1), queue = coalesce(p_queue, 'default'),
+    set version = coalesce(p_version, 1), build = v_build, queue = coalesce(p_queue, 'default'),
         priority = coalesce(p_priority, 2), input = coalesce(p_input, 'null'),
-        tags = case when p_tags is null then '{}'
-            else array(select json_array_elements_text(p_tags)) end,
-        headers = p_headers,
+        tags = holdfast._tags(p_tags), headers = p_headers,
         retention = coalesce(p_retention, holdfast._declared_retention(p_name))
             * interval '1 second',
         deadline_at = case when not v_waits then v_due_at + p_timeout * interval '1 second' end,
         due_at = case when not v_waits then v_due_at end
     where r.run_id = p_run_id;
+    delete from holdfast.attributes a where a.run_id = p_run_id;
+    perform holdfast._add_attributes(array[p_run_id], array[p_run_id], array[p_tags]);
     update holdfast.start_keys k set expires_at = v_due_at
     where k.rule = 'debounce' and k.name = p_name and k.key = p_debounce_key;
 end $$;

@@ -38,7 +38,7 @@ begin
             throttle_limit = excluded.throttle_limit,
             throttle_period_seconds = excluded.throttle_period_seconds,
             throttle_key = excluded.throttle_key, throttle_excess = excluded.throttle_excess
-        where r.version <= excluded.version;
+        where r.version <= excluded.version and r is distinct from excluded;
     end loop;
 end $$;
 

@@ -9,13 +9,16 @@
 -- run, or its run waits. Then the throttle. A child is not shared: for it, what would lead to
 -- another run is refused.
 --
+-- With `after` in p_rules the run takes the key of this run, which has ended: it is held, so that
+-- it is not deleted before the new one keeps it; if it is gone, the start is refused as 'gone'.
+--
 -- `run_id` is the run that the start leads to. `refused` is null, 'singleton' or 'debounce'
 -- (`run_id` is the other run) or 'throttle' (`until` is the moment from which a start is possible).
 -- Notices are (topic, payload).
 -- Refuses rules that are not allowed (22023).
--- Locks: rows of start_keys, debounce before singleton before throttle; the turn row of a run that
--- waits for quiet; the id that it inserts. Expects the turn row of the parent locked. Called by
--- start_one and _start_ruled_runs.
+-- Locks: the run in `after`, FOR KEY SHARE; rows of start_keys, debounce before singleton before
+-- throttle; the turn row of a run that waits for quiet; the id that it inserts. Expects the turn
+-- row of the parent locked. Called by start_one and _start_ruled_runs.
 create or replace function holdfast._start_ruled(
     p_now timestamptz, p_run_id uuid, p_name text, p_input json, p_version int,
     p_key text, p_queue text, p_priority int, p_visible_at timestamptz, p_timeout float8,
@@ -42,6 +45,12 @@ declare
 begin
     run_id := p_run_id;
     created := false;
+    if p_rules ->> 'after' is not null
+        and not holdfast._hold_origin((p_rules ->> 'after')::uuid)
+    then
+        refused := 'gone';
+        return;
+    end if;
     if v_rules.debounce_seconds is not null then
         v_debounce := holdfast._key_of(coalesce(p_input, 'null'), v_rules.debounce_key);
         select d.run_id, d.since, d.not_before into v_waiting, v_since, v_not_before
@@ -116,13 +125,13 @@ begin
         v_visible_at := 'infinity';
         v_awaiting := ':singleton';
     end if;
-    created := true;
     status := 'running';
-    perform holdfast._start_runs(p_now, array[p_run_id], array[p_name], array[p_input],
+    created := p_run_id = any (holdfast._start_runs(p_now,
+        array[p_run_id], array[p_name], array[p_input],
         array[p_version], array[p_key], array[p_queue], array[p_priority], array[v_visible_at],
         array[p_timeout], array[p_retention], array[p_tags], array[p_headers],
         array[p_parent], array[p_parent_key], array[p_parent_close], array[v_singleton],
-        array[v_awaiting]);
+        array[v_awaiting]));
     notices := array[array[case when v_visible_at <= p_now then 'starts' else 'work' end,
         coalesce(p_queue, 'default')]];
 end $$;
@@ -137,6 +146,8 @@ as $$
     select case p_refused
         when 'singleton' then format('run %s of workflow %s is active with the same key: '
             'wait for its end, or cancel it', p_run_id, p_name)
+        when 'gone' then format('run %s does not exist any more, and nothing can start after it: '
+            'start the key without it', p_run_id)
         when 'debounce' then format('run %s of workflow %s waits for a quiet time with the same '
             'key, and a child is not shared: start it without the parent', p_run_id, p_name)
         else format('workflow %s has been started as often as its throttle allows: start it again '
@@ -144,9 +155,9 @@ as $$
                 || '+00:00') end
 $$;
 
--- Refuse a start with the error for what refused it: another active run (HF006, with the run as
--- detail) or a throttle (HF007, with the moment from which a start is possible, in microseconds).
--- Called by start_one.
+-- Refuse a start with the error for what refused it: another run (HF006, with the run as detail) or
+-- a throttle (HF007, with the moment from which a start is possible, in microseconds). Called by
+-- start_one.
 create or replace function holdfast._refuse_start(
     p_name text, p_refused text, p_run_id uuid, p_until bigint
 ) returns void
@@ -156,7 +167,7 @@ as $$
 declare
     v_why text := holdfast._refusal(p_name, p_refused, p_run_id, holdfast._moment(p_until));
 begin
-    if p_refused = 'singleton' then
+    if p_refused in ('singleton', 'gone') then
         raise exception using errcode = 'HF006', detail = p_run_id, message = v_why;
     end if;
     raise exception using errcode = 'HF007', detail = p_until, message = v_why;

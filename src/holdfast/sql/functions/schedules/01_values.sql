@@ -138,7 +138,8 @@ as $$
 $$;
 
 -- Write a tick in UTC, with microseconds if it has any: a part of the run's key and of its headers.
--- Called by _start_of_tick, _start_ticks, _starts_of, _tick_headers and _event_of_tick.
+-- Called by _start_of_tick, _start_ticks, _starts_of, _tick_headers, _event_of_tick and
+-- _publish_alert.
 create or replace function holdfast._tick_text(p_at timestamptz) returns text
 language sql stable parallel safe
 return to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')

@@ -14,7 +14,7 @@ create or replace function holdfast.list_schedules(
     bucket_retention_seconds float8, from_code boolean, revision bigint, created_at bigint,
     updated_at bigint, note text, paused_at bigint, paused_by text, tick_position bigint,
     is_computed boolean, next_tick_at bigint, error text, last_tick_at bigint, last_run_id uuid,
-    open_run_ids uuid[], buffered int, backfills int, message_group text
+    open_run_ids uuid[], buffered int, backfills int, message_group text, attributes json
 )
 language plpgsql stable
 reset enable_seqscan
@@ -24,14 +24,16 @@ begin
     return query
     select s.name, s.cron, s.every, holdfast._micros(s.anchor), s.timezone,
         holdfast._micros(s.starts_at), holdfast._micros(s.ends_at), s.kind, s.target, s.version,
-        s.input, s.queue, s.priority::int, s.timeout, s.retention, s.tags, s.headers, s.overlap,
+        s.input, s.queue, s.priority::int, s.timeout, s.retention,
+        case when s.tags is not null then to_json(holdfast._tags(s.tags)) end, s.headers, s.overlap,
         s.catch_up, s.max_missed, s.jitter, s.bucket_retention, s.from_code, s.revision,
         holdfast._micros(s.created_at), holdfast._micros(s.updated_at), s.note,
         holdfast._micros(s.paused_at), s.paused_by, holdfast._micros(s.position),
         s.next_tick_at is not null, holdfast._micros(s.next_tick_at), s.error,
         holdfast._micros(s.last_tick_at), s.last_run_id, s.open_run_ids, s.buffered,
         (select count(*)::int from holdfast.schedule_backfills f
-        where f.schedule = s.name and f.ended_at is null), s.message_group
+        where f.schedule = s.name and f.ended_at is null), s.message_group,
+        case json_typeof(s.tags) when 'object' then s.tags -> 'attributes' end
     from holdfast.schedules s
     where (p_name is null or s.name = p_name)
         and (p_after is null or s.name > p_after)

@@ -15,7 +15,7 @@ return octet_length(p_pattern) <= 255
     and p_pattern ~ E'^([a-zA-Z0-9_-]+|[*]|#)(\\.([a-zA-Z0-9_-]+|[*]|#))*$';
 
 -- Refuse what is not a topic (22023), and a null (22004). Called by publish, list_subscriptions,
--- count_subscriptions and _check_sender.
+-- count_subscriptions, _check_sender and _check_alert.
 create or replace function holdfast._check_topic(p_topic text) returns void
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan

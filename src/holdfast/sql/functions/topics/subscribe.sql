@@ -237,7 +237,8 @@ create or replace function holdfast.list_subscriptions(
 ) returns table (
     subscription_id bigint, pattern text, match json, kind text, target text, version int,
     queue text, priority int, timeout float8, retention float8, tags json, headers json,
-    allow_inner boolean, run_id uuid, app text, paused_at bigint, paused_by text, created_at bigint
+    allow_inner boolean, run_id uuid, app text, paused_at bigint, paused_by text,
+    created_at bigint, attributes json
 )
 language plpgsql stable
 reset enable_seqscan
@@ -253,8 +254,11 @@ begin
     end if;
     return query
     select s.subscription_id, s.pattern, s.match::json, s.kind, s.target, s.version, s.queue,
-        s.priority::int, s.timeout, s.retention, s.tags, s.headers, s.allow_inner, s.run_id, s.app,
-        holdfast._micros(s.paused_at), s.paused_by, holdfast._micros(s.created_at)
+        s.priority::int, s.timeout, s.retention,
+        case when s.tags is not null then to_json(holdfast._tags(s.tags)) end, s.headers,
+        s.allow_inner, s.run_id, s.app,
+        holdfast._micros(s.paused_at), s.paused_by, holdfast._micros(s.created_at),
+        case json_typeof(s.tags) when 'object' then s.tags -> 'attributes' end
     from holdfast.subscriptions s
     where s.subscription_id > p_after and (p_topic is null or s.path = any (v_paths))
         and case when p_kind is null then s.run_id is null else s.kind = p_kind end

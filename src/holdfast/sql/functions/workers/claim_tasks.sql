@@ -299,6 +299,7 @@ begin
         cross join lateral (
             select * from holdfast.tasks t
             where t.run_id = d.run_id and t.key = d.key and not t.paused
+                and t.queue = any (p_queues)  -- it may have been moved since it was chosen
                 and case when t.worker is null then t.visible_at <= p_ahead_until
                     else t.visible_at <= p_now end
             for update skip locked

@@ -90,7 +90,10 @@ begin
         case when exists (select from holdfast.limits) then 'limits' end,
         case when exists (select from holdfast.stats s
             where s.writer <> '' and starts_with(s.writer, 'sql/'))
-            then 'ends' end
+            then 'ends' end,
+        case when exists (select from holdfast.alerts a
+            where holdfast._alert_is_due(a.look_at, p_now))
+            then 'alerts' end
     ], null);
 end $$;
 
@@ -105,8 +108,8 @@ end $$;
 -- heard_since becomes now. If another transaction has locked a task's row, the lease is renewed the
 -- next time. `duties` are those that may have something to do within ten seconds, null without
 -- p_silent_seconds, after which a worker is called silent. p_hints says if hints reach the worker,
--- null if it reads none. The p_stat_… are parallel arrays of what
--- the worker counted, see _record_stats.
+-- p_listens if notifications do; null if it reads no hints. The p_stat_… are parallel arrays of
+-- what the worker counted, see _record_stats.
 -- Locks: rows of clock_steps; the worker's row; its rows of stats; task rows by (run_id, key),
 -- skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
@@ -118,6 +121,7 @@ create or replace function holdfast.heartbeat(
     p_stat_minutes bigint[] default null, p_stat_names text[] default null,
     p_stat_counts text[] default null, p_consumes text[] default null,
     p_silent_seconds float8 default null, p_hints boolean default null,
+    p_listens boolean default null,
     out now bigint, out lost int[], out news int[], out cancelled int[], out duties text[]
 )
 language plpgsql
@@ -130,15 +134,16 @@ begin
     perform holdfast._watch_clock(v_now);
     insert into holdfast.workers as w (worker_id, hostname, pid, queues, handlers, concurrency,
         holdfast_version, started_at, heard_at, heard_since, threads, consumes,
-        hints)
+        hints, listens)
     values (p_worker, p_hostname, p_pid, p_queues, p_handlers, p_concurrency, p_version,
         coalesce(holdfast._moment(p_started_at), v_now), v_now, v_now, p_threads, p_consumes,
-        p_hints)
+        p_hints, p_listens)
     on conflict (worker_id) do update
     set hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues,
         handlers = excluded.handlers, concurrency = excluded.concurrency,
         holdfast_version = excluded.holdfast_version, heard_at = excluded.heard_at,
         threads = excluded.threads, consumes = excluded.consumes, hints = excluded.hints,
+        listens = excluded.listens,
         heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval_seconds)
             then w.heard_since else v_now end;
     if p_stat_minutes is not null then
@@ -218,7 +223,8 @@ end $$;
 
 -- Return true if a worker was heard at about this time: at most so many seconds ago, or ahead,
 -- because the database's clock may have been set back. Called by heartbeat, _duties,
--- claim_tasks, _is_heard_without_gap, _silent_workers, ensure_schedules, sample_load and unserved.
+-- claim_tasks, _is_heard_without_gap, _silent_workers, ensure_schedules, sample_load, unserved,
+-- declare_alerts, _seen_of, _workers_of_build, _needed_for and _is_left.
 create or replace function holdfast._is_heard(
     p_heard_at timestamptz, p_now timestamptz, p_seconds float8
 ) returns boolean
@@ -228,7 +234,7 @@ return p_heard_at between p_now - p_seconds * interval '1 second'
 
 -- Return true if a worker is heard now, and was heard for so many seconds without a gap. Only such
 -- a worker can know if another worker is gone or the database was away. Locks nothing. Called by
--- claim_tasks and _silent_workers.
+-- claim_tasks, _silent_workers and _is_left.
 create or replace function holdfast._is_heard_without_gap(
     p_worker text, p_now timestamptz, p_seconds float8
 ) returns boolean

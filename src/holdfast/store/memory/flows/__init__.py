@@ -6,7 +6,3 @@ ready, `skips` and `begin` carry it out, `progress` is what one change gathers. 
 stored, `inputs` puts together what steps are given, `states` shows steps, `shapes` keeps graphs,
 `retries` and `deletes` look after runs that have ended.
 """
-
-from holdfast.store.memory.flows.part import MemoryFlows
-
-__all__ = ["MemoryFlows"]

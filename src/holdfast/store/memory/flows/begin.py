@@ -38,10 +38,37 @@ def begin_maps(progress: Progress, maps: Sequence[tuple[Place, int]]) -> None:
         results = progress.tables.elements.get(place, {})
         step.initial_tasks, step.remaining_tasks = size, size - len(results)
         progress.log(place, "FlowStepStarted", details.write(tasks=step.remaining_tasks))
+        limit, begun = shape_of(progress.tables, run_id).steps[slug].concurrency, 0
         for index, payload in enumerate(_elements(progress.tables, place)):
-            if index not in results:
-                key = element_key(slug, index)
-                _begin_task(progress, place, key, payload, may_hand=next(number) < room)
+            if index in results:
+                continue
+            key, may_hand = element_key(slug, index), next(number) < room
+            waits = limit is not None and begun >= limit
+            _begin_task(progress, place, key, payload, may_hand=may_hand, waits=waits)
+            begun += 1
+            if limit is not None and not waits:
+                step.next_task = index + 1
+
+
+def begin_elements(progress: Progress, place: Place, count: int) -> None:
+    """Begin up to `count` more elements of a map with a concurrency, in their order."""
+    run_id, slug = place
+    step, shape = step_row(progress.tables, place), shape_of(progress.tables, run_id)
+    assert step.next_task is not None
+    assert step.initial_tasks is not None
+    assert step.started_at is not None
+    earliest = step.started_at + to_micros(shape.steps[slug].start_delay or 0)
+    while count and step.next_task < step.initial_tasks:
+        task = progress.tables.tasks.get((run_id, element_key(slug, step.next_task)))
+        step.next_task += 1
+        if task is None:
+            continue
+        count -= 1
+        if task.kind == "child":
+            progress.children.append((run_id, task.key))
+        else:
+            task.visible_at = max(progress.now, earliest)
+            progress.notices.append(Notice(WORK_TOPIC, task.queue))
 
 
 def _room(progress: Progress) -> int:
@@ -66,9 +93,18 @@ def _elements(tables: Tables, place: Place) -> Iterator[str]:
 
 
 def _begin_task(
-    progress: Progress, place: Place, key: str, payload: str | None, *, may_hand: bool
+    progress: Progress,
+    place: Place,
+    key: str,
+    payload: str | None,
+    *,
+    may_hand: bool,
+    waits: bool = False,
 ) -> None:
-    """Insert a task of a step, and lease it to the caller if it takes such tasks."""
+    """Insert a task of a step, and lease it to the caller if it takes such tasks.
+
+    An element that waits for others of its map is due when `begin_elements` says so.
+    """
     run_id, slug = place
     turn = progress.tables.turn(run_id)
     step = shape_of(progress.tables, run_id).steps[slug]
@@ -87,7 +123,10 @@ def _begin_task(
     if step.runs is not None:
         task.kind, task.visible_at, task.started_at = "child", NEVER, progress.now
         task.attempts = task.lease_no = task.claimed_idx = 1
-        progress.children.append((run_id, key))
+        if not waits:
+            progress.children.append((run_id, key))
+    elif waits:
+        task.visible_at = NEVER
     elif may_hand and not step.start_delay and _takes(progress, task):
         _lease(progress, task)
     else:

@@ -16,6 +16,7 @@ from holdfast.store.memory.flows.judging import Judgment, judge
 from holdfast.store.memory.flows.progress import Entry, Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of, step_row
 from holdfast.store.memory.flows.skips import skip_steps
+from holdfast.store.memory.flows.verdicts import judge_ends
 from holdfast.store.memory.rows import END
 from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables
@@ -40,10 +41,11 @@ def advance(
         begun.singles += judgment.singles
         begun.maps += judgment.maps
         begun.done += judgment.done
+        progress.failures |= judge_ends(progress.tables, judgment.done)
         for place, error in judgment.wrong:
             progress.fail(place, error)
         ends += [_complete_empty(progress, place) for place in judgment.empty]
-        ends += skip_steps(progress, judgment.unmet, "condition_unmet")
+        ends += skip_steps(progress, judgment.unmet, "condition_unmet", judgment.errors)
         ready = []
     failed = progress.failures
     begin_singles(progress, [place for place in begun.singles if place[0] not in failed])
@@ -57,18 +59,20 @@ def advance(
 def _count_ends(tables: Tables, ends: Sequence[StepEnd]) -> tuple[list[Place], list[StepEnd]]:
     """Count what ends mean for the steps after them; return which are ready, and which passed.
 
+    Steps with another rule than none_failed are not skipped because of others.
+
     A step that was skipped because of one dependency passes, that is ends for those after it, only
     when all its dependencies have ended; so does one whose output a fork was given. So the end is
     ready when every step has ended, although it depends on the leaves alone.
     """
     counts: Counter[Place] = Counter()
-    for (run_id, slug), _ in ends:
+    for (run_id, slug), *_ in ends:
         counts.update((run_id, after) for after in shape_of(tables, run_id).dependents[slug])
     ready: list[Place] = []
     passed: list[StepEnd] = []
     for place, count in counts.items():
         run_id, slug = place
-        needed = len(shape_of(tables, run_id).deps(slug))
+        needed = len(shape_of(tables, run_id).waits(slug))
         if needed > 1:
             step = step_row(tables, place)
             step.deps_done += count
@@ -105,5 +109,8 @@ def _end_runs(progress: Progress, done: Sequence[UUID]) -> None:
     keep_ends(tables, now, done)
     progress.notices += tell_parents(tables, now, done)
     failed = Event("WorkflowFailed", None, None, now)
-    errors = progress.failures
+    errors = {run_id: text for run_id, text in progress.failures.items() if text is not None}
     progress.notices += end_from_outside(tables, errors, "failed", failed, errors=errors)[1]
+    cancelled = progress.failures.keys() - errors.keys()
+    event = Event("WorkflowCanceled", None, None, now)
+    progress.notices += end_from_outside(tables, cancelled, "cancelled", event)[1]

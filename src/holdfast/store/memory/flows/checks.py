@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from typing import Final, get_args
 
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store.memory.payloads import check_version
-from holdfast.types import FlowShape, StepShape
+from holdfast.types import FlowShape, StepShape, TriggerRule
 from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.values.names import check_queue_name
 from holdfast.values.texts import check_id
@@ -32,6 +32,40 @@ def check_shape(shape: FlowShape, shape_hash: str) -> None:
     for step in shape.steps:
         _check_step(step, before)
         before.add(step.slug)
+    check_rules(shape)
+
+
+def check_rules(shape: FlowShape) -> None:
+    """Raise InvalidInput for a trigger rule that a step cannot have, or that has none to follow."""
+    last = {step.slug for step in shape.steps if step.trigger_rule == "always"}
+    for step in shape.steps:
+        rule, reason = step.trigger_rule, None
+        if rule not in get_args(TriggerRule):
+            reason = "rules are none_failed, all_done, one_failed and always"
+        elif rule == "none_failed":
+            pass
+        elif step.kind == "map":
+            reason = "a map has none: it needs the elements"
+        elif step.runs is not None:
+            reason = "it is a run"
+        elif rule != "always" and not step.deps:
+            reason = "it depends on no step"
+        elif rule == "one_failed" and step.when_unmet == "fail":
+            reason = "the run would fail because nothing failed: when_unmet is skip or skip-cascade"
+        elif rule == "always" and (step.required, step.forbidden) != (None, None):
+            reason = "a step that always runs has no patterns"
+        if reason is not None:
+            raise InvalidInput(f"step {step.slug} cannot have trigger_rule {rule}: {reason}")
+        for dep in sorted(last & set(step.deps)):
+            raise InvalidInput(
+                f"step {step.slug} depends on {dep}, which always runs at the end: no step comes "
+                "after it"
+            )
+    if last and len(last) == len(shape.steps):
+        raise InvalidInput(
+            f"step {shape.steps[0].slug} always runs at the end: the shape needs a step that comes "
+            "before it"
+        )
 
 
 def _fits(pattern: re.Pattern[str], text: str) -> bool:
@@ -57,9 +91,28 @@ def _check_step(step: StepShape, before: set[str]) -> None:
             f"step {step.slug} runs name@version of a workflow or a flow (runs_kind), and depends "
             "on one step at most"
         )
+    _check_more(step)
     for pattern in (step.required, step.forbidden):
         if pattern is not None and not _is_object(pattern):
             raise InvalidInput(f"the patterns of step {step.slug} are texts of JSON objects")
+
+
+def _check_more(step: StepShape) -> None:
+    """Raise InvalidInput for options that only maps have, and values that cannot be."""
+    count, percent, concurrency = step.tolerated_count, step.tolerated_percent, step.concurrency
+    reason = None
+    if step.kind != "map" and (count, percent, concurrency) != (None, None, None):
+        reason = "tolerated_count, tolerated_percent and concurrency are options of maps"
+    elif count is not None and not 0 <= count <= _LARGEST:
+        reason = f"tolerated_count is 0 or more, not {count}"
+    elif percent is not None and not 0 <= percent <= 100:
+        reason = f"tolerated_percent is 0 to 100, not {percent}"
+    elif concurrency is not None and not 1 <= concurrency <= _LARGEST:
+        reason = f"concurrency is 1 or more, not {concurrency}"
+    if step.jitter_percent is not None and not 0 <= step.jitter_percent <= 100:
+        reason = f"jitter_percent is 0 to 100, not {step.jitter_percent}"
+    if reason is not None:
+        raise InvalidInput(f"step {step.slug}: {reason}")
 
 
 def _check_options(

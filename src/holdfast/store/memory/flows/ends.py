@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from random import random
 from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import raw
 from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
+from holdfast.store.memory.flows.begin import begin_elements
 from holdfast.store.memory.flows.cascade import advance
 from holdfast.store.memory.flows.progress import Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, place_of, shape_of, split_key, step_row
@@ -70,7 +73,7 @@ def end_tasks(
     failed = _open_tasks(progress.tables, errors, is_open)
     failures = [_failure(progress, n, task, errors[n]) for n, task in failed.items()]
     skipped = _end_failures(progress, failures)
-    if progress.entries:  # every end, retry and failure has one
+    if progress.entries or progress.children:  # every end, retry and failure has an entry
         advance(progress, ends=[*ended, *skipped])
     retried = {failure.number for failure in failures if failure.retry_at is not None}
     return [
@@ -122,10 +125,15 @@ def _complete_single(progress: Progress, task: TaskRow, output: str) -> None:
 
 
 def _count_down(progress: Progress, place: Place, elements: int) -> bool:
-    """Count elements of a map down that have their results; return True if it has completed."""
+    """Count elements of a map down that have ended; return True if it has completed.
+
+    Of a map with a concurrency, as many others begin.
+    """
     step = step_row(progress.tables, place)
     step.remaining_tasks = (step.remaining_tasks or 0) - elements
     if step.remaining_tasks > 0:
+        if step.next_task is not None:
+            begin_elements(progress, place, elements)
         return False
     step.status, step.ended_at = "completed", progress.now
     return True
@@ -145,7 +153,8 @@ def _failure(progress: Progress, number: int, task: TaskRow, end: StepTaskEnd) -
 def retry_pause(flow: FlowShape, step: StepShape, failed: int) -> float:
     """Return how many seconds there are between an attempt that failed and the next."""
     base = flow.base_delay if step.base_delay is None else step.base_delay
-    return min(base << min(failed, _LARGEST_EXPONENT), LONGEST_SECONDS)
+    drawn = (step.jitter_percent or 0) / 100 * (2 * random() - 1)
+    return min((base << min(failed, _LARGEST_EXPONENT)) * (1 + drawn), LONGEST_SECONDS)
 
 
 def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[StepEnd]:
@@ -155,9 +164,11 @@ def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[Step
     _log_retries(progress, retried)
     for failure in retried:
         _free(progress, failure)
+    completed, over = _tolerate(progress, over)
     fatal: dict[UUID, _Failure] = {}
     for failure in over:
-        if failure.exhausted == "fail":
+        shape = shape_of(progress.tables, failure.task.run_id)
+        if failure.exhausted == "fail" and not shape.is_soft:
             fatal.setdefault(failure.task.run_id, failure)
     for _, failure in sorted(fatal.items()):
         progress.fail(failure.place, _error(failure))
@@ -165,9 +176,55 @@ def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[Step
     for failure in over:
         if failure.task.run_id not in fatal:
             passed.setdefault(failure.place, failure)
-    ends = [StepEnd(place, passed[place].exhausted == "skip-cascade") for place in sorted(passed)]
-    errors = {place: failure.error for place, failure in passed.items()}
-    return skip_steps(progress, ends, "handler_failed", errors)
+    ends = [
+        StepEnd(place, passed[place].exhausted != "skip", failed=passed[place].exhausted == "fail")
+        for place in sorted(passed)
+    ]
+    errors = {
+        place: _error(failure) if failure.exhausted == "fail" else failure.error
+        for place, failure in passed.items()
+    }
+    return completed + skip_steps(progress, ends, "handler_failed", errors)
+
+
+def _tolerate(progress: Progress, over: Sequence[_Failure]) -> tuple[list[StepEnd], list[_Failure]]:
+    """Record the failures of elements that their maps tolerate.
+
+    Returns the maps that complete by it, and the other failures.
+    """
+    tables, ended = progress.tables, list[Place]()
+    by_step: defaultdict[Place, list[_Failure]] = defaultdict(list)
+    for failure in over:
+        by_step[failure.place].append(failure)
+    fatal: list[_Failure] = []
+    for place, failures in sorted(by_step.items()):
+        spare = _spare(tables, place)
+        if len(failures) > spare:
+            fatal += failures[spare:]
+            continue
+        row = step_row(tables, place)
+        row.failed_tasks = (row.failed_tasks or 0) + len(failures)
+        for failure in failures:
+            index = split_key(failure.task.key)[1]
+            assert index is not None
+            del tables.tasks[failure.task.run_id, failure.task.key]
+            tables.elements[place][index] = "null"
+            tables.failed[place][index] = _error(failure)
+        if _count_down(progress, place, len(failures)):
+            ended.append(place)
+            progress.log(place, "FlowStepCompleted")
+    fatal.sort(key=lambda failure: failure.number)
+    return [StepEnd(place) for place in ended], fatal
+
+
+def _spare(tables: Tables, place: Place) -> int:
+    """Return how many more elements of a map may fail; 0 for another step."""
+    step = shape_of(tables, place[0]).steps[place[1]]
+    row = step_row(tables, place)
+    limits = [] if step.tolerated_count is None else [step.tolerated_count]
+    if step.tolerated_percent is not None:
+        limits.append(step.tolerated_percent * (row.initial_tasks or 0) // 100)
+    return min(limits, default=0) - (row.failed_tasks or 0)
 
 
 def _free(progress: Progress, failure: _Failure) -> None:
@@ -177,7 +234,7 @@ def _free(progress: Progress, failure: _Failure) -> None:
     """
     task = failure.task
     assert failure.retry_at is not None
-    task.heartbeat = details.write(error=details.raw(failure.error))
+    task.heartbeat = details.write(error=raw(failure.error))
     if task.kind == "child":
         task.attempts += 1
         progress.children.append((task.run_id, task.key))
@@ -198,7 +255,7 @@ def _log_retries(progress: Progress, retried: Sequence[_Failure]) -> None:
             tasks=len(failures),
             task_index=min((index for index in indexes if index is not None), default=None),
             attempt=max(failure.task.attempts for failure in failures),
-            error=details.raw(failures[0].error),
+            error=raw(failures[0].error),
             retry_at=min(f.retry_at for f in failures if f.retry_at is not None),
         )
         progress.log(place, "FlowStepRetryScheduled", told)
@@ -220,5 +277,5 @@ def _error(failure: _Failure) -> str:
         attempts=failure.task.attempts,
         worker=failure.task.worker,
         message=f"step {failure.task.key} failed: {error_line(failure.error)}",
-        cause=details.raw(failure.error),
+        cause=raw(failure.error),
     )

@@ -5,6 +5,7 @@ None of them is parsed: `1e300` stays `1e300`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of
@@ -25,8 +26,10 @@ def step_output(tables: Tables, place: Place) -> str | None:
 def step_input(tables: Tables, place: Place, *, judged: bool = False) -> str:
     """Return what a step is given, as `{"run": …, dependency: its output, …}`.
 
-    Dependencies that were skipped are absent. `run` is only for steps that want it, unless a
-    condition is judged, which may be about it. What the end is given is the run's output.
+    Dependencies that were skipped are absent; the errors of those that failed, or were skipped
+    because another failed, are in `{"$failed": {dependency: …}}`, those of a map's elements by
+    index. `run` is only for steps that want it, unless a condition is judged, which may be about
+    it. What the end is given is the run's output.
     """
     run_id, slug = place
     shape = shape_of(tables, run_id)
@@ -35,7 +38,23 @@ def step_input(tables: Tables, place: Place, *, judged: bool = False) -> str:
         given["run"] = tables.runs[run_id].new.input
     for dep in shape.deps(slug):
         given[dep] = step_output(tables, (run_id, dep))
-    parts = (f'"{name}":{text}' for name, text in given.items() if text is not None)
+    failed = {dep: _failure(tables, (run_id, dep)) for dep in shape.deps(slug) if slug != END}
+    if any(failed.values()):
+        given["$failed"] = _object(failed)
+    return _object(given)
+
+
+def _failure(tables: Tables, place: Place) -> str | None:
+    """Return the error of a step that failed, of a map that completed those of its elements."""
+    step = known_step(tables, place)
+    if step is not None and step.status == "completed" and step.failed_tasks:
+        return _object({str(index): text for index, text in sorted(tables.failed[place].items())})
+    return step.error if step is not None and step.has_failed else None
+
+
+def _object(fields: Mapping[str, str | None]) -> str:
+    """Return JSON texts as an object, without those that are None."""
+    parts = (f'"{name}":{text}' for name, text in fields.items() if text is not None)
     return f"{{{','.join(parts)}}}"
 
 

@@ -24,6 +24,7 @@ Verdict: TypeAlias = Literal["single", "map", "end", "unmet", "fail", "no array"
 
 _NO_ARRAY: Final = "holdfast.errors.FlowTypeViolation"
 _UNMET: Final = "holdfast.errors.StepFailed"
+_WRONG: Final[tuple[Verdict, ...]] = ("no array", "fail")
 
 
 class MapSize(NamedTuple):
@@ -44,7 +45,8 @@ class Wrong(NamedTuple):
 class Judgment:
     """What becomes of steps that were ready; of runs that fail, only the step in `wrong`.
 
-    `maps` have their numbers of elements, `empty` are those without any, `done` the runs that are
+    Where a failure does not end the run, such steps are among `unmet`, with their `errors`. `maps`
+    have their numbers of elements, `empty` are those without any, `done` the runs that are
     complete, `unmet` the steps whose conditions do not hold.
     """
 
@@ -53,6 +55,7 @@ class Judgment:
     empty: list[Place] = field(default_factory=list[Place])
     done: list[UUID] = field(default_factory=list[UUID])
     unmet: list[StepEnd] = field(default_factory=list[StepEnd])
+    errors: dict[Place, str] = field(default_factory=dict[Place, str])
     wrong: list[Wrong] = field(default_factory=list[Wrong])
 
 
@@ -86,6 +89,9 @@ def _sort_in(tables: Tables, judgment: Judgment, place: Place, verdict: Verdict)
             judgment.empty.append(place)
     elif verdict == "end":
         judgment.done.append(run_id)
+    elif verdict in _WRONG:
+        judgment.unmet.append(StepEnd(place, cascades=True, failed=True))
+        judgment.errors[place] = _error(tables, place, slug, verdict)
     else:
         step = shape_of(tables, run_id).steps[slug]
         judgment.unmet.append(StepEnd(place, step.when_unmet == "skip-cascade"))
@@ -110,7 +116,12 @@ def _verdict(tables: Tables, place: Place) -> Verdict:
 
 
 def _is_met(tables: Tables, place: Place, step: StepShape) -> bool:
-    """Return True if a step's conditions hold. Root steps are judged by the run's input itself."""
+    """Return True if a step's conditions hold. Root steps are judged by the run's input itself.
+
+    One with the rule one_failed needs a dependency that failed, or was skipped because of one.
+    """
+    if step.trigger_rule == "one_failed" and not _one_failed(tables, place, step):
+        return False
     if step.required is None and step.forbidden is None:
         return True
     run = tables.runs[place[0]]
@@ -118,6 +129,11 @@ def _is_met(tables: Tables, place: Place, step: StepShape) -> bool:
     required = step.required is None or contains(given, json.loads(step.required))
     forbidden = step.forbidden is not None and contains(given, json.loads(step.forbidden))
     return required and not forbidden
+
+
+def _one_failed(tables: Tables, place: Place, step: StepShape) -> bool:
+    deps = (known_step(tables, (place[0], dep)) for dep in step.deps)
+    return any(dep is not None and dep.has_failed for dep in deps)
 
 
 def map_size(tables: Tables, place: Place) -> MapSize:
@@ -162,20 +178,27 @@ def json_type(value: object) -> str:
 
 
 def _wrong(tables: Tables, verdicts: dict[Place, Verdict]) -> Wrong | None:
-    """Return the step because of which a run fails: a map over no array comes first."""
-    for place, verdict in verdicts.items():
-        if verdict == "no array":
-            run_id, slug = place
-            [dep] = shape_of(tables, run_id).deps(slug)
-            found = map_size(tables, place).json_type
-            message = (
-                f"[TYPE_VIOLATION] Map step {slug} expects array input "
-                f"but dependency {dep} produced {found}"
-            )
-            return Wrong((run_id, dep), details.write(kind=_NO_ARRAY, step=dep, message=message))
-    for place, verdict in verdicts.items():
-        if verdict == "fail":
-            return Wrong(
-                place, details.write(kind=_UNMET, step=place[1], message="Condition not met")
-            )
+    """Return the step because of which a run fails: a map over no array comes first.
+
+    None where a step that fails does not end the run.
+    """
+    for verdict in _WRONG:
+        for place, found in verdicts.items():
+            if found == verdict and not shape_of(tables, place[0]).is_soft:
+                run_id, slug = place
+                if verdict == "no array":
+                    [slug] = shape_of(tables, run_id).deps(slug)
+                return Wrong((run_id, slug), _error(tables, place, slug, verdict))
     return None
+
+
+def _error(tables: Tables, place: Place, slug: str, verdict: Verdict) -> str:
+    """Return the error of the step `slug`, by the verdict about the step at a place."""
+    if verdict == "fail":
+        return details.write(kind=_UNMET, step=slug, message="Condition not met")
+    [dep] = shape_of(tables, place[0]).deps(place[1])
+    message = (
+        f"[TYPE_VIOLATION] Map step {place[1]} expects array input "
+        f"but dependency {dep} produced {map_size(tables, place).json_type}"
+    )
+    return details.write(kind=_NO_ARRAY, step=slug, message=message)

@@ -7,8 +7,10 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.codec import raw
 from holdfast.errors import HoldfastError, InvalidInput, UnknownFlow
 from holdfast.store.memory import details
+from holdfast.store.memory.flows.always import cancel_flows
 from holdfast.store.memory.flows.ends import end_tasks, error_line, retry_pause
 from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
@@ -38,6 +40,10 @@ class FlowNesting:
         again = [end for end in ends if end.retryable]
         final = [end for end in ends if not end.retryable]
         return _end_tasks(tables, now, again) + _end_tasks(tables, now, final)
+
+    def cancel(self, tables: Tables, now: int, run_ids: list[UUID]) -> list[Notice]:
+        """Stop all steps of runs but those that always run at the end; see `cancel_flows`."""
+        return cancel_flows(tables, now, run_ids)
 
     def start(self, tables: Tables, now: int, tasks: list[tuple[UUID, str]]) -> list[Notice]:
         """Start a run for each task that is still there: those of workflows before those of flows.
@@ -90,7 +96,7 @@ def _end(tables: Tables, run_id: UUID, child_id: UUID) -> StepTaskEnd:
         message=f"run {child_id} {how.get(child.status, f'was {child.status}')}",
         status=child.status,
         child_run_id=str(child_id),
-        cause=details.raw(child.error),
+        cause=raw(child.error),
     )
     return msgspec.structs.replace(end, output=None, error=error)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from holdfast.codec import raw
 from holdfast.store.memory import details
 from holdfast.store.memory.flows.rows import Place, step_row
 from holdfast.store.memory.rows import TaskRow
@@ -18,6 +19,7 @@ class StepEnd(NamedTuple):
 
     place: Place
     cascades: bool = False
+    failed: bool = False
 
 
 class Entry(NamedTuple):
@@ -34,8 +36,9 @@ class Progress:
     """A change at one moment: entries for the logs, runs that fail, tasks that begin.
 
     Nothing of it is written to logs or begins before the cascade rests. `failures` are the errors
-    of runs, as JSON texts. Tasks that become ready are leased to `worker_id` at once, as far as
-    `taker` takes them. For the tasks of `children`, runs are started as the last.
+    of runs, as JSON texts, None for a run that is cancelled. Tasks that become ready are leased to
+    `worker_id` at once, as far as `taker` takes them. For the tasks of `children`, runs are started
+    as the last.
     """
 
     tables: Tables
@@ -43,7 +46,7 @@ class Progress:
     worker_id: str | None = None
     taker: Taker | None = None
     entries: list[Entry] = field(default_factory=list[Entry])
-    failures: dict[UUID, str] = field(default_factory=dict[UUID, str])
+    failures: dict[UUID, str | None] = field(default_factory=dict[UUID, str | None])
     notices: list[Notice] = field(default_factory=list[Notice])
     handed: list[TaskRow] = field(default_factory=list[TaskRow])
     children: list[tuple[UUID, str]] = field(default_factory=list[tuple[UUID, str]])
@@ -60,5 +63,5 @@ class Progress:
         step.status, step.output, step.error, step.ended_at = "failed", None, error, self.now
         completed = Entry(run_id, "FlowStepCompleted", slug)
         self.entries = [entry for entry in self.entries if entry != completed]
-        self.log(place, "FlowStepFailed", details.write(error=details.raw(error)))
+        self.log(place, "FlowStepFailed", details.write(error=raw(error)))
         self.failures[run_id] = error

@@ -90,7 +90,8 @@ def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bo
     cascading = {
         slug for slug, step in found.items() if slug not in again and _cascades(shape, slug, step)
     }
-    return again - _with_dependents(shape, cascading, without=given) - given - {END}
+    stops = given | {step.slug for step in shape.shape.steps if step.trigger_rule != "none_failed"}
+    return again - _with_dependents(shape, cascading, without=stops) - given - {END}
 
 
 def _known(tables: Tables, run_id: UUID, slug: str) -> StepRow:
@@ -138,17 +139,25 @@ def _start(tables: Tables, now: int, origin: RunRow, new: NewRun) -> None:
 def _copy(tables: Tables, shape: ShapeRow, fork: FlowFork, again: Collection[str]) -> None:
     """Copy the steps that do not run again, and the results of elements of maps.
 
-    A map that runs again keeps its results, unless it was asked for, or what it maps over runs
-    again or is given.
+    A map that runs again keeps its results, but not its failures, unless it was asked for, or what
+    it maps over runs again or is given.
     """
     given = fork.results.keys()
     changed = given | set(again)
     for slug in shape.steps.keys() - given:
         step = known_step(tables, (fork.run_id, slug))
         if step is not None and slug not in again:
-            tables.steps[fork.new_run_id][slug] = replace(step)
+            copy = tables.steps[fork.new_run_id][slug] = replace(step)
+            if copy.skip_reason == "dependency_failed":  # it stays skipped because of a skip
+                copy.skip_reason, copy.error = "dependency_skipped", None
         results = tables.elements.get((fork.run_id, slug))
-        if results and slug != fork.from_step and not changed & set(shape.deps(slug)):
+        repeated = slug == fork.from_step and slug in again
+        if results and not repeated and not changed & set(shape.deps(slug)):
+            failed = tables.failed.get((fork.run_id, slug), {})
+            if slug in again:  # those that failed run again
+                results = {index: text for index, text in results.items() if index not in failed}
+            elif failed:
+                tables.failed[fork.new_run_id, slug] = dict(failed)
             tables.elements[fork.new_run_id, slug] = dict(results)
 
 
@@ -173,7 +182,7 @@ def _resume(
     open_steps = _with_dependents(shape, again)
     ready: list[Place] = []
     for slug in open_steps | {END}:
-        deps = shape.deps(slug)
+        deps = shape.waits(slug)
         done = sum(dep not in open_steps for dep in deps)
         if len(deps) > 1:
             step_row(tables, (run_id, slug)).deps_done = done

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
+from holdfast.codec import raw
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.flows.progress import Progress, StepEnd
@@ -24,49 +25,65 @@ def skip_steps(
     reason: SkipReason,
     errors: Mapping[Place, str] = _NO_ERRORS,
 ) -> list[StepEnd]:
-    """Skip steps for a reason; return those of them that have ended by it.
+    """Skip steps for a reason; return those of them that have ended by it. Some may have failed.
 
     Steps after one that cascades end for those after them when all their own dependencies have
     ended. Tasks of all that is skipped are deleted, and the workers that hold one are told.
     """
     tables = progress.tables
-    first = {step.place for step in steps}
-    cascaded = _cascaded(tables, steps)
-    skipped: dict[Place, bool] = {}
-    for place in sorted(first | cascaded, key=lambda place: (place[0], place not in first, place)):
-        found = known_step(tables, place)
+    first = {step.place: step for step in steps}
+    causes = _cascaded(tables, steps)
+    ended: list[Place] = []
+    for place in sorted(
+        first.keys() | causes.keys(), key=lambda place: (place[0], place not in first, place)
+    ):
+        found, cause = known_step(tables, place), causes.get(place)
         if found is not None and found.status not in ("created", "started"):
+            if found.skip_reason == "dependency_skipped" and cause is not None:
+                found.skip_reason, found.error = "dependency_failed", errors[cause]
             continue
-        step = step_row(tables, place)
-        step.status, step.remaining_tasks, step.ended_at = "skipped", None, progress.now
-        step.skip_reason = reason if place in first else "dependency_skipped"
-        step.error = errors.get(place)
-        progress.log(place, "FlowStepSkipped", details.write(reason=step.skip_reason))
-        skipped[place] = place in cascaded
-    progress.notices += _delete_tasks(tables, progress.now, skipped)
-    return [StepEnd(place, cascades) for place, cascades in skipped.items() if place in first]
+        row = step_row(tables, place)
+        row.remaining_tasks, row.ended_at = None, progress.now
+        row.error = errors.get(place if place in first or cause is None else cause)
+        if place in first and first[place].failed:
+            row.status = "failed"
+            progress.log(place, "FlowStepFailed", details.write(error=raw(row.error)))
+        else:
+            because: SkipReason = "dependency_skipped" if cause is None else "dependency_failed"
+            row.status, row.skip_reason = "skipped", reason if place in first else because
+            progress.log(place, "FlowStepSkipped", details.write(reason=row.skip_reason))
+        ended.append(place)
+    progress.notices += delete_tasks(tables, progress.now, ended, _REASON)
+    return [first[place]._replace(cascades=place in causes) for place in ended if place in first]
 
 
-def _cascaded(tables: Tables, steps: Sequence[StepEnd]) -> set[Place]:
-    """Return the steps that cascade and all after them, without the ends of runs.
+def _cascaded(tables: Tables, steps: Sequence[StepEnd]) -> dict[Place, Place | None]:
+    """Return the steps that cascade and all after them, each with the step that failed, if one did.
 
-    A step whose output a fork was given stays completed, and so holds the cascade up.
+    A step whose output a fork was given stays completed, and so holds the cascade up; so does one
+    with another rule than none_failed, and the end of a run.
     """
-    found: set[Place] = set()
-    todo = [step.place for step in steps if step.cascades]
-    while todo:
-        place = todo.pop()
-        step = known_step(tables, place)
-        if place in found or (step is not None and step.status == "completed"):
-            continue
-        found.add(place)
-        run_id, slug = place
-        after = shape_of(tables, run_id).dependents[slug]
-        todo += [(run_id, dependent) for dependent in after if dependent != END]
+    found: dict[Place, Place | None] = {}
+    for step in sorted(steps, key=lambda step: not step.failed):  # a failure says more than a skip
+        cause = step.place if step.failed else None
+        todo = [step.place] if step.cascades else []
+        while todo:
+            place = todo.pop()
+            row = known_step(tables, place)
+            if place in found or (row is not None and row.status == "completed"):
+                continue
+            found[place] = cause
+            run_id, slug = place
+            shape = shape_of(tables, run_id)
+            todo += [
+                (run_id, after)
+                for after in shape.dependents[slug]
+                if after != END and shape.steps[after].trigger_rule == "none_failed"
+            ]
     return found
 
 
-def _delete_tasks(tables: Tables, now: int, places: Container[Place]) -> list[Notice]:
+def delete_tasks(tables: Tables, now: int, places: Container[Place], reason: str) -> list[Notice]:
     """Delete the tasks of steps; tell their workers, and cancel the runs that stand for some."""
     gone = [
         task
@@ -81,7 +98,7 @@ def _delete_tasks(tables: Tables, now: int, places: Container[Place]) -> list[No
         if task.worker is not None
     ]
     children = {
-        child_id: _REASON
+        child_id: reason
         for task in gone
         if task.kind == "child"
         for child_id in tables.open_children(task.run_id)

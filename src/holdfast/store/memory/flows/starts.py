@@ -142,7 +142,7 @@ def _start_later(tables: Tables, run_id: UUID, delay: int) -> None:
 
 
 def _roots(tables: Tables, new: NewRun) -> list[Place]:
-    """Return the steps without dependencies; of a flow without steps, the end."""
+    """Return the steps that wait for no other; of a flow without steps, the end."""
     row = tables.shapes[f"{new.name}@{new.version}"]
-    roots = [step.slug for step in row.shape.steps if not step.deps]
+    roots = [slug for slug in row.steps if not row.waits(slug)]
     return [(new.run_id, slug) for slug in roots or [END]]

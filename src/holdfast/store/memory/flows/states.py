@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace as replace_task
 from typing import TypeAlias
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.store.memory.details import read
 from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.rows import known_step, shape_had, shape_of, split_key
-from holdfast.store.memory.rows import StepRow, TaskRow
+from holdfast.store.memory.rows import NEVER, StepRow, TaskRow
 from holdfast.store.memory.tables import Tables
 from holdfast.types import FlowStepState, OpenStepTasks, StepPhase, StepShape
 
@@ -39,6 +40,8 @@ def open_tasks(tables: Tables, run_id: UUID, now: int) -> list[OpenStepTasks]:
     for (_, key), task in tables.tasks_of_run(run_id):
         if task.kind == "step":
             phase = _phase(task, now)
+            if phase == "waiting":
+                task = replace_task(task, visible_at=now)
             together[split_key(key)[0], phase, task.queue, task.worker or ""].append(task)
     groups = sorted(together, key=lambda group: (order[group[0]], group[1], group[3] or _LAST))
     return [_open(group, together[group]) for group in groups]
@@ -47,6 +50,8 @@ def open_tasks(tables: Tables, run_id: UUID, now: int) -> list[OpenStepTasks]:
 def _phase(task: TaskRow, now: int) -> StepPhase:
     if task.worker is not None:
         return "running"
+    if task.visible_at == NEVER:
+        return "waiting"
     if task.visible_at <= now:
         return "due"
     return "delayed" if task.heartbeat is None else "retrying"
@@ -103,4 +108,6 @@ def _state(tables: Tables, run_id: UUID, step: StepShape) -> FlowStepState:
         started_at=started_at,
         ended_at=row.ended_at,
         delay_seconds=step.start_delay or 0,
+        trigger_rule=step.trigger_rule,
+        failed_tasks=row.failed_tasks or 0,
     )

@@ -49,6 +49,7 @@ def check_schedule(new: NewSchedule) -> None:
             retention_seconds=target.retention_seconds,
             tags=target.tags,
             headers=target.headers,
+            attributes=target.attributes,
         )
     )
     _check_policy(policy)

@@ -198,4 +198,5 @@ def _run_of(row: ScheduleRow, target: RunTarget, at: int, now: int) -> NewRun:
         retention_seconds=target.retention_seconds,
         tags=target.tags,
         headers=tick_headers(successor_headers(target.headers, None), name, at),
+        attributes=target.attributes,
     )

@@ -1,0 +1,83 @@
+"""`holdfast runs logs`."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.answers import call, current_settings
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import after_option
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+    from holdfast.client.run_logs import LogOptions
+    from holdfast.types import LogLevel, LogLine
+
+
+@command(
+    "logs",
+    examples=(
+        "holdfast runs logs checkout/order-7 --follow",
+        "holdfast runs logs 3f9a --level warning",
+        "holdfast runs logs 3f9a --call charge --json | jq -r .message",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.option("--follow", is_flag=True, help="Write what comes, until the run has ended.")
+@click.option(
+    "--level",
+    type=click.Choice(("debug", "info", "warning", "error", "critical")),
+    default="debug",
+    show_default=True,
+    help="Write lines of this level and higher.",
+)
+@click.option(
+    "--call",
+    "key",
+    metavar="KEY",
+    help="Write the lines of one step or activity: its key in the run's log. Empty: those of the "
+    "workflow's own code.",
+)
+@after_option
+def logs(reference: str, follow: bool, level: LogLevel, key: str | None, after: int) -> None:
+    """Write the lines that the code of a run has logged, of all attempts.
+
+    They are kept by workers with --run-logs, as that of `holdfast dev` is. With --json each line is
+    an object. For the log of the run itself there is `holdfast runs log`.
+    """
+    from holdfast.cli.finding import find_run
+
+    async def work(link: Link) -> None:
+        run_id = (await find_run(link.client, reference)).run_id
+        options: LogOptions = {"after": after, "level": level}
+        if key is not None:
+            options["call"] = key
+        if follow:
+            async with aclosing(link.client.runs.follow_log_lines(run_id, **options)) as lines:
+                async for line in lines:
+                    _write(line)
+            return
+        while True:
+            page = await link.client.runs.read_log_lines(run_id, **options)
+            if page.dropped:
+                click.echo(f"{page.dropped:,} earlier lines are not kept", err=True)
+            for line in page.lines:
+                _write(line)
+            if page.ended or page.next == options.get("after"):
+                return
+            options["after"] = page.next
+
+    call(work)
+
+
+def _write(line: LogLine) -> None:
+    from holdfast.cli.render.console import write_json
+    from holdfast.cli.render.runs import log_line
+
+    if current_settings().json:
+        write_json(line)
+    else:
+        click.echo(log_line(line))

@@ -1,0 +1,62 @@
+-- Runs as callers see them: what lists, counts and answers about single runs return.
+
+-- Return runs as a caller sees them: with the row of the next turn, and the state derived from it.
+-- Without p_payloads, input and output are null. Called by get_runs, list_runs
+-- and count_runs_by.
+create or replace function holdfast._show_runs(p_run_ids uuid[], p_payloads boolean)
+returns table (
+    run_id uuid, name text, version int, key text, queue text, priority int, status text,
+    state text, input json, output json, error json, tags text[], headers json,
+    retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
+    deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
+    due_at bigint, attributes json, build text
+)
+language plpgsql stable
+as $$
+#variable_conflict use_column
+declare
+    v_are_any constant boolean := exists (select from holdfast.attributes);
+begin
+    return query
+    select r.run_id, r.name, r.version, r.key, r.queue, r.priority::int, r.status,
+        case when r.kind = 'flow' and r.status = 'running'
+            then holdfast._flow_state(r.run_id, t.paused)
+            else holdfast._state(r.status, t.worker, t.paused, t.stuck,
+                coalesce(t.limited_at, t.visible_at)) end,
+        case when p_payloads then r.input end, case when p_payloads then r.output end,
+        r.error, r.tags, r.headers,
+        extract(epoch from r.retention)::float8, holdfast._micros(r.created_at),
+        holdfast._micros(coalesce(r.started_at, t.started_at)),
+        holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
+        holdfast._micros(coalesce(t.limited_at, t.visible_at)), t.awaiting, t.worker, t.attempts,
+        t.lease_no, t.stuck, t.paused, r.parent_run_id, r.parent_key, r.kind,
+        holdfast._micros(r.due_at), a.attributes, r.build
+    from unnest(p_run_ids) with ordinality as u (run_id, place)
+    cross join lateral (
+        select * from holdfast.runs r where r.run_id = u.run_id limit 1
+    ) as r
+    left join lateral (
+        select * from holdfast.tasks t where t.run_id = u.run_id and t.key = '' limit 1
+    ) as t on true
+    left join lateral (
+        select json_object_agg(a.name, a.value) as attributes
+        from holdfast.attributes a where a.run_id = u.run_id
+    ) as a on v_are_any
+    order by u.place;
+end $$;
+
+-- Return runs; without p_payloads, input and output are null. Called by clients and wait_for_end.
+create or replace function holdfast.get_runs(p_run_ids uuid[], p_payloads boolean default true)
+returns table (
+    run_id uuid, name text, version int, key text, queue text, priority int, status text,
+    state text, input json, output json, error json, tags text[], headers json,
+    retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
+    deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
+    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
+    due_at bigint, attributes json, build text
+)
+language sql stable
+as $$
+    select * from holdfast._show_runs(p_run_ids, p_payloads)
+$$;
