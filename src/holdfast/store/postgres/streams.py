@@ -1,0 +1,131 @@
+"""Streams: written by workers, read by clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.packing import Packing
+from holdfast.store.postgres.rows import reader
+from holdfast.types import (
+    LOG_STREAM,
+    Chunk,
+    Fate,
+    LogChunk,
+    NewChunk,
+    StreamInfo,
+    StreamPart,
+    StreamRead,
+    Writer,
+    WrittenChunks,
+    WrittenLogs,
+)
+
+_read_info = reader(StreamInfo)
+_WRITE_PACKING: Packing = (
+    (1, "uuid"),
+    (2, "text"),
+    (3, "text"),
+    (4, "int"),
+    (5, "int"),
+    (6, "text"),
+    (7, "int"),
+    (9, "json"),
+)
+
+
+class PostgresStreams(Part):
+    """Appends to streams, and reads them."""
+
+    async def write_streams(
+        self, worker_id: str, chunks: Sequence[NewChunk], *, again: bool = False
+    ) -> WrittenChunks:
+        """Append chunks; see `StreamStore.write_streams`."""
+        [row] = await self._database.rows(
+            "write_streams",
+            worker_id,
+            [each.run_id for each in chunks],
+            [each.task for each in chunks],
+            [each.writer.key for each in chunks],
+            [each.writer.lease_no for each in chunks],
+            [each.writer.attempt for each in chunks],
+            [each.name for each in chunks],
+            [each.count for each in chunks],
+            [each.closes for each in chunks],
+            [each.items for each in chunks],
+            [each.begins for each in chunks],
+            [each.after for each in chunks] if again else None,
+            self._database.tell,
+            packing=_WRITE_PACKING,
+        )
+        return WrittenChunks(row["now"], row["offsets"], read_notices(row["notices"]))
+
+    async def write_logs(
+        self, writer: int, chunks: Sequence[LogChunk], *, most_bytes: int, again: bool = False
+    ) -> WrittenLogs:
+        """Append lines to the logs of runs; see `StreamStore.write_logs`."""
+        [row] = await self._database.rows(
+            "write_logs",
+            LOG_STREAM,
+            writer,
+            [each.run_id for each in chunks],
+            [each.number for each in chunks],
+            [each.count for each in chunks],
+            [each.items for each in chunks],
+            most_bytes,
+            again,
+            self._database.tell,
+        )
+        return WrittenLogs(row["now"], read_notices(row["notices"]))
+
+    async def await_streams(self, streams: Sequence[tuple[UUID, str]], seconds: float) -> None:
+        """Ask for wake-ups; see `StreamStore.await_streams`."""
+        run_ids, names = [each for each, _ in streams], [each for _, each in streams]
+        await self._database.row("await_streams", run_ids, names, seconds)
+
+    async def list_streams(self, run_id: UUID) -> list[StreamInfo]:
+        """Return the streams of a run, by name."""
+        return [_read_info(row) for row in await self._database.rows("list_streams", run_id)]
+
+    async def read_streams(
+        self, reads: Sequence[StreamRead], *, limit: int, most_bytes: int
+    ) -> list[StreamPart]:
+        """Return parts of streams; see `StreamStore.read_streams`."""
+        opens = [(place, *each) for place, read in enumerate(reads, 1) for each in read.open]
+        rows = await self._database.rows(
+            "read_streams",
+            [each.run_id for each in reads],
+            [each.name for each in reads],
+            [each.after for each in reads],
+            [each.resumed for each in reads],
+            limit,
+            most_bytes,
+            [place for place, _, _ in opens],
+            [writer.key for _, writer, _ in opens],
+            [writer.lease_no for _, writer, _ in opens],
+            [writer.attempt for _, writer, _ in opens],
+            [length for _, _, length in opens],
+        )
+        found: dict[int, StreamPart] = {}
+        for row in rows:  # the first of each stream is what is said of all of it
+            place, key = row["place"], row["key"]
+            if key is None:
+                status, base, last, length = (
+                    row["status"],
+                    row["base"],
+                    row["last_offset"],
+                    row["log_length"],
+                )
+                found[place] = StreamPart(status, base, last, length, [], [])
+                continue
+            writer = Writer(key, row["lease_no"], row["attempt"])
+            state, by_attempt = row["writer_state"], row["by_attempt"]
+            if row["items"] is None:
+                found[place].fates.append(Fate(writer, state, by_attempt))
+                continue
+            last, count, closes, items = (
+                row[name] for name in ("last_offset", "count", "closes", "items")
+            )
+            found[place].chunks.append(Chunk(last, count, writer, closes, items, state, by_attempt))
+        return [found[place] for place in range(1, len(reads) + 1)]
