@@ -1,0 +1,70 @@
+-- The results of transactional steps, which their own transactions add to the log.
+
+-- Append the result of a step to the log of its run, as the last statement of the transaction that
+-- made it: the lock is held until the commit, and the entry holds up the run's other commits. The
+-- server ends a session that does not commit within five seconds. Returns the entry's index; null,
+-- and nothing is written, if the worker does not hold the run by this lease, or the run has ended.
+-- Transactions of one run wait for each other here, one behind the other, so that a signal or a
+-- cancel that comes meanwhile is next but a few: if they shared the lock, it would be free only
+-- after the last of them. A heartbeat passes over a row that is locked: if less than half of
+-- p_lease_seconds is left of the lease, it is renewed here.
+-- Locks: the turn FOR NO KEY UPDATE, so that no other worker takes it before the commit; the event.
+-- Called by workers.
+create or replace function holdfast.record_step(
+    p_worker text, p_run_id uuid, p_lease_no int, p_key text, p_details json, p_at bigint,
+    p_lease_seconds float8
+) returns int
+language plpgsql
+as $$
+declare
+    v_now timestamptz := holdfast.now();
+    v_until timestamptz;
+    v_idx int;
+begin
+    perform set_config('idle_in_transaction_session_timeout', '5s', true);
+    select t.visible_at into v_until from holdfast.tasks t
+    where t.run_id = p_run_id and t.key = '' and t.worker = p_worker and t.lease_no = p_lease_no
+    for no key update;
+    if found then
+        if v_until < v_now + p_lease_seconds / 2 * interval '1 second' then
+            update holdfast.tasks t set visible_at = v_now + p_lease_seconds * interval '1 second'
+            where t.run_id = p_run_id and t.key = '';
+        end if;
+        v_idx := holdfast._append(
+            holdfast._moment(p_at), p_run_id, 'StepCompleted', p_details, p_key);
+    end if;
+    return v_idx;
+end $$;
+
+-- Return the index of a step's result in the log of its run, null if it is not there: it will never
+-- be by a transaction whose commit was not answered. That one is waited for.
+-- Locks: the turn. Called by workers.
+create or replace function holdfast.find_step(p_run_id uuid, p_key text) returns int
+language plpgsql
+as $$
+begin
+    perform holdfast._lock_turns(array[p_run_id]);
+    return (
+        select e.idx from holdfast.events e
+        where e.run_id = p_run_id and e.key = p_key and e.event_type = 'StepCompleted'
+        limit 1);
+end $$;
+
+-- Return for each step if the result that its transaction has left in another database is not
+-- needed any more: it is in the log, or the run has ended or is gone. Locks nothing.
+-- Called by workers.
+create or replace function holdfast.needless_results(p_run_ids uuid[], p_keys text[])
+returns boolean[]
+language plpgsql stable
+as $$
+begin
+    return array(
+        select not exists (
+                select from holdfast.tasks t where t.run_id = u.run_id and t.key = '')
+            or exists (
+                select from holdfast.events e
+                where e.run_id = u.run_id and e.key = u.key
+                    and e.event_type in ('StepCompleted', 'StepFailed'))
+        from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
+        order by u.place);
+end $$;

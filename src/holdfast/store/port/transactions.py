@@ -1,0 +1,154 @@
+"""The part of the port for transactional steps: connections for their code, and their records."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from uuid import UUID
+
+from holdfast.errors import DatabaseUnavailable
+from holdfast.store.port.readable import readable
+from holdfast.types import Event
+
+T = TypeVar("T")
+
+ConnectionKind: TypeAlias = Literal[
+    "asyncpg", "psycopg", "psycopg-async", "sqlalchemy", "sqlalchemy-async", "django"
+]
+
+DataPlace: TypeAlias = tuple[str, str]  # the URL of another database, and a schema there
+Needless: TypeAlias = Callable[[Sequence[UUID], Sequence[str]], Awaitable[Sequence[bool]]]
+
+
+class HeldLease(NamedTuple):
+    """By what a worker holds a run, and for how many seconds it does after each heartbeat."""
+
+    worker_id: str
+    run_id: UUID
+    lease_no: int
+    seconds: float
+
+
+class AlreadyRecorded(Exception):
+    """An earlier attempt has left a result: the transaction is rolled back, and that is taken."""
+
+
+class NotBegun(DatabaseUnavailable):
+    """No connection was there, or it was lost before the code began: the next one may be sound."""
+
+
+_MOST_CAUSES: Final = 5  # of an error of a library; a chain of causes may be a circle
+_AGAIN: Final = ("40001", "40P01")  # a serialization failure, a deadlock
+
+
+class OpenTransaction(Protocol):
+    """A transaction that is open on a connection. With a synchronous one nothing suspends."""
+
+    @property
+    def connection(self) -> object:
+        """What the code of the step gets."""
+        ...
+
+    async def find(self, run_id: UUID, key: str, *, apart: bool) -> str | None:
+        """Return the result of the step, as JSON text, if an earlier attempt left it here.
+
+        None if it did not. If it is not `apart`, it would be in the log, and is not looked for.
+        """
+        ...
+
+    async def append(self, event: Event, lease: HeldLease) -> int | None:
+        """Append the end of the step to the log of its run, and return its index there.
+
+        None if the log is elsewhere: the end is then recorded as that of any step. Raises
+        ConfigurationError if the code has ended the transaction, or if the database of the
+        connection is not the run's, PayloadError for a result that the server refuses.
+        """
+        ...
+
+    async def keep(self, run_id: UUID, event: Event) -> None:
+        """Keep the result of the step here, apart from the log, which gets it as from any step.
+
+        Raises AlreadyRecorded if an earlier attempt has left one, and as `append`.
+        """
+        ...
+
+    async def commit(self) -> None:
+        """Commit. If this raises an error that is not a refusal, it may be committed."""
+        ...
+
+
+class Connector(Protocol):
+    """Lends connections of one kind to transactions."""
+
+    async def within(
+        self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
+    ) -> T:
+        """Begin a transaction, call `use` with it, and roll back what that has not committed.
+
+        What it has not tried to commit is committed. Raises NotBegun if `use` was not called.
+        """
+        ...
+
+    async def clean(self, needless: Needless) -> None:
+        """Delete old results that nothing needs any more, now and then."""
+
+    async def close(self) -> None:
+        """Close every connection that is not lent."""
+        ...
+
+
+class TransactionStore(Protocol):
+    """Connections and records for transactional steps."""
+
+    @readable
+    def connector(
+        self, kind: ConnectionKind, factory: type, size: int, data: DataPlace | None = None
+    ) -> Connector:
+        """Return what lends at most `size` connections of a kind at a time.
+
+        `factory` is the class of the connection that the code gets, `data` the database that it
+        leads to, by default that of the store. Raises ConfigurationError if
+        there is no database, or if the library of the connection is not installed.
+        """
+        ...
+
+    @readable
+    async def find_step(self, run_id: UUID, key: str) -> int | None:
+        """Return the index of a step's result in the log of its run, None if it is not there.
+
+        A transaction that may still commit it is waited for.
+        """
+        ...
+
+    @readable
+    async def needless_results(
+        self, run_ids: Sequence[UUID], keys: Sequence[str]
+    ) -> Sequence[bool]:
+        """Return for each step if its result is in the log, or its run has ended or is gone."""
+        ...
+
+    async def sealed_step(self, run_id: UUID, event: Event) -> Event:
+        """Return the end of a step as the log stores it: its payload is encoded."""
+        ...
+
+
+def sqlstate_of(error: BaseException | None) -> str | None:
+    """Return the SQLSTATE of an error of any library, None if the server did not send it."""
+    for _ in range(_MOST_CAUSES):
+        code = getattr(error, "sqlstate", None)
+        if isinstance(code, str):
+            return code
+        if error is not None:
+            error = getattr(error, "orig", None) or error.__cause__
+    return None
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return True if the server has said that it did not commit."""
+    code = sqlstate_of(error)
+    return code is not None and code[:2] not in ("08", "57", "58")
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return True if the same transaction may succeed when it is repeated as a whole."""
+    return sqlstate_of(error) in _AGAIN

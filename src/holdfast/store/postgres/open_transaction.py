@@ -1,0 +1,299 @@
+"""A transaction that is open on a connection of any library, and how it ends with a record."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from holdfast.errors import (
+    ConfigurationError,
+    HoldfastError,
+    InsufficientRights,
+    PayloadError,
+    SchemaMissing,
+)
+from holdfast.events import read_step_completed
+from holdfast.store.port.transactions import (
+    AlreadyRecorded,
+    HeldLease,
+    Needless,
+    NotBegun,
+    OpenTransaction,
+    is_refusal,
+    sqlstate_of,
+)
+from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.executing import Mark, Rows, executor, result_of
+from holdfast.store.postgres.start_values import Statement
+from holdfast.types import Event
+
+T = TypeVar("T")
+
+_CLEAN_SECONDS: Final = 3600.0
+_MOST_CLEANED: Final = 1000  # results at a time
+_NO_RIGHTS: Final = "42501"
+_ABSENT: Final = ("3F000", "42883", "42P01", _NO_RIGHTS)  # no schema, no function, no table
+
+
+class Place(NamedTuple):
+    """A database to which connections lead, and where the results of its transactions are kept.
+
+    In the log of the run there, in a table of results beside the data, or only elsewhere. `kept`
+    are those of a test, whose log is in memory: the workers of one test find no results of others.
+    """
+
+    database: Database
+    records: Literal["log", "table", "elsewhere"]
+    kept: dict[tuple[UUID, str], str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        url: str,
+        schema: str,
+        *,
+        records: Literal["table", "elsewhere"],
+        kept: dict[tuple[UUID, str], str] | None = None,
+    ) -> Place:
+        """Return the place of a URL. Raises InvalidDatabaseURL, InvalidSchemaName."""
+        database = Database(url, schema=schema, connections=1, prepare=None, check=False)
+        database.read_url()
+        return cls(database, records, kept)
+
+    @property
+    def prepares(self) -> bool:
+        """True if libraries may prepare statements by name: elsewhere may be a pooler between."""
+        return self.records == "log" and self.database.prepares
+
+
+class Session:
+    """A transaction on a connection: the base of one for each library.
+
+    Methods of a synchronous library never suspend.
+    """
+
+    def __init__(self, place: Place, connection: Any) -> None:
+        self.place, self.connection = place, connection
+        self.sent = self.committed = False
+        self._kept: tuple[tuple[UUID, str], str] | None = None
+
+    async def find(self, run_id: UUID, key: str, *, apart: bool) -> str | None:
+        """Return the result of the step that is here; see `OpenTransaction.find`."""
+        if self.place.kept is not None:
+            return self.place.kept.get((run_id, key))
+        if not apart:
+            return None
+        found = await self.execute(
+            "select result::text from {table} where run_id = {} and key = {}",
+            ("uuid", str(run_id)),
+            ("text", key),
+        )
+        return None if not found else str(found[0][0])
+
+    async def append(self, event: Event, lease: HeldLease) -> int | None:
+        """Append the end of the step; see `OpenTransaction.append`."""
+        if self.place.records == "elsewhere":
+            await self.keep(lease.run_id, event)
+            return None
+        await self._complete()
+        [(index,)] = await self.execute(
+            "select {schema}.record_step({}, {}, {}, {}, {}, {}, {})",
+            ("text", lease.worker_id),
+            ("uuid", str(lease.run_id)),
+            ("int", str(lease.lease_no)),
+            ("text", str(event.key)),
+            ("json", str(event.details)),
+            ("bigint", str(event.at)),
+            ("float8", str(lease.seconds)),
+        )
+        if index is None:
+            raise ConfigurationError(
+                f"this worker does not hold run {lease.run_id} in the database of the "
+                "transaction's connection: another worker has taken the run over, or the run has "
+                "ended, or the connection leads to another database"
+            )
+        return int(str(index))
+
+    async def keep(self, run_id: UUID, event: Event) -> None:
+        """Keep the result of the step; see `OpenTransaction.keep`."""
+        await self._complete()
+        result = bytes(read_step_completed(event.details or "").result).decode()
+        self._kept = (run_id, str(event.key)), result
+        if self.place.records == "elsewhere":
+            await self.execute("select 1")  # refused if an error of a statement was caught
+            return
+        again = "nothing" if self.place.kept is None else "update set result = excluded.result"
+        kept = await self.execute(
+            "insert into {table} (run_id, key, result) values ({}, {}, {}) "
+            f"on conflict (run_id, key) do {again} returning true",
+            ("uuid", str(run_id)),
+            ("text", str(event.key)),
+            ("json", result),
+        )
+        if not kept:
+            raise AlreadyRecorded(f"an attempt before has left a result of {event.key}")
+
+    async def _complete(self) -> None:
+        """Send what the library has not sent yet. Raises ConfigurationError if it has ended."""
+        if not self.is_open():
+            raise ConfigurationError(
+                "the code of a transaction has committed or rolled back itself, so its step is "
+                "not recorded with it: let holdfast commit, and raise an error to roll back"
+            )
+        await self.flush()
+
+    async def execute(self, text: str, *values: tuple[str, str]) -> Rows:
+        """Execute a statement with values of these types, and return its rows.
+
+        They are sent as text: the code may have made the connection encode a type otherwise.
+        """
+        schema = f'"{self.place.database.schema}"'
+
+        def write(mark: Mark) -> Statement:
+            marks = [
+                f"cast(cast({mark(n)} as text) as {kind})" for n, (kind, _) in enumerate(values, 1)
+            ]
+            return Statement(
+                text.format(*marks, schema=schema, table=f"{schema}.step_results"),
+                tuple(value for _, value in values),
+            )
+
+        try:
+            return await executor(self.connection)(self.connection, write)
+        except Exception as error:
+            named = _named(error, self.place)
+            if named is error:
+                raise
+            raise named from error
+
+    def is_open(self) -> bool:
+        """Return True if the transaction that was begun is still open."""
+        raise NotImplementedError
+
+    async def flush(self) -> None:
+        """Send what the library has not sent yet."""
+
+    async def begin(self) -> None:
+        """Begin it."""
+        raise NotImplementedError
+
+    async def commit(self) -> None:
+        """Commit it."""
+        self.sent = True
+        await self.finish()
+        self.committed = True
+        if self._kept is not None and self.place.kept is not None:
+            place, result = self._kept
+            self.place.kept[place] = result
+
+    async def finish(self) -> None:
+        """Send the commit."""
+        raise NotImplementedError
+
+    async def roll_back(self) -> None:
+        """Roll it back, if it is open. Raises what the library raises."""
+        raise NotImplementedError
+
+    async def isolate(self, isolation: str) -> None:
+        """Set the isolation level, before any other statement."""
+        text = f"set transaction isolation level {isolation}"
+        await result_of(self.connection.execute(text))
+
+
+def _named(error: Exception, place: Place) -> Exception:
+    """Return the error that says what a refused record means."""
+    code, schema = sqlstate_of(error) or "", place.database.schema
+    if code in _ABSENT:
+        kind = InsufficientRights if code == _NO_RIGHTS else SchemaMissing
+        if place.records == "table":
+            return kind(
+                f"the result of a transaction cannot be kept in its database: {error}. Make the "
+                f"table {schema}.step_results with `holdfast migrate --results URL`; for a role "
+                "that does not own it, with `--grant ROLE`"
+            )
+        return kind(
+            f"the step of a transaction cannot be recorded on its connection: {error}. It must "
+            f"lead to the database of holdfast, which has the schema {schema!r}, with a role that "
+            "works with it: `holdfast migrate --grant ROLE`"
+        )
+    if code[:2] in ("22", "54"):
+        return PayloadError(f"the result of the step cannot be stored: {error}")
+    return error
+
+
+@contextlib.contextmanager
+def beginning() -> Generator[None]:
+    """Raise NotBegun for an error, unless the server has refused."""
+    try:
+        yield
+    except Exception as error:
+        if is_refusal(error) or isinstance(error, HoldfastError):
+            raise
+        raise NotBegun(f"no transaction can be begun: {error or repr(error)}") from error
+
+
+async def run_within(
+    session: Session, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None = None
+) -> T:
+    """Begin, and call `use` with the transaction; roll back what it has not committed."""
+    with beginning():
+        await session.begin()
+    try:
+        if isolation is not None:
+            await session.isolate(isolation)
+        result = await use(session)
+        if not session.sent:
+            await session.commit()
+        return result
+    finally:
+        if not session.committed:
+            with contextlib.suppress(Exception):  # a connection that is not in order is not kept
+                await session.roll_back()
+
+
+class Cleaning:
+    """Deletes results that nothing needs any more from the table beside the data."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._clean_at = 0.0  # monotonic; the first transaction of a worker cleans as well
+
+    async def within(
+        self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
+    ) -> T:
+        """Run a transaction; see `Connector.within`."""
+        raise NotImplementedError
+
+    async def clean(self, needless: Needless) -> None:
+        """Delete old results, at most once an hour; see `Connector.clean`."""
+        if self.place.kept is not None or time.monotonic() < self._clean_at:
+            return  # what a test leaves is the test's
+        self._clean_at = time.monotonic() + _CLEAN_SECONDS
+
+        async def delete(session: Any) -> bool:
+            old = await session.execute(
+                "select run_id::text, key from {table} "
+                "where recorded_at < now() - interval '1 hour' order by recorded_at "
+                f"limit {_MOST_CLEANED}"
+            )
+            places = [(str(row[0]), str(row[1])) for row in old]
+            if not places:
+                return False
+            flags = await needless([UUID(run) for run, _ in places], [key for _, key in places])
+            gone = [place for place, is_needless in zip(places, flags, strict=True) if is_needless]
+            if gone:
+                await session.execute(
+                    "delete from {table} t using json_array_elements({}) as g (place) "
+                    "where t.run_id = cast(g.place ->> 0 as uuid) and t.key = g.place ->> 1 "
+                    "returning true",
+                    ("json", msgspec.json.encode(gone).decode()),
+                )
+            return len(old) == _MOST_CLEANED
+
+        if await self.within(delete, None):
+            self._clean_at = 0.0

@@ -1,0 +1,328 @@
+"""Attempts of transactional steps: the code, the record of the step and the commit are one.
+
+Code of synchronous steps runs in its thread, and so does all of its transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Final, Protocol, TypeVar, cast
+from uuid import UUID
+
+from holdfast.definitions.steps import StepContext
+from holdfast.definitions.transactions import Transaction
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, TransientDatabaseError
+from holdfast.events import in_transaction
+from holdfast.runtime.code.steps import Call, completed_step
+from holdfast.store.port import Store
+from holdfast.store.port.transactions import (
+    AlreadyRecorded,
+    ConnectionKind,
+    Connector,
+    DataPlace,
+    HeldLease,
+    NotBegun,
+    OpenTransaction,
+    is_refusal,
+    is_transient,
+)
+from holdfast.types import Event
+from holdfast.worker.attempts import Execution
+from holdfast.worker.backoff import Backoff
+from holdfast.worker.clock import Clock
+from holdfast.worker.options import WorkerOptions
+
+T = TypeVar("T")
+
+logger = logging.getLogger("holdfast.run")
+
+_MOST_TRIES: Final = 10  # of one attempt, if others are in the way of its transaction
+_LOOK_SECONDS: Final = 0.02  # between looks at a commit under way, when the time is over
+_LONG_SECONDS: Final = 10.0  # an open transaction holds locks and a connection
+_FIRST_PAUSE: Final = 0.01  # seconds; then twice as long each time, up to 64 times
+
+
+class _NotCommitted(Exception):
+    """The connection was lost at the commit: nothing was committed, or the next try finds it."""
+
+
+class _Abandoned(Exception):
+    """The attempt has timed out or was cancelled before its commit."""
+
+
+_AGAIN: Final = (_NotCommitted, AlreadyRecorded, NotBegun)
+
+
+class Attempt(Execution[StepContext]):
+    """An attempt of a transactional step.
+
+    Its commit and its end from outside (a time-out, a cancellation) exclude each other: the `gate`
+    is for who comes first. A thread cannot be stopped otherwise; code on the event loop is also
+    cancelled, before its commit.
+    """
+
+    transacts = True
+    final = (ConfigurationError,)  # its code has ended its own transaction
+
+    __slots__ = ("gate", "recorded")
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.gate = threading.Lock()
+        self.recorded: tuple[int, Event] | None = None
+
+    def finished(self, future: asyncio.Future[object]) -> None:
+        """Report the end; that of a recorded step is in the log, whatever middleware made of it."""
+        if self.recorded is None or self.ended:
+            super().finished(future)
+            return
+        if not future.cancelled() and (error := future.exception()) is not None:
+            logger.error("%s is recorded; its middleware failed: %r", self.function, error)
+        self._end()
+
+    def expire(self, message: str) -> None:
+        """Fail with a time-out, unless the attempt commits at this moment: then look again."""
+        if self.gate.acquire(blocking=False):
+            super().expire(message)
+        else:
+            loop = asyncio.get_running_loop()
+            self.timer = loop.call_later(_LOOK_SECONDS, self.expire, message)
+
+    def cancel(self) -> asyncio.Future[object] | None:
+        """Ask it to stop, and report nothing; it commits nothing, unless it does at this moment."""
+        self.gate.acquire(blocking=False)
+        return super().cancel()
+
+
+class _Way(Protocol):
+    """How an attempt waits: on the event loop, or in its thread."""
+
+    async def pause(self, seconds: float) -> None: ...
+    async def of_store(self, call: Coroutine[Any, Any, T]) -> T: ...
+    async def whole(self, call: Coroutine[Any, Any, T]) -> T: ...
+
+
+class _OnLoop:
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def of_store(self, call: Coroutine[Any, Any, T]) -> T:
+        return await call
+
+    async def whole(self, call: Coroutine[Any, Any, T]) -> T:
+        """Await a call to its end. A cancellation meanwhile is lost if the call succeeds."""
+        task = asyncio.ensure_future(call)
+        cancelled = False
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled and task.exception() is not None:
+            raise asyncio.CancelledError
+        return task.result()
+
+
+class _InThread:
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    async def pause(self, seconds: float) -> None:
+        threading.Event().wait(seconds)
+
+    async def of_store(self, call: Coroutine[Any, Any, T]) -> T:
+        """Make a call of the store, which belongs to the loop."""
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    async def whole(self, call: Coroutine[Any, Any, T]) -> T:
+        return await call
+
+
+class Transactions:
+    """Surround the code of transactional steps with their transactions.
+
+    With `seals` results are encoded by the store.
+    """
+
+    def __init__(
+        self, store: Store, worker_id: str, clock: Clock, options: WorkerOptions, *, seals: bool
+    ) -> None:
+        self._store, self._worker_id, self._clock, self._options = store, worker_id, clock, options
+        self.seals = seals
+        self._connectors: dict[tuple[ConnectionKind, type, DataPlace | None], Connector] = {}
+        self._making = threading.Lock()
+
+    def begin(self, call: Call, *given: Any) -> Attempt:
+        """Return an attempt of a transactional step, whose code has its transaction around it."""
+        attempt = Attempt(*given)
+        function = cast("Transaction[..., object]", attempt.function)
+        if function.is_async:
+            attempt.code = partial(self._run, attempt, function, call, _OnLoop())
+            return attempt
+        way = _InThread()
+
+        def in_thread(*args: Any, **kwargs: Any) -> object:
+            return _finish(self._run(attempt, function, call, way, *args, **kwargs))
+
+        attempt.code = in_thread
+        return attempt
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for connector in self._connectors.values():
+            await connector.close()
+
+    async def _run(
+        self,
+        attempt: Attempt,
+        function: Transaction[..., object],
+        call: Call,
+        way: _Way,
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> object:
+        connector, strict, left = self._connector(function), function.is_strict, None
+
+        async def find(transaction: OpenTransaction) -> str | None:
+            return await transaction.find(call.run_id, call.key, apart=function.is_apart)
+
+        async def use(transaction: OpenTransaction) -> object:
+            # What reads the table and writes there would be in the way of others that are strict.
+            if not strict and (left := await find(transaction)) is not None:
+                return function.decode_result(left)
+            return await self._use(attempt, function, call, way, transaction, args, kwargs)
+
+        for tries in count(1):
+            try:
+                if strict and (tries > 1 or attempt.lease_no > 1):
+                    left = await connector.within(find, None)
+                if left is not None:
+                    return function.decode_result(left)
+                result = await connector.within(use, function.isolation)
+                if function.is_apart:
+                    await self._clean(connector, way)
+                return result
+            except Exception as error:
+                again = isinstance(error, _AGAIN) or is_transient(error)
+                if tries == _MOST_TRIES or not again:
+                    raise
+                logger.info("the transaction of %s is repeated: %s", call.id, error)
+            await way.pause(_FIRST_PAUSE * 2 ** min(tries - 1, 6) * random.uniform(0.5, 1))
+        raise AssertionError("the loop ends by itself")
+
+    async def _use(
+        self,
+        attempt: Attempt,
+        function: Transaction[..., object],
+        call: Call,
+        way: _Way,
+        transaction: OpenTransaction,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> object:
+        """Call the code, and commit what it has done with the record."""
+        if attempt.ended:  # it has waited for a connection, or a pause, in a thread
+            raise _Abandoned
+        began = time.monotonic()
+        returned = function.fn(transaction.connection, *args, **kwargs)
+        result = await returned if inspect.isawaitable(returned) else returned
+        if (took := time.monotonic() - began) > _LONG_SECONDS:
+            logger.warning("the code of transaction %s held it open for %.0f s", call.id, took)
+        text = function.encode_result(result)
+        event = completed_step(call, text, attempt.started_at, self._clock.now())
+        record = self._record(attempt, call, way, transaction, event, apart=function.is_apart)
+        if (index := await way.whole(record)) is not None:
+            attempt.recorded, attempt.result = (index, in_transaction(event)), text
+        return result
+
+    def _connector(self, function: Transaction[..., object]) -> Connector:
+        (kind, factory), database = function.connection, function.database
+        data = None if database is None else (database.url, database.schema)
+        with self._making:
+            if (kind, factory, data) not in self._connectors:
+                size = self._options.transaction_connections
+                made = self._store.connector(kind, factory, size, data)
+                self._connectors[kind, factory, data] = made
+            return self._connectors[kind, factory, data]
+
+    async def _clean(self, connector: Connector, way: _Way) -> None:
+        """Let a connector delete results that the log has; what fails is tried an hour later."""
+
+        async def needless(run_ids: Sequence[UUID], keys: Sequence[str]) -> Sequence[bool]:
+            return await way.of_store(self._store.needless_results(run_ids, keys))
+
+        try:
+            await connector.clean(needless)
+        except Exception:
+            logger.exception("old results of transactions are not deleted")
+
+    async def _record(
+        self,
+        attempt: Attempt,
+        call: Call,
+        way: _Way,
+        transaction: OpenTransaction,
+        event: Event,
+        *,
+        apart: bool,
+    ) -> int | None:
+        """Record the end and commit, unless the attempt has ended meanwhile."""
+        stored = in_transaction(event)
+        if self.seals:  # also what is kept apart: the log must take it later
+            stored = await way.of_store(self._store.sealed_step(call.run_id, stored))
+        if not attempt.gate.acquire(blocking=False):
+            raise _Abandoned
+        try:
+            if attempt.ended:  # while a try before this one had the gate
+                raise _Abandoned
+            index = None
+            if apart:
+                await transaction.keep(call.run_id, event)
+            else:
+                number, seconds = attempt.lease_no, self._options.lease_seconds
+                lease = HeldLease(self._worker_id, call.run_id, number, seconds)
+                index = await transaction.append(stored, lease)
+            try:
+                await transaction.commit()
+            except Exception as error:
+                if is_refusal(error):
+                    raise
+                if index is None:  # the next try finds what is there
+                    raise _NotCommitted("its commit was not answered") from error
+                logger.warning("the commit of %s was not answered (%r)", call.id, error)
+                index = await way.of_store(self._find(call))
+                if index is None:
+                    raise _NotCommitted("its commit was not answered, and has failed") from error
+        except BaseException:
+            attempt.gate.release()
+            raise
+        return index
+
+    async def _find(self, call: Call) -> int | None:
+        """Look for the record in the log until there is an answer."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await self._store.find_step(call.run_id, call.key)
+            except (DatabaseUnavailable, TransientDatabaseError) as error:
+                logger.warning("the log of run %s cannot be read: %s", call.run_id, error)
+            await backoff.wait()
+
+
+def _finish(call: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a call that does not suspend."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        return cast(T, end.value)
+    call.close()
+    raise AssertionError("a synchronous connection never suspends")

@@ -1,0 +1,783 @@
+"""Transactional steps on PostgreSQL: the rows of the code and the record are one commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import msgspec
+import psycopg
+import pytest
+import sqlalchemy
+from contract.actors import ManualWorker, log, log_types, start
+from django.db.backends.base.base import BaseDatabaseWrapper
+from pooler import needs_pgbouncer, pgbouncer
+from scene import Scene, turn
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
+from holdfast import App, Client, Context, Database, Retry, current_step
+from holdfast.database.migrate import render_results
+from holdfast.database.urls import read_url
+from holdfast.definitions.transactions import Isolation
+from holdfast.errors import ConfigurationError, RunFailed, StepFailed
+from holdfast.payloads import payloads_of
+from holdfast.store.postgres import PostgresStore, connectors
+from holdfast.testing import Environment
+from holdfast.testing.crashes import crashes
+from holdfast.testing.plan import same_each_time
+from holdfast.types import Event
+from holdfast.worker import Worker, WorkerOptions
+
+ONCE = Retry(attempts=1)
+
+
+@pytest.fixture
+async def scene(database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(database_url) as scene:
+        await scene.watcher.connection.execute("create table public.rooms (room int)")
+        yield scene
+        await scene.watcher.connection.execute("drop table public.rooms")
+        await scene.watcher.connection.execute("drop schema if exists apart cascade")
+
+
+async def rooms(scene: Scene) -> list[int]:
+    found = await scene.watcher.connection.fetch("select room from public.rooms order by room")
+    return [row[0] for row in found]
+
+
+@asynccontextmanager
+async def working(app: App, url: str, **options: Any) -> AsyncIterator[Client]:
+    """Run a worker, and give a client."""
+    store = PostgresStore(url, tells=True)
+    worker = Worker(app, store, WorkerOptions(poll_seconds=0.1, **options))
+    await worker.start()
+    try:
+        async with asyncio.timeout(60), Client(store=store, app=app) as client:
+            yield client
+    finally:
+        await worker.stop(0)
+        await store.close()
+
+
+def hotel(step: Callable[..., Any], **options: Any) -> tuple[App, Any]:
+    """Return an app whose workflow calls one transactional step."""
+    app = App("hotel")
+    book = app.transaction(**options)(step)
+
+    @app.workflow
+    async def stay(ctx: Context, room: int) -> int:
+        result: int = await book(room)
+        return result
+
+    return app, stay
+
+
+async def insert(connection: asyncpg.Connection, room: int) -> int:
+    await connection.execute("insert into public.rooms values ($1)", room)
+    return room
+
+
+async def results(scene: Scene) -> Database:
+    """Return a database for data with its table of results: the same one, in another schema."""
+    await scene.watcher.connection.execute(render_results("apart"))
+    return Database(scene.url, schema="apart")
+
+
+# Who holds the run
+
+
+def recorded(key: str = "book") -> Event:
+    details = '{"name":"book","args":1,"result":7,"started_at":1,"transaction":true}'
+    return Event("StepCompleted", key, details, 1_700_000_000_000_000)
+
+
+async def record(session: Any, worker: str, run_id: UUID, lease_no: int) -> int | None:
+    event = recorded()
+    given = (worker, run_id, lease_no, event.key, event.details, event.at, 30.0)
+    [(index,)] = await session.call("record_step", *given)
+    found: int | None = index
+    return found
+
+
+async def test_a_worker_whose_lease_went_to_another_commits_nothing(scene: Scene) -> None:
+    """Its transaction is under way while another worker takes the run over."""
+    take_over = "update holdfast.tasks set worker = 'bob', lease_no = lease_no + 1"
+    session = await scene.session()
+    ann = ManualWorker(scene.store, "ann")
+    for _ in range(10):
+        run_id = await start(scene.store)
+        task = await ann.take()
+        async with session.transaction():
+            await scene.watcher.connection.execute(take_over)
+            assert await record(session, "ann", run_id, task.lease_no) is None
+        assert "StepCompleted" not in await log_types(scene.store, run_id)
+
+
+async def test_who_takes_over_waits_for_a_commit_under_way(scene: Scene) -> None:
+    """The record is written, and not committed yet: then the next worker finds it."""
+    ann, bob = ManualWorker(scene.store, "ann"), ManualWorker(scene.store, "bob")
+    run_id = await start(scene.store)
+    task = await ann.take()
+    session, other = await scene.session(), await scene.session()
+    held = session.transaction()
+    await held.start()
+    await record(session, "ann", run_id, task.lease_no)
+    takes = other.connection.execute(
+        "update holdfast.tasks set worker = null, visible_at = holdfast.now() where run_id = $1",
+        run_id,
+    )
+    await scene.while_blocked(takes, held.commit)
+    assert (await bob.take()).log_length == 2
+
+
+async def test_a_commit_of_the_run_follows_the_record(scene: Scene) -> None:
+    """A plain step ends meanwhile: its commit waits, and is refused with the record."""
+    ann = ManualWorker(scene.store, "ann")
+    run_id = await start(scene.store)
+    task = await ann.take()
+    session, committer = await scene.session(), await scene.session()
+    held = session.transaction()
+    await held.start()
+    await record(session, "ann", run_id, task.lease_no)
+    row = await scene.while_blocked(committer.commit("ann", turn(task)), held.commit)
+    assert '"conflict"' in row["refused"]
+    moved = msgspec.structs.replace(turn(task), after_others=True)
+    committed = await scene.store.commit("ann", uuid4(), [moved])
+    assert [event.key for event in committed.ahead[run_id].tail] == ["book"]
+    assert [event.key for event in (await log(scene.store, run_id))[1:]] == ["book", "charge"]
+
+
+async def test_a_signal_is_not_behind_all_transactions_of_its_run(scene: Scene) -> None:
+    """Another one begins to wait after the signal, while the first is not committed."""
+    ann = ManualWorker(scene.store, "ann")
+    run_id = await start(scene.store)
+    task = await ann.take()
+    first, other, asks = await scene.session(), await scene.session(), await scene.session()
+    held, later = first.transaction(), other.transaction()
+    await held.start()
+    await later.start()
+    await record(first, "ann", run_id, task.lease_no)
+    records: list[asyncio.Future[Any]] = []
+
+    async def go_on() -> None:
+        records.append(asyncio.ensure_future(record(other, "ann", run_id, task.lease_no)))
+        await scene.until_blocked(2)
+        await held.commit()
+
+    signalled = asks.connection.execute(
+        "select from holdfast.tasks where run_id = $1 for update", run_id
+    )
+    async with asyncio.timeout(20):
+        await scene.while_blocked(signalled, go_on)
+    await records[0]
+    await later.commit()
+
+
+async def test_a_record_renews_a_lease_that_no_heartbeat_could(scene: Scene) -> None:
+    ann = ManualWorker(scene.store, "ann")
+    run_id = await start(scene.store)
+    task = await ann.take()
+    session = await scene.session()
+    left = "select round(extract(epoch from visible_at - holdfast.now())) from holdfast.tasks"
+    for before, after in ((20, 20), (10, 30)):
+        await scene.watcher.connection.execute(
+            "update holdfast.tasks set visible_at = holdfast.now() + $1 * interval '1 s'", before
+        )
+        await record(session, "ann", run_id, task.lease_no)
+        assert await scene.value(left) == after
+
+
+async def test_a_step_whose_lease_was_lost_is_repeated_by_the_next_holder(scene: Scene) -> None:
+    calls = list[int]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(room)
+        if len(calls) == 1:
+            await scene.watcher.connection.execute("""
+                update holdfast.tasks set worker = null, lease_no = lease_no + 1,
+                    visible_at = holdfast.now()
+            """)
+        return await insert(connection, room)
+
+    app, stay = hotel(book)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+    assert (calls, await rooms(scene)) == ([4, 4], [4])
+
+
+# Failures
+
+
+async def test_an_error_rolls_back_and_counts_as_an_attempt(scene: Scene) -> None:
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        await insert(connection, room)
+        if current_step().attempt == 1:
+            raise OSError("gone")
+        return current_step().attempt
+
+    app, stay = hotel(book, retry=Retry(attempts=2, base=0.01))
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 2
+    assert await rooms(scene) == [4]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_a_serialization_failure_is_no_attempt(
+    scene: Scene, isolation: Isolation, apart: bool
+) -> None:
+    calls = list[int]()
+    await scene.watcher.connection.execute("insert into public.rooms values (1)")
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(current_step().attempt)
+        await connection.fetch("select * from public.rooms")
+        if len(calls) == 1:
+            await scene.watcher.connection.execute("update public.rooms set room = 2")
+        await connection.execute("update public.rooms set room = room + $1", room)
+        return room
+
+    place = await results(scene) if apart else None
+    app, stay = hotel(book, isolation=isolation, retry=ONCE, database=place)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+    assert (calls, await rooms(scene)) == ([1, 1], [6])
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_a_snapshot_may_be_older_than_the_lease_and_the_log(
+    scene: Scene, isolation: Isolation
+) -> None:
+    """A heartbeat renews the lease, and a signal is appended, while the code works."""
+    calls = list[int]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(current_step().attempt)
+        await insert(connection, room)
+        await scene.watcher.connection.execute(
+            "update holdfast.tasks set visible_at = visible_at + interval '1 second'"
+        )
+        await handle.signal("hello")
+        return room
+
+    app, stay = hotel(book, isolation=isolation, retry=ONCE)
+    async with working(app, scene.url) as client:
+        handle = await client.start(stay, 4, key="k", delay="0.2s")
+        assert await handle.result() == 4
+    assert (calls, await rooms(scene)) == ([1], [4])
+
+
+async def test_strict_transactions_of_one_run_are_not_in_the_way_of_each_other(
+    scene: Scene,
+) -> None:
+    app, calls = App("hotel"), list[int]()
+
+    @app.transaction(isolation="serializable", retry=ONCE)
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(room)
+        return await insert(connection, room)
+
+    @app.workflow
+    async def stay(ctx: Context) -> list[int]:
+        return await asyncio.gather(*map(book, range(20)))
+
+    async with working(app, scene.url) as client:
+        assert await client.run(stay) == list(range(20))
+    assert (sorted(calls), await rooms(scene)) == (list(range(20)), list(range(20)))
+
+
+@pytest.mark.parametrize("apart", [None, "repeatable read", "elsewhere"])
+@pytest.mark.parametrize("reached", [True, False])
+async def test_a_commit_without_an_answer_has_one_outcome(
+    scene: Scene,
+    reached: bool,
+    apart: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The connection is lost at the commit: after the server has carried it out, or before."""
+    finish, losses = connectors._Asyncpg.finish, list[None]()
+
+    async def lose(session: Any) -> None:
+        if losses:
+            await finish(session)
+            return
+        losses.append(None)
+        if reached:
+            await finish(session)
+        session._raw.terminate()
+        raise ConnectionResetError("the answer is lost")
+
+    calls = list[int]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(current_step().attempt)
+        return await insert(connection, room)
+
+    monkeypatch.setattr(connectors._Asyncpg, "finish", lose)
+    options = {"database": await results(scene)} if apart == "elsewhere" else {"isolation": apart}
+    app, stay = hotel(book, retry=ONCE, **options)
+    app.payloads = payloads_of(Reversing())
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+    assert (calls, await rooms(scene)) == ([1] if reached else [1, 1], [4])
+    assert "middleware" not in caplog.text
+
+
+async def test_an_attempt_that_times_out_is_rolled_back_before_the_next(scene: Scene) -> None:
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        await insert(connection, room)
+        if current_step().attempt == 1:
+            await asyncio.sleep(3600)
+        return room
+
+    app, stay = hotel(book, timeout="0.2s", retry=Retry(attempts=2, base=0.01))
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+    assert await rooms(scene) == [4]
+
+
+async def test_a_thread_that_has_timed_out_does_not_commit(scene: Scene) -> None:
+    released = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def book(connection: psycopg.Connection, room: int) -> int:
+        connection.execute("insert into public.rooms values (%s)", [room])
+        asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
+        return room
+
+    app, stay = hotel(book, timeout="0.1s", retry=ONCE)
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match="ran longer"):
+            await client.run(stay, 4)
+        released.set()
+        idle = "select count(*) from pg_stat_activity where state like 'idle in%'"
+        await scene.until(idle, lambda count: count == 0)
+    assert await rooms(scene) == []
+
+
+async def test_a_thread_that_is_cancelled_between_two_tries_does_not_commit(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is refused while the code of the workflow stops to wait for it."""
+    append, calls = connectors._Psycopg.append, list[int]()
+
+    async def refused(*given: Any) -> int | None:
+        if len(calls) == 1:
+            assert current_step().wait_cancelled(30)
+            raise psycopg.errors.SerializationFailure
+        return await append(*given)
+
+    monkeypatch.setattr(connectors._Psycopg, "append", refused)
+    app = App("hotel")
+
+    @app.transaction
+    def book(connection: psycopg.Connection, room: int) -> int:
+        calls.append(room)
+        return in_psycopg(connection, room)
+
+    @app.workflow
+    async def stay(ctx: Context) -> str:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await book(4)
+        await ctx.wait_for_signal("stop")
+        return "late"
+
+    store = PostgresStore(scene.url, tells=True)
+    worker = Worker(app, store, WorkerOptions(poll_seconds=0.1))
+    await worker.start()
+    async with asyncio.timeout(60), Client(store=store, app=app) as client:
+        handle = await client.start(stay)
+        while not calls or worker._launcher.book.use().taken:  # type: ignore[union-attr]
+            await asyncio.sleep(0.01)
+        await handle.signal("stop")
+        assert await handle.result() == "late"
+    await worker.stop(0)
+    await store.close()
+    assert (calls, await rooms(scene)) == ([4], [])
+
+
+class Reversing:
+    """A codec that no one takes for JSON."""
+
+    name, key_id = "reversing", None
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decode(self, data: bytes, key_id: str | None) -> bytes:
+        return data[::-1]
+
+
+@pytest.mark.parametrize("apart", [None, "repeatable read", "elsewhere"])
+async def test_a_result_that_is_too_large_rolls_back(scene: Scene, apart: str | None) -> None:
+    async def book(connection: asyncpg.Connection, room: int) -> str:
+        await insert(connection, room)
+        return "x" * 1000
+
+    options = {"database": await results(scene)} if apart == "elsewhere" else {"isolation": apart}
+    app, stay = hotel(book, **options)
+    app.payloads = payloads_of(None, 500)
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match="max_payload_bytes"):
+            await client.run(stay, 4)
+    assert await rooms(scene) == []
+
+
+async def test_connections_that_the_server_has_closed_cost_no_attempt(scene: Scene) -> None:
+    app = App("hotel")
+    steps: list[Any] = [app.transaction(retry=ONCE)(kind) for kind in [insert, *KINDS]]
+
+    @app.workflow
+    async def stay(ctx: Context, times: int) -> None:
+        await asyncio.gather(*(step(n) for n in range(1, 1 + times) for step in steps))
+
+    async with working(app, scene.url) as client:
+        await client.run(stay, 5)
+        await scene.watcher.connection.execute("""
+            select pg_terminate_backend(pid) from pg_stat_activity
+            where datname = current_database() and query ~* '^(commit|rollback)'
+        """)
+        await client.run(stay, 1)
+    assert len(await rooms(scene)) == 6 * len(steps)
+
+
+async def test_arguments_may_have_any_name(scene: Scene) -> None:
+    app = App("hotel")
+
+    @app.transaction(retry=ONCE)
+    async def book(connection: asyncpg.Connection, *, call: int, way: int) -> int:
+        return await insert(connection, call + way)
+
+    @app.workflow
+    async def stay(ctx: Context) -> int:
+        return await book(call=2, way=2)
+
+    async with working(app, scene.url) as client:
+        assert await client.run(stay) == 4
+
+
+# What joins, and each library
+
+
+async def test_starts_and_sends_join_the_transaction(scene: Scene) -> None:
+    app = App("hotel")
+
+    @app.workflow
+    async def clean(ctx: Context, room: int) -> int:
+        return room
+
+    @app.transaction(retry=ONCE)
+    async def book(connection: asyncpg.Connection, room: int) -> UUID:
+        await insert(connection, room)
+        handle = await client.start(clean, room, key=f"clean-{room}", connection=connection)
+        await client.topics.publish("booked", room, connection=connection)
+        if room == 13:
+            raise ValueError("no such room")
+        return handle.run_id
+
+    @app.workflow
+    async def stay(ctx: Context) -> UUID:
+        with suppress(StepFailed):
+            await book(13)
+        return await book(4)
+
+    async with working(app, scene.url) as client:
+        run_id = await client.run(stay)
+        assert await client.handle(run_id).result() == 4
+    assert await rooms(scene) == [4]
+    assert await scene.value("select count(*) from holdfast.runs") == 2
+
+
+def kept(room: int) -> int:
+    """Fail at the end of the code if the room is negative."""
+    assert room > 0
+    return room
+
+
+async def with_psycopg(connection: psycopg.AsyncConnection, room: int) -> int:
+    await connection.execute("insert into public.rooms values (%s)", [room])
+    return kept(room)
+
+
+def in_psycopg(connection: psycopg.Connection, room: int) -> int:
+    connection.execute("insert into public.rooms values (%s)", [room])
+    return kept(room)
+
+
+ADD = text("insert into public.rooms values (:room)")
+
+
+async def with_session(session: AsyncSession, room: int) -> int:
+    await session.execute(ADD, {"room": room})
+    await session.commit()  # which only flushes here
+    return kept(room)
+
+
+async def with_connection(connection: AsyncConnection, room: int) -> int:
+    await connection.execute(ADD, {"room": room})
+    return kept(room)
+
+
+def in_session(session: Session, room: int) -> int:
+    session.execute(ADD, {"room": room})
+    return kept(room)
+
+
+def in_connection(connection: sqlalchemy.Connection, room: int) -> int:
+    connection.execute(ADD, {"room": room})
+    return kept(room)
+
+
+KINDS = [with_psycopg, in_psycopg, with_session, with_connection, in_session, in_connection]
+
+
+async def test_each_kind_of_connection_commits_with_the_record_or_not_at_all(scene: Scene) -> None:
+    app = App("hotel")
+    steps: list[Any] = [app.transaction(retry=ONCE)(kind) for kind in KINDS]
+
+    @app.workflow
+    async def stay(ctx: Context) -> list[int]:
+        booked = list[int]()
+        for number, step in enumerate(steps, 1):
+            with pytest.raises(StepFailed, match="AssertionError"):
+                await step(-number)
+            booked.append(await step(number))
+        return booked
+
+    async with working(app, scene.url) as client:
+        assert await client.run(stay) == [1, 2, 3, 4, 5, 6]
+    assert await rooms(scene) == [1, 2, 3, 4, 5, 6]
+    marked = "select count(*) from holdfast.events where details ->> 'transaction' = 'true'"
+    assert await scene.value(marked) == len(KINDS)
+
+
+# Another database
+
+
+async def test_results_in_another_database_go_once_the_log_has_them(scene: Scene) -> None:
+    """An hour later; what the log of an open run does not have stays."""
+    ann = ManualWorker(scene.store, "ann")
+    run_id = await start(scene.store)
+    await ann.commit(await ann.take())  # of the step "charge"
+    place = await results(scene)
+    add = """
+        insert into apart.step_results
+        select r, k, '7', now() - interval '2 h' from unnest($1::uuid[], $2::text[]) as u (r, k)
+    """
+    keys = [(run_id, "charge"), (run_id, "book"), (uuid4(), "book")]
+    await scene.watcher.connection.execute(add, *zip(*keys, strict=True))
+    app, stay = hotel(insert, database=place)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+    left = "select key from apart.step_results where recorded_at < now() - interval '1 h'"
+    assert [row[0] for row in await scene.watcher.connection.fetch(left)] == ["book"]
+    assert await rooms(scene) == [4]
+
+
+async def test_each_kind_of_connection_keeps_results_apart(scene: Scene) -> None:
+    app = App("hotel")
+    place = await results(scene)
+    steps: list[Any] = [app.transaction(database=place)(kind) for kind in KINDS]
+
+    @app.workflow
+    async def stay(ctx: Context) -> list[int]:
+        return [await step(number) for number, step in enumerate(steps, 1)]
+
+    async with Environment(app) as env:
+        assert await env.run(stay) == [1, 2, 3, 4, 5, 6]
+    assert await rooms(scene) == [1, 2, 3, 4, 5, 6]
+    kept = await scene.watcher.connection.fetch("select result::text from apart.step_results")
+    assert sorted(row[0] for row in kept) == ["1", "2", "3", "4", "5", "6"]
+
+
+async def test_a_database_without_the_table_is_named_with_the_command(scene: Scene) -> None:
+    app, stay = hotel(insert, retry=ONCE, database=Database(scene.url, schema="apart"))
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed, match="holdfast migrate --results URL"):
+            await env.run(stay, 4)
+    assert await rooms(scene) == []
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("statement", ["commit", "rollback"])
+async def test_code_that_ends_its_transaction_is_named(scene: Scene, statement: str) -> None:
+    calls = list[int]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(room)
+        await connection.execute(statement)
+        return room
+
+    app, stay = hotel(book)
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match="has committed or rolled back itself"):
+            await client.run(stay, 4)
+    assert calls == [4]  # it is not tried again
+
+
+async def test_code_that_keeps_its_connection_is_refused(scene: Scene) -> None:
+    kept = list[Any]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        kept.append(connection)
+        return room
+
+    app, stay = hotel(book)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+        with pytest.raises(asyncpg.InterfaceError, match="released"):
+            await kept[0].fetch("select 1")
+
+
+async def test_a_transaction_in_another_one_is_refused(scene: Scene) -> None:
+    app = App("hotel")
+    inner = app.transaction(name="inner")(insert)
+
+    @app.transaction(retry=ONCE)
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        await insert(connection, room)
+        return await inner(room)
+
+    @app.workflow
+    async def stay(ctx: Context, room: int) -> int:
+        return await book(room)
+
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match=r"call inner\.fn\(connection"):
+            await client.run(stay, 4)
+    assert await rooms(scene) == []
+
+
+async def test_a_role_without_rights_is_named(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        await connection.execute("set local role pg_read_all_data")
+        return room
+
+    app, stay = hotel(book, retry=ONCE)
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match="holdfast migrate --grant"):
+            await client.run(stay, 4)
+
+
+def untyped(connection, room: int) -> int:  # type: ignore[no-untyped-def]
+    return room
+
+
+def alone() -> int:
+    return 1
+
+
+def synchronous(connection: asyncpg.Connection, room: int) -> int:
+    return room
+
+
+async def asynchronous(session: Session, room: int) -> int:
+    return room
+
+
+async def of_django(connection: BaseDatabaseWrapper, room: int) -> int:
+    return room
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (untyped, "is not a connection that holdfast can give"),
+        (alone, "takes no connection"),
+        (synchronous, "must be async def"),
+        (asynchronous, "must be a plain def"),
+        (of_django, "must be a plain def"),
+    ],
+)
+def test_a_function_that_cannot_be_a_transaction_is_refused(
+    step: Callable[..., object], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        App("hotel").transaction(step)
+
+
+def test_an_isolation_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="repeatable read"):
+        App("hotel").transaction(isolation="snapshot")(insert)  # type: ignore[arg-type]
+
+
+def test_psycopg_notices_a_peer_that_is_gone_as_the_store_does() -> None:
+    given = connectors._conninfo(read_url("postgresql://app@db/shop?keepalives_idle=7"))
+    assert (given["keepalives_idle"], given["tcp_user_timeout"]) == (7, 20_000)
+    off = connectors._conninfo(read_url("postgresql://app@db/shop?keepalives=0"))
+    assert off["keepalives"] == 0
+
+
+# Elsewhere
+
+
+async def test_an_environment_with_a_database_commits_the_data_there(scene: Scene) -> None:
+    app, stay = hotel(insert)
+    async with Environment(app, database=scene.url) as env:
+        assert await env.run(stay, 4) == 4
+    assert await rooms(scene) == [4]
+
+
+async def test_an_environment_does_not_keep_what_was_rolled_back(scene: Scene) -> None:
+    """An error of a statement was caught, and nothing can be committed after it."""
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        await insert(connection, room)
+        with suppress(asyncpg.PostgresError):
+            await connection.execute("select 1 / 0")
+        return room
+
+    app, stay = hotel(book, retry=ONCE)
+    async with Environment(app, database=scene.url) as env:
+        with pytest.raises(RunFailed, match="transaction is aborted"):
+            await env.run(stay, 4)
+    assert await rooms(scene) == []
+
+
+@pytest.mark.parametrize("apart", [False, True])
+async def test_workers_that_are_killed_everywhere_leave_one_row(scene: Scene, apart: bool) -> None:
+    """Each try draws the same ids, and finds no results of the try before."""
+    app, stay = hotel(insert, database=await results(scene) if apart else None)
+    tries = crashes()
+    for plan in tries.plans():
+        with same_each_time():
+            async with Environment(app, database=scene.url, plan=plan) as env:
+                assert await env.run(stay, 4) == 4
+        assert await rooms(scene) == [4], tries.describe(plan)
+        await scene.watcher.connection.execute("delete from public.rooms")
+
+
+@needs_pgbouncer
+@pytest.mark.parametrize("apart", [False, True])
+async def test_transactions_commit_through_a_pooler_in_transaction_mode(
+    scene: Scene, tmp_path: Any, apart: bool
+) -> None:
+    """The pooler is before the database of holdfast, or only before that of the data."""
+    await results(scene)
+    app = App("hotel")
+    with pgbouncer(scene.url, "transaction", tmp_path) as url:
+        data = Database(url, schema="apart") if apart else None
+        steps: list[Callable[..., Awaitable[int]]] = [
+            app.transaction(database=data, retry=ONCE)(kind) for kind in (insert, *KINDS)
+        ]
+
+        @app.workflow
+        async def stay(ctx: Context) -> None:
+            for _ in range(3):
+                await asyncio.gather(*(step(n) for n in range(1, 9) for step in steps))
+
+        async with working(app, scene.url if apart else url) as client:
+            await client.run(stay)
+    assert await rooms(scene) == [n for n in range(1, 9) for _ in steps for _ in range(3)]
