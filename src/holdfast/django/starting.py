@@ -1,0 +1,62 @@
+"""Start runs in Django's own transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import cache, partial
+from typing import Any, TypeAlias, Unpack, cast
+from uuid import UUID
+
+from holdfast.client import Client, RunHandle
+from holdfast.client.transactions import notify_within
+from holdfast.definitions.starts import StartOptions, ToStart
+from holdfast.django.apps import Place, places
+from holdfast.django.connection import find_connection, store_on, told_if_missing
+from holdfast.django.running import task_app
+from holdfast.store.port import WORK_TOPIC
+from holdfast.sync.portal import finish
+from holdfast.types import DEFAULT_QUEUE, Notice
+
+_Start: TypeAlias = Callable[..., Coroutine[object, object, RunHandle[object]]]
+
+
+def start(workflow: ToStart, *args: Any, **options: Unpack[StartOptions]) -> UUID:
+    """Start a run of a workflow or a job over Django's connection, and return its id.
+
+    Within `transaction.atomic` the run exists once that commits, and workers are woken then. The
+    database is that of the first backend of holdfast in `TASKS`, by default `default`. Arguments
+    and options are those of `SyncClient.start`, which it raises from.
+
+    ```python
+    with transaction.atomic():
+        order = Order.objects.create(customer="ann")
+        start(checkout, order.pk, key=f"order-{order.pk}")
+    ```
+    """
+    return start_at(places()[0], workflow, *args, **options)
+
+
+def start_at(place: Place, workflow: ToStart, *args: Any, **options: Any) -> UUID:
+    """Start a run in the database of a place; see `start`."""
+    connection = find_connection(place.database)
+    begin = cast("_Start", _client(place).start)
+    with told_if_missing(connection, place.schema):
+        found = begin(workflow, *args, **options, connection=connection.connection)
+        run_id = finish(found).run_id
+    # In a transaction of its own: the commits of those that notify wait for each other.
+    queue = cast("str", options.get("queue") or getattr(workflow, "queue", DEFAULT_QUEUE))
+    connection.on_commit(partial(_wake, place, queue), robust=True)
+    return run_id
+
+
+@cache
+def _client(place: Place) -> Client:
+    """Return a client without connections of its own."""
+    client = Client(store=store_on(place.database, place.schema), app=task_app(place.app))
+    finish(client.open())
+    return client
+
+
+def _wake(place: Place, queue: str) -> None:
+    connection = find_connection(place.database).connection
+    finish(notify_within(connection, place.schema, [Notice(WORK_TOPIC, queue)]))

@@ -1,0 +1,52 @@
+from contextlib import suppress
+
+from django.db import IntegrityError, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from mail.models import Sent
+
+from holdfast import App, Context, Retry, StepFailed
+
+app = App("site")
+TAKEN = 1_000_000  # the id of a row that is there
+
+
+@app.job
+def note(text: str) -> int:
+    Sent.objects.create(text=text)
+    return Sent.objects.count()
+
+
+@app.workflow
+async def twice(ctx: Context, text: str) -> int:
+    await note(text)
+    return await note(text)
+
+
+@app.transaction(retry=Retry.NEVER)
+def keep(connection: BaseDatabaseWrapper, text: str, way: str) -> int:
+    with suppress(IntegrityError), transaction.atomic():
+        Sent.objects.create(id=TAKEN, text=text)
+    sent = Sent.objects.create(text=text)
+    if way == "end":
+        connection.connection.rollback()
+    elif way == "roll back":
+        transaction.set_rollback(True)
+    assert way != "fail"
+    return sent.id
+
+
+@app.transaction(isolation="serializable", retry=Retry.NEVER)
+def keep_strictly(connection: BaseDatabaseWrapper, text: str) -> int:
+    return Sent.objects.create(text=text).id
+
+
+@app.workflow
+async def keep_all(ctx: Context, text: str) -> list[str]:
+    failures = []
+    for way in ("", "fail", "end", "roll back"):
+        try:
+            await keep(f"{text}{way}", way)
+        except StepFailed as error:
+            failures.append(error.error.kind)
+    await keep_strictly(text)
+    return failures
