@@ -1,0 +1,374 @@
+"""`holdfast replay`, `runs stack` and `runs export`: the log of one run, and its code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from holdfast.cli.answers import Answer, call, current_settings
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import app_argument, complete_app
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+    from holdfast.definitions.app import App
+    from holdfast.runtime.code.instance import Instance
+    from holdfast.runtime.code.stack import TaskStack
+    from holdfast.runtime.turn.rehearsal import Difference
+    from holdfast.types import Event, RunRecord
+
+_MOST_KEYS: Final = 10  # that an error names
+_SHOWN: Final = 200  # characters of a local variable
+_OWN: Final = ("holdfast.*", "asyncio.*", "asyncio", "contextlib", "contextvars")
+_NOT_COMPARED: Final = {"started_at", "fire_at", "seen", "python", "run_id", "child_run_id", "seed"}
+
+
+@command(
+    "export",
+    examples=(
+        "holdfast runs export checkout/order-7 -o tests/logs/order-7.jsonl",
+        "holdfast check shop:app --logs tests/logs",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.option(
+    "-o", "--output", metavar="FILE", type=Path, help="A new file; the default is stdout."
+)
+def export(reference: str, output: Path | None) -> None:
+    """Write a run with its log as one line of JSON, for `holdfast check --logs` and `replay`.
+
+    The run may be open or ended. Payloads stand in the line as they are; those that are encrypted
+    stay so.
+    """
+    from holdfast.retention.reading import write_run
+
+    if output is not None and output.exists():
+        raise click.UsageError(f"{output} exists: name a new file")
+    line = write_run(*call(lambda link: _read_run(link, reference)))
+    if output is None:
+        click.echo(line)
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(f"{line}\n", encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{output} cannot be written: {error.strerror}") from None
+
+
+@command(
+    "stack",
+    examples=(
+        "holdfast runs stack checkout/order-7 shop:app",
+        "holdfast runs stack tests/logs/order-7.jsonl shop:app",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.argument(
+    "app_reference", metavar="[MODULE:APP]", required=False, shell_complete=complete_app
+)
+def stack(reference: str, app_reference: str | None) -> None:
+    """Show where the code of a run stands: its tasks, their lines, and what each awaits.
+
+    The log is replayed here with the code of MODULE:APP, by default the only app of the working
+    directory. RUN may also be a file that `holdfast runs export` has written.
+    """
+    from holdfast.cli.process.hash_seed import fix_hash_seed
+
+    fix_hash_seed()
+    replay = _load(reference, app_reference)
+    _refuse(replay.difference())
+    last = _stack_after(replay)
+    Answer(list(map(_object, last)), lambda: _write(last), none="its code has ended").write()
+
+
+@command(
+    "replay",
+    examples=(
+        "holdfast replay checkout/order-7 shop:app",
+        "holdfast replay order-7.jsonl shop:app --until charge#2 --locals",
+        "holdfast replay checkout/order-7 shop:app --until 12 --pdb",
+        "holdfast replay checkout/order-7 shop:app --diff checkout/order-8",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@app_argument
+@click.option(
+    "--until",
+    "last_entry",
+    metavar="INDEX|KEY",
+    help="Stop after this entry, or after the last one of a call's key: `charge#2`.",
+)
+@click.option(
+    "--pdb", "debug", is_flag=True, help="Debug the code: of the entry of --until, or all."
+)
+@click.option("--locals", "with_locals", is_flag=True, help="Show the local variables at the end.")
+@click.option(
+    "--diff", "other", metavar="OTHER", help="Name the first entry that differs from OTHER."
+)
+def replay(
+    reference: str,
+    app_reference: str,
+    last_entry: str | None,
+    debug: bool,
+    with_locals: bool,
+    other: str | None,
+) -> None:
+    """Replay the log of a run with the code of an app: which line each entry led to.
+
+    RUN is a run of the database, or a file that `holdfast runs export` has written. Nothing is
+    written, and no step runs: each call gets what the log has. Breakpoints in workflow code work.
+    Exit code 1 if the code does not follow the log. With --json each line is an object.
+    """
+    from holdfast.cli.process.hash_seed import fix_hash_seed
+    from holdfast.errors import DeterminismError
+
+    fix_hash_seed()
+    one = _load(reference, app_reference)
+    until = None if last_entry is None else _index_of(last_entry, one.log)
+    if other is not None:
+        _compare(one, _load(other, app_reference))
+        return
+    first = 0 if until is None else until
+    debugger = _debugger(first) if debug else None
+    last: tuple[TaskStack, ...] = ()
+    try:
+        with closing(one.entries(until, debugger)) as entries:
+            for place, (event, instance) in enumerate(entries):
+                if debug and _was_quit(instance):
+                    return
+                last = _stack_of(instance)
+                _write_entry(place, event, last)
+            if not current_settings().json:
+                _write(last, with_locals=with_locals)
+    except DeterminismError:
+        pass  # told below, with what a worker would say
+    if until is None:
+        _refuse(one.difference())
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """A run whose log the code at hand can be fed."""
+
+    app: App
+    run: RunRecord
+    log: Sequence[Event]
+    clock_at: int | None
+
+    def _code(self) -> tuple[Any, Any]:
+        from holdfast.insight.check import info_of
+
+        run = self.run
+        return self.app.find(run.name, run.version), info_of(run, self.log, self.clock_at)
+
+    def entries(
+        self, until: int | None = None, before: Callable[[int, Event], None] | None = None
+    ) -> Generator[tuple[Event, Instance]]:
+        """Feed the entries to the code, up to and with that at index `until`."""
+        from holdfast.runtime.turn.rehearsal import replay
+
+        log = self.log if until is None else self.log[: until + 1]
+        return replay(*self._code(), log, *() if before is None else (before,))
+
+    def difference(self) -> Difference | None:
+        """Return how the code differs from the whole log."""
+        from holdfast.runtime.turn.rehearsal import rehearse
+
+        app = self.app
+        with _quietly():
+            return rehearse(*self._code(), self.log, strict=app.strict, careful=app.careful)
+
+
+def _index_of(entry: str, log: Sequence[Event]) -> int:
+    """Return the index that --until names, by itself or by a key. Raises UsageError."""
+    keys = {event.key: index for index, event in enumerate(log) if event.key}  # the last of each
+    if entry in keys:
+        return keys[entry]
+    if not entry.isdecimal():
+        some = ", ".join([*islice(keys, _MOST_KEYS), *(["…"] if len(keys) > _MOST_KEYS else [])])
+        raise click.UsageError(
+            f"no entry of the log has the key {entry!r}; its keys: {some or 'none'}"
+        )
+    if int(entry) >= len(log):
+        raise click.UsageError(f"the log has {len(log)} entries: --until is 0 to {len(log) - 1}")
+    return int(entry)
+
+
+@contextmanager
+def _quietly() -> Generator[None]:
+    """Let code that is only compared write to stderr, and pass its breakpoints."""
+
+    def passed(*_: object, **__: object) -> None: ...
+
+    hook, sys.breakpointhook = sys.breakpointhook, passed
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.breakpointhook = hook
+
+
+def _load(reference: str, app_reference: str | None) -> _Replay:
+    from holdfast.cli.process.loading import AppReference
+    from holdfast.insight.check import check_log, read_file
+
+    app = AppReference.parse(app_reference or _only_app()).load()
+    if (path := Path(reference)).is_file():
+        found = read_file(path, app)
+    else:
+        found = call(lambda link: _read_run(link, reference), app=app)
+    check_log(found[1])
+    return _Replay(app, *found)
+
+
+async def _read_run(link: Link, reference: str) -> tuple[RunRecord, list[Event], int | None]:
+    from holdfast.cli.finding import find_run
+    from holdfast.insight.check import clocks_of_forks
+
+    run = await find_run(link.client, reference)
+    if run.kind != "workflow":
+        raise click.UsageError(f"run {run.run_id} is one of a flow: there is no code to replay")
+    log = [entry.event for entry in await link.client.runs.log(run.run_id)]
+    clocks = await clocks_of_forks(link.store, {run.run_id: log})
+    return run, log, clocks.get(run.run_id)
+
+
+def _only_app() -> str:
+    from holdfast.cli.process.app_names import find_app_names
+
+    found = list(find_app_names(Path.cwd()))
+    if len(found) == 1:
+        return found[0]
+    known = f": there are {', '.join(found)}" if found else ""
+    raise click.UsageError(f"name the app, as module:app{known}")
+
+
+def _refuse(difference: Difference | None) -> None:
+    """End the command with code 1 if the code does not follow the log."""
+    from holdfast.cli.commands.check import WOULD
+    from holdfast.cli.exits import FAILED, Refusal
+
+    if difference is not None:
+        place = "" if difference.line is None else f"{difference.line}: "
+        entry = "" if difference.index is None else f" (entry {difference.index})"
+        would = WOULD[difference.kind]
+        raise Refusal(f"{place}the run {would}{entry}: {difference.reason}", FAILED)
+
+
+def _debugger(first: int) -> Callable[[int, Event], None]:
+    """Return what begins to debug before an entry is fed: the next line is one of the user's."""
+    import pdb
+
+    def before(place: int, event: Event) -> None:
+        if place == first:
+            click.echo(f"before entry {place}: {event.type} {event.key or ''}", err=True)
+            pdb.Pdb(skip=_OWN, nosigint=True).set_trace()
+
+    return before
+
+
+def _was_quit(instance: Instance) -> bool:
+    """Return True if the person has left the debugger, of which the code has then failed."""
+    from bdb import BdbQuit
+
+    root = instance.root
+    ended = root is not None and root.done() and not root.cancelled()
+    return ended and root is not None and isinstance(root.exception(), BdbQuit)
+
+
+def _compare(one: _Replay, two: _Replay) -> None:
+    """Name the first entries that differ, and the line of the code that led to them."""
+    length = min(len(one.log), len(two.log))
+    pairs = zip(one.log, two.log, strict=False)
+    first = next(
+        (place for place, pair in enumerate(pairs) if len(set(map(_told, pair))) > 1), length
+    )
+    same = first == length == max(len(one.log), len(two.log))
+    told = {
+        str(each.run.run_id): None if first == len(each.log) else _told(each.log[first])
+        for each in (one, two)
+    }
+
+    def write() -> None:
+        if same:
+            click.echo(f"both logs have the same {length} entries")
+            return
+        click.echo(f"the first {first} entries are the same; entry {first} is not:")
+        for run_id, entry in told.items():
+            click.echo(f"  {run_id} {'(its log ends here)' if entry is None else ' '.join(entry)}")
+        if first:
+            _write(_stack_after(one, first - 1))
+
+    Answer({"index": None if same else first, "entries": told}, write).write()
+
+
+def _told(event: Event) -> tuple[str, str, str]:
+    """Return what an entry says, without moments and ids."""
+    import msgspec
+
+    text = event.details or "null"
+    if text.startswith("{"):
+        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        kept = {name: each for name, each in fields.items() if name not in _NOT_COMPARED}
+        text = msgspec.json.encode(kept).decode()
+    return event.type, event.key or "", text
+
+
+def _stack_after(replay: _Replay, until: int | None = None) -> tuple[TaskStack, ...]:
+    """Return where the code stands after the entry at `until`, or after all."""
+    last: tuple[TaskStack, ...] = ()
+    with _quietly(), closing(replay.entries(until)) as entries:
+        for _, instance in entries:
+            last = _stack_of(instance)
+    return last
+
+
+def _stack_of(instance: Instance) -> tuple[TaskStack, ...]:
+    from holdfast.runtime.code.stack import stack_of
+
+    return () if instance.loop.ended else stack_of(instance)
+
+
+def _all(tasks: Sequence[TaskStack]) -> Iterator[TaskStack]:
+    for task in tasks:
+        yield task
+        yield from _all(task.children)
+
+
+def _write_entry(place: int, event: Event, tasks: Sequence[TaskStack]) -> None:
+    """Write an entry, and the lines at which the code stands after it."""
+    from holdfast.cli.render.console import write_json
+
+    lines = list(dict.fromkeys(task.lines[-1] for task in _all(tasks) if task.lines))
+    if current_settings().json:
+        write_json({"index": place, "type": event.type, "key": event.key, "lines": lines})
+    else:
+        key = f" {event.key}" if event.key else ""
+        click.echo(f"{place:>4} {event.type}{key}: {', '.join(lines) or 'the end'}")
+
+
+def _object(task: TaskStack) -> dict[str, object]:
+    children = list(map(_object, task.children))
+    return {"name": task.name, "lines": task.lines, "awaits": task.awaits, "children": children}
+
+
+def _write(tasks: Sequence[TaskStack], depth: int = 0, *, with_locals: bool = False) -> None:
+    from reprlib import Repr
+
+    shorten = Repr()
+    shorten.maxstring = shorten.maxother = _SHOWN
+    for task in tasks:
+        indent = "  " * depth
+        click.echo(f"{indent}{task.name} awaits {task.awaits}")
+        for line, frame in zip(task.lines, task.frames, strict=True):
+            click.echo(f"{indent}  {line}")
+            for name, value in frame.f_locals.items() if with_locals else ():
+                click.echo(f"{indent}    {name} = {shorten.repr(value)}")
+        _write(task.children, depth + 1, with_locals=with_locals)

@@ -1,0 +1,367 @@
+"""Check a deploy before it is made: what the code at hand would do to runs, from their logs.
+
+Nothing is written, and no lease is taken: a role that may only read is enough.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from holdfast.definitions.app import App
+from holdfast.errors import ConfigurationError, PayloadError, UnknownWorkflow
+from holdfast.events import FORKED, TYPES, WORKFLOW_STARTED, read_forked
+from holdfast.payloads.details import open_event
+from holdfast.retention.reading import read_archived
+from holdfast.runtime.loop.user_code import split_line
+from holdfast.runtime.turn.rehearsal import Difference, DifferenceKind, rehearse
+from holdfast.runtime.turn.turn import RunInfo
+from holdfast.store.port import Store
+from holdfast.types import Event, RunFilter, RunRecord, State, Value
+from holdfast.values.moments import to_micros
+
+FindingKind: TypeAlias = DifferenceKind | Literal["unserved"]
+
+_OPEN: Final[tuple[State, ...]] = ("queued", "running", "waiting", "stuck", "paused")
+_PAGE: Final = 200  # runs, whose logs are read in one call
+
+
+class Finding(Value, frozen=True, kw_only=True):
+    """A difference between code and logs that one or more runs of a workflow have.
+
+    Those that are `stuck` cannot continue; those that are `held` wait and start nothing new until
+    the code makes a recorded call; those that `fails` have not begun and would fail at once; those
+    that are `unserved` are of a workflow or a version that the app does not have. `workflow` is
+    `app/name@version`, `runs` how many they are. `run_id`, `index` (the entry of its log, None for
+    none) and `reason` are those of one of them. `file` and `line` are in the user's code.
+    """
+
+    kind: FindingKind
+    workflow: str
+    runs: int
+    run_id: UUID
+    index: int | None
+    reason: str
+    file: str | None = None
+    line: int | None = None
+
+
+class Unchecked(Value, frozen=True):
+    """A log that could not be checked: `where` is the id of its run or a place in a file."""
+
+    where: str
+    reason: str
+
+
+class CheckReport(Value, frozen=True):
+    """What a check has found: how many runs were replayed, and what differs, most runs first."""
+
+    checked: int
+    findings: Sequence[Finding] = ()
+    unchecked: Sequence[Unchecked] = ()
+
+    @property
+    def differs(self) -> bool:
+        """True if runs would not continue. One that would fail does not differ from its log."""
+        return any(each.kind != "fails" for each in self.findings)
+
+
+class Part(Value, frozen=True):
+    """One of `count` parts of all runs, which are checked at the same time."""
+
+    number: int = 0
+    count: int = 1
+
+    def has(self, number: int) -> bool:
+        """Return True if the part has the run or the file with this number."""
+        return number % self.count == self.number
+
+
+class Check:
+    """A check of one app, to which logs are added."""
+
+    def __init__(self, app: App, workflows: Sequence[str] = ()) -> None:
+        """Begin with none. Only runs of these workflows are checked, by default of all.
+
+        Raises UnknownWorkflow for one that the app does not have.
+        """
+        self._app = app
+        self._names = tuple(app.latest(name).full_name for name in workflows)
+        self._checked = 0
+        self._found: dict[object, Finding] = {}
+        self._unchecked: list[Unchecked] = []
+
+    def report(self) -> CheckReport:
+        """Return what was found so far."""
+        return merged([CheckReport(self._checked, [*self._found.values()], self._unchecked)])
+
+    # Open runs
+
+    async def add_open_runs(
+        self,
+        store: Store,
+        *,
+        since: datetime | None = None,
+        sample: int | None = None,
+        build: str | None = None,
+        part: Part = Part(),
+        told: Callable[[int], None] = lambda checked: None,
+    ) -> None:
+        """Check the runs of the app that have not ended, created `since`.
+
+        Runs that are pinned to another build than the app's never meet this code; those of `build`
+        are checked too, as they may move.
+        With a `sample`, at most so many of each workflow and version, the newest. `told` hears how
+        many were checked so far, now and then.
+        """
+        moment = None if since is None else to_micros(since)
+        where = RunFilter(states=_OPEN, names=self._names, since=moment, limit=_PAGE)
+        taken: Counter[str] = Counter()
+        builds = (None, self._app.build, build)
+        while True:
+            page = await store.reads.list_runs(where)
+            runs = [run for run in page.runs if self._concerns(run) and run.build in builds]
+            if sample is not None:
+                runs = list(_up_to(sample, runs, taken))
+            await self._add_page(store, [run for run in runs if part.has(run.run_id.int)])
+            told(self._checked)
+            if page.cursor is None:
+                return
+            where = msgspec.structs.replace(where, cursor=page.cursor)
+
+    def _concerns(self, run: RunRecord) -> bool:
+        """Return True for a run of the app's workflows, or from before names had apps."""
+        if run.kind != "workflow" or (self._names and run.full_name not in self._names):
+            return False
+        return run.app == self._app.name or (
+            not run.app and any(run.name == name for name, _ in self._app.workflows)
+        )
+
+    async def _add_page(self, store: Store, runs: Sequence[RunRecord]) -> None:
+        logs = await store.read_events([(run.run_id, 0) for run in runs])
+        clocks = await clocks_of_forks(store, logs)
+        for run in runs:
+            if log := logs[run.run_id]:  # else it was deleted meanwhile
+                self.add(run, log, clocks.get(run.run_id))
+
+    # Exported logs
+
+    def add_files(self, paths: Iterable[Path], part: Part = Part()) -> None:
+        """Check the runs of files that `holdfast runs export` or `archive export` have written."""
+        for number, path in enumerate(paths):
+            if not part.has(number):
+                continue
+            try:
+                for place, lines in runs_of(path):
+                    self._add_lines(place, lines)
+            except ConfigurationError as error:
+                self._unchecked.append(Unchecked(str(path), str(error)))
+
+    def _add_lines(self, place: str, lines: Sequence[str]) -> None:
+        try:
+            run, log, clock_at = read_exported(lines, place, self._app)
+        except ConfigurationError as error:
+            self._unchecked.append(Unchecked(place, str(error)))
+            return
+        if run.app not in ("", self._app.name):
+            other = f"it is a run of app {run.app!r}, and this is {self._app.name!r}"
+            self._unchecked.append(Unchecked(place, other))
+        elif self._concerns(run):
+            self.add(run, log, clock_at, place)
+
+    # One run
+
+    def add(
+        self,
+        run: RunRecord,
+        log: Sequence[Event],
+        clock_at: int | None = None,
+        place: str | None = None,
+    ) -> None:
+        """Check one run. `clock_at` is that of a fork, `place` where an exported log stands."""
+        try:
+            difference = self._rehearsed(run, log, clock_at)
+        except UnknownWorkflow:
+            difference = None
+            reason = f"the app has no workflow {_named(run)}: its runs wait for a worker that has"
+            self._add(run, "unserved", reason)
+        except Exception as error:  # a fault of one run must not keep the others from being checked
+            known = isinstance(error, PayloadError | ConfigurationError)
+            reason = str(error) if known else f"it cannot be replayed: {error!r}"
+            self._unchecked.append(Unchecked(place or str(run.run_id), reason))
+            return
+        self._checked += 1
+        if difference is not None:
+            self._add(run, difference.kind, difference.reason, difference)
+
+    def _rehearsed(
+        self, run: RunRecord, log: Sequence[Event], clock_at: int | None
+    ) -> Difference | None:
+        check_log(log)
+        app = self._app
+        workflow, info = app.find(run.name, run.version), info_of(run, log, clock_at)
+        awaiting = () if run.wait is None else run.wait.awaiting
+        return rehearse(
+            workflow,
+            info,
+            log,
+            strict=app.strict,
+            careful=app.careful,
+            awaiting=awaiting,
+        )
+
+    def _add(
+        self, run: RunRecord, kind: FindingKind, reason: str, found: Difference | None = None
+    ) -> None:
+        line, index = (None, None) if found is None else (found.line, found.index)
+        file, number = (None, None) if line is None else split_line(line)
+        finding = Finding(
+            kind=kind,
+            workflow=_named(run),
+            runs=1,
+            run_id=run.run_id,
+            index=index,
+            reason=reason,
+            file=file,
+            line=number,
+        )
+        _put(self._found, finding)
+
+
+def _named(run: RunRecord) -> str:
+    return f"{run.full_name}@{run.version}"
+
+
+def merged(reports: Iterable[CheckReport]) -> CheckReport:
+    """Return the reports of all parts as one."""
+    checked, unchecked = 0, list[Unchecked]()
+    found: dict[object, Finding] = {}
+    for report in reports:
+        checked += report.checked
+        unchecked += report.unchecked
+        for each in report.findings:
+            _put(found, each)
+    ordered = sorted(found.values(), key=lambda each: (each.kind == "fails", -each.runs))
+    return CheckReport(checked, ordered, unchecked)
+
+
+def _put(found: dict[object, Finding], finding: Finding) -> None:
+    """Add a finding, or its runs to one at the same line of the code."""
+    same = (finding.kind, finding.workflow, finding.file, finding.line)
+    known = found.get(same)
+    if known is not None:
+        finding = msgspec.structs.replace(known, runs=known.runs + finding.runs)
+    found[same] = finding
+
+
+# Runs and their logs
+
+
+def check_log(log: Sequence[Event]) -> None:
+    """Raise ConfigurationError for a log that this release cannot replay."""
+    if not log or log[0].type != WORKFLOW_STARTED:
+        raise ConfigurationError("its log has no beginning: the first entry is not WorkflowStarted")
+    if unknown := [each.type for each in log if each.type not in TYPES]:
+        raise ConfigurationError(
+            f"its log has entries of type {unknown[0]}, which this release of holdfast does not "
+            "know: check with the release that the workers have"
+        )
+
+
+def info_of(run: RunRecord, log: Sequence[Event], clock_at: int | None = None) -> RunInfo:
+    """Return what the code of a run knows of it."""
+    started = run.started_at or log[0].at
+    return RunInfo(
+        run.run_id,
+        run.name,
+        run.version,
+        1,
+        clock_at or started,
+        run.parent_run_id,
+        run.key,
+        run.headers,
+        None if clock_at is None else started,
+    )
+
+
+async def clocks_of_forks(store: Store, logs: dict[UUID, list[Event]]) -> dict[UUID, int]:
+    """Return when the clock of each fork's code began: at the first claim of its first origin."""
+    origins: dict[UUID, UUID] = {}
+    for run_id, log in logs.items():
+        for event in log:
+            if event.type == FORKED:
+                with suppress(msgspec.DecodeError):  # the rehearsal says what cannot be read
+                    origins[run_id] = read_forked(event.details or "").seed
+    if not origins:
+        return {}
+    found = await store.get_runs(list({*origins.values()}), payloads=False)
+    began = {run_id: found[of].started_at for run_id, of in origins.items() if of in found}
+    return {run_id: at for run_id, at in began.items() if at is not None}
+
+
+def read_exported(
+    lines: Sequence[str], place: str, app: App
+) -> tuple[RunRecord, list[Event], int | None]:
+    """Return an exported run, its log, and the clock of a fork; payloads are opened by the app.
+
+    Raises ConfigurationError for lines that are not a run's.
+    """
+    try:
+        archived = read_archived(lines, place)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ConfigurationError(
+            f"it is cut off, or is not a log that `holdfast runs export` has written: {error}"
+        ) from None
+    log = archived.events
+    if app.payloads is not None:
+        log = [open_event(app.payloads, event) for event in log]
+    return archived.record, log, archived.clock_at
+
+
+def read_file(path: Path, app: App) -> tuple[RunRecord, list[Event], int | None]:
+    """Return the one run of a file; see `read_exported`.
+
+    Raises ConfigurationError for a file that has none, or several.
+    """
+    runs = list(runs_of(path))
+    if len(runs) != 1:
+        raise ConfigurationError(f"{path} has {len(runs)} runs: give a file that has one")
+    [(place, lines)] = runs
+    return read_exported(lines, place, app)
+
+
+def runs_of(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the lines of each run in a file, and where they begin. Raises ConfigurationError."""
+    place, lines = "", list[str]()
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if lines and not _continues(line):
+                    yield place, lines
+                    lines = []
+                if line.strip():
+                    place = place if lines else f"{path}:{number}"
+                    lines.append(line)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from None
+    if lines:
+        yield place, lines
+
+
+def _continues(line: str) -> bool:
+    """Return True for a line of a run that an earlier line began: it has only the run's id."""
+    return line.startswith('{"run":"')
+
+
+def _up_to(sample: int, runs: Iterable[RunRecord], taken: Counter[str]) -> Iterator[RunRecord]:
+    for run in runs:
+        taken[run.handler] += 1
+        if taken[run.handler] <= sample:
+            yield run

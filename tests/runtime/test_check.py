@@ -1,0 +1,202 @@
+"""What a check makes of the runs of a store, and of exported logs, broken ones among them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast import App, Client, Context
+from holdfast.errors import UnknownWorkflow
+from holdfast.insight.check import Check, CheckReport, Part, merged
+from holdfast.payloads import AesGcm
+from holdfast.retention.reading import write_run
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import Environment
+
+KEY = bytes(range(32))
+Change = Callable[[Any], Any]
+
+
+def shop(
+    name: str = "pay", *, payload_codec: AesGcm | None = None, build: str | None = None
+) -> App:
+    """An app whose step has this name; with a build, its orders are pinned."""
+    app = App("shop", payload_codec=payload_codec, build=build)
+
+    async def fn(ctx_now: str, item: str) -> str:
+        return item
+
+    step = app.step(name=name)(fn)
+
+    @app.workflow(pinned=build is not None)
+    async def order(ctx: Context, item: str) -> str:
+        receipt = await step(ctx.now().isoformat(), item)
+        await ctx.wait_for_signal("packed")
+        return await step(receipt, "again")
+
+    @app.workflow
+    async def wait(ctx: Context) -> None:
+        await asyncio.sleep(3600)
+
+    shopping = app.flow("shopping", input=str)
+
+    @shopping.step
+    async def list_all(run: str) -> str:
+        return run
+
+    return app
+
+
+async def paid(app: App, count: int = 1) -> tuple[MemoryStore, list[UUID]]:
+    """Runs that have paid and wait; and one of another workflow, and one of a flow."""
+    async with Environment(app, replay=False) as env:
+        started = [await env.client.start("order", f"lamp {number}") for number in range(count)]
+        await env.client.start("wait")
+        await env.wait_until_idle()
+        await env.client.start("shopping", "all")
+    return env.store, [each.run_id for each in started]
+
+
+async def checked(app: App, store: MemoryStore, *names: str, **options: Any) -> CheckReport:
+    check = Check(app, names)
+    await check.add_open_runs(store, **options)
+    return check.report()
+
+
+async def test_runs_with_the_same_difference_are_one_finding() -> None:
+    store, run_ids = await paid(shop(), 3)
+    report = await checked(shop("charge"), store)
+    [found] = report.findings
+    assert (found.kind, found.workflow, found.runs, found.index) == ("stuck", "shop/order@1", 3, 1)
+    assert found.run_id in run_ids
+    assert (found.file or "").endswith("test_check.py")
+    assert (report.checked, report.unchecked, report.differs) == (4, [], True)
+    same = await checked(shop(), store)
+    assert (same.checked, same.findings, same.differs) == (4, [], False)
+
+
+async def test_parts_samples_and_workflows_choose_runs() -> None:
+    store, _ = await paid(shop(), 5)
+    app, told = shop("charge"), list[int]()
+    parts = [await checked(app, store, part=Part(number, 3)) for number in range(3)]
+    both = merged(parts), await checked(app, store, told=told.append)
+    assert [(each.checked, [found.runs for found in each.findings]) for each in both] == [
+        (6, [5])
+    ] * 2
+    assert told == [6]
+    assert (await checked(app, store, sample=2)).checked == 3
+    assert (await checked(app, store, "wait")).findings == []
+    with pytest.raises(UnknownWorkflow, match="ordre"):
+        Check(app, ["ordre"])
+
+
+async def test_runs_that_are_pinned_to_another_build_are_checked_before_they_move() -> None:
+    store, _ = await paid(shop(build="b1"), 2)
+    for build in ("b2", None):
+        other = shop("charge", build=build)
+        assert (await checked(other, store)).checked == 1  # the one that is not pinned
+        [found] = (await checked(other, store, build="b1")).findings
+        assert (found.kind, found.workflow, found.runs) == ("stuck", "shop/order@1", 2)
+    same = await checked(shop("charge", build="b1"), store)
+    assert [each.runs for each in same.findings] == [2]
+
+
+async def test_a_fork_is_checked_with_the_clock_of_its_origin() -> None:
+    """The step has the time among its arguments."""
+    async with Environment(shop(), replay=False) as env:
+        await env.advance("1h")
+        handle = await env.client.start("order", "lamp")
+        await env.advance("1h")
+        fork = await env.client.runs.fork(handle.run_id)
+        again = await env.client.runs.fork(fork.run_id)
+        await env.advance("1h")
+    assert again.run_id != handle.run_id
+    report = await checked(shop(), env.store)
+    assert (report.checked, report.findings) == (3, [])
+
+
+async def test_runs_of_other_apps_are_left_alone_and_removed_workflows_are_named() -> None:
+    store, _ = await paid(shop())
+    assert (await checked(App("other"), store)).checked == 0
+    report = await checked(App("shop"), store)
+    assert [(each.kind, each.runs) for each in report.findings] == [("unserved", 1)] * 2
+
+
+async def exported(app: App, store: MemoryStore, run_id: UUID, change: Change | None = None) -> str:
+    async with Client(store=store) as client:
+        run = (await client.runs.get(run_id)).record
+        log = (await store.read_events([(run_id, 0)]))[run_id]
+    line = write_run(run, log)
+    return line if change is None else json.dumps(change(json.loads(line)), separators=(",", ":"))
+
+
+def _of_another_app(line: Any) -> Any:
+    line["run"]["name"] = "other/order"
+    return line
+
+
+def _of_a_newer_release(line: Any) -> Any:
+    line["events"][1]["event_type"] = "StepPondered"
+    return line
+
+
+def _without_its_beginning(line: Any) -> Any:
+    del line["events"][0]
+    return line
+
+
+async def test_each_log_that_cannot_be_checked_is_named_and_the_others_are_checked(
+    tmp_path: Path,
+) -> None:
+    locked = shop(payload_codec=AesGcm({"k1": KEY}))
+    store, [run_id] = await paid(shop())
+    locked_store, [locked_id] = await paid(locked)
+    line = await exported(shop(), store, run_id)
+    files = {
+        "a.jsonl": (line[: len(line) // 2], "cut off"),
+        "b.jsonl": ("no json", "cut off, or is not a log"),
+        "c.jsonl": (await exported(shop(), store, run_id, _of_another_app), "of app 'other'"),
+        "d.jsonl": (await exported(shop(), store, run_id, _of_a_newer_release), "StepPondered"),
+        "e.jsonl": (await exported(shop(), store, run_id, _without_its_beginning), "no beginning"),
+        "f.jsonl": (await exported(locked, locked_store, locked_id), "encrypted with key k1"),
+        "g.jsonl": ("\n", None),
+    }
+    for name, (text, _) in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "h.jsonl").write_bytes(b"\xff\xfe")
+    (tmp_path / "z.jsonl").write_text(f"{line}\n{line}\n")
+
+    check = Check(shop("charge"))
+    check.add_files(tmp_path / name for name in (*files, "h.jsonl", "z.jsonl"))
+    report = check.report()
+    assert [each.runs for each in report.findings] == [2]
+    reasons = {Path(each.where.partition(":")[0]).name: each.reason for each in report.unchecked}
+    assert reasons.keys() == {*files, "h.jsonl"} - {"g.jsonl"}
+    for name, (_, reason) in files.items():
+        assert reason is None or reason in reasons[name]
+    assert "cannot be read" in reasons["h.jsonl"]
+
+    found = await checked(shop("charge"), locked_store)
+    assert ([each.where for each in found.unchecked], found.checked) == ([str(locked_id)], 1)
+    opened = Check(shop("charge", payload_codec=AesGcm({"k1": KEY})))
+    opened.add_files([tmp_path / "f.jsonl"])
+    assert [each.kind for each in opened.report().findings] == ["stuck"]
+
+
+async def test_an_ended_run_is_a_fixture() -> None:
+    async with Environment(shop(), replay=False) as env:
+        handle = await env.client.start("order", "lamp")
+        await handle.signal("packed")
+        await env.result(handle)
+        run = (await handle.get()).record
+        log = (await env.store.read_events([(handle.run_id, 0)]))[handle.run_id]
+    for app, kinds in ((shop(), []), (shop("charge"), ["stuck"])):
+        check = Check(app)
+        check.add(run, log)
+        assert [each.kind for each in check.report().findings] == kinds
