@@ -1,138 +1,47 @@
-"""Running workflows in tests: real engine code, no database, no waiting.
-
-Time is virtual. It stands still while a test reads runs and sends signals, and it jumps from one
-due moment to the next while a test awaits a result.
-
-```python
-async def test_a_customer_is_reminded_after_a_week() -> None:
-    async with Environment(app) as env:
-        handle = await env.client.start(checkout, cart)
-        await env.advance("6d")
-        assert reminders == []
-        await handle.signal("packed")
-        assert await env.result(handle) == receipt
-```
-"""
+"""A worker, a client and a store in memory, on virtual time."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
-from itertools import count
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar, Unpack, cast, overload
+from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 from uuid import UUID
 
 import msgspec
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
+from holdfast.codec import encode
 from holdfast.definitions.app import App
-from holdfast.definitions.startable import AnyStartable, Startable
-from holdfast.definitions.starts import StartOptions
-from holdfast.errors import DeterminismError
-from holdfast.store.memory import MemoryStore
+from holdfast.definitions.startable import Startable
+from holdfast.definitions.starts import StartOptions, ToStart
+from holdfast.store.port import Store
+from holdfast.testing.clock import StoreClock, Watchdog
+from holdfast.testing.lending import lend
+from holdfast.testing.line import Line
+from holdfast.testing.plan import LoggedStore, Plan
+from holdfast.testing.workers import KillableWorker, Replaced, replacement
 from holdfast.types import ANY_END, Published, RunFilter, RunRecord
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime
 from holdfast.values.patterns import pattern_of
-from holdfast.worker import Worker, WorkerOptions
-from holdfast.worker.clock import Cancellable
-from holdfast.worker.watchdog import ThreadClock, find_hold, held_too_long
+from holdfast.worker import WorkerOptions
 
 __all__ = ["Environment"]
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+Ts = TypeVarTuple("Ts")
 
 _QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more will happen
 _LOOK_SECONDS = 0.001  # between checks while a step does real work
 _PATIENCE_SECONDS = 5.0  # of real time, in which another task of the test may send a message
 _FOR_EVER = 1e9  # seconds
-_BLOCKED_SECONDS = 0.1  # between looks for workflow code that holds the thread
 _MOST_TICKS = 100  # of schedules, in which nothing else comes due: a run may wait for what they do
 _MOST_SUCCESSORS = 1_000  # of a run that continues as new; one with more may never end
-
-
-class _Alarm:
-    __slots__ = ("callback", "cancelled")
-
-    def __init__(self, callback: Callable[[], None]) -> None:
-        self.callback, self.cancelled = callback, False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-    def go_off(self) -> None:
-        if not self.cancelled:
-            self.callback()
-
-
-class _StoreClock:
-    """The store's virtual time as a worker's clock."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self._alarms: list[tuple[int, int, _Alarm]] = []
-        self._sequence = count()
-
-    def now(self) -> int:
-        return self._store.time()
-
-    def local(self) -> int:
-        return self._store.time()
-
-    def observe(self, sent: int, answered: int, now: int) -> None:
-        """Do nothing: this is the store's own clock."""
-
-    def call_at(self, at: int, callback: Callable[[], None]) -> Cancellable:
-        alarm = _Alarm(callback)
-        heapq.heappush(self._alarms, (at, next(self._sequence), alarm))
-        return alarm
-
-    def next_at(self) -> int | None:
-        while self._alarms and self._alarms[0][2].cancelled:
-            heapq.heappop(self._alarms)
-        return self._alarms[0][0] if self._alarms else None
-
-    def fire(self) -> None:
-        loop = asyncio.get_running_loop()
-        while (at := self.next_at()) is not None and at <= self.now():
-            alarm = heapq.heappop(self._alarms)[2]
-            loop.call_soon(alarm.go_off)
-
-
-class _Watchdog:
-    """Makes a run stuck whose code holds the thread too long, as a worker's own watchdog does."""
-
-    def __init__(self) -> None:
-        self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Watch the thread that calls this."""
-        watched = threading.get_ident()
-        self._thread = threading.Thread(target=self._main, args=(watched,), daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _main(self, watched: int) -> None:
-        clock, seen, held = ThreadClock(watched), None, 0.0
-        while not self._ended.wait(_BLOCKED_SECONDS):
-            hold, spent = find_hold(watched), clock.spent()
-            loop = None if hold.debugged else hold.loop
-            now = None if loop is None else (id(loop), loop.progress)
-            held = held + spent if now == seen else 0.0
-            seen = now
-            if loop is not None and held >= loop.limit_seconds and loop.broken is None:
-                loop.broken = DeterminismError(held_too_long(loop, hold.place))
 
 
 class _Client(Client):
@@ -154,6 +63,8 @@ class Environment:
         *others: App,
         options: WorkerOptions | None = None,
         replay: bool = True,
+        plan: Plan | None = None,
+        database: str | None = None,
     ) -> None:
         """Wire everything up; entering the `async with` block starts it.
 
@@ -162,23 +73,43 @@ class Environment:
         ends. Workflow code is refused then if it calls `datetime.now()`, `time.time()`, `uuid4()`
         or `random` itself, blocks with `time.sleep()`, uses an `asyncio.Lock` or similar that the
         run has not made, or does not await a step: it gets stuck here, not after a deploy.
+
+        `database` is the URL of one for the data of transactions; their steps are recorded here.
         """
-        self.store = MemoryStore()
-        self._clock = _StoreClock(self.store)
+        self.store = LoggedStore()
+        self.store.lends = partial(lend, database, {})
+        self.apps, self._plan = (app, *others), plan or Plan()
+        self._clock = StoreClock(self.store, self._plan.draw or (lambda: 0))
         # However far time jumps, the worker counts as alive.
         options = msgspec.structs.replace(
             options or WorkerOptions(), lease_seconds=_FOR_EVER, silent_seconds=_FOR_EVER
         )
         if replay:
             options = msgspec.structs.replace(options, check="refuse")
-        self.workers = [
-            Worker(each, self.store, options, clock=self._clock) for each in (app, *others)
-        ]
-        self.worker = self.workers[0]
-        self._client = _Client(store=self.store, app=app)
+        self._options = options
+        self._replaced: Replaced = {}
+        self._employ()
+        line = Line(self.store, self._plan, self._kill, of_client=True)
+        self._client = _Client(store=cast("Store", line), app=app)
         self.client: Client = self._client
-        self._watchdog = _Watchdog()
+        self._watchdog = Watchdog()
         self._moving = asyncio.Lock()  # one task at a time moves time, although several may wait
+        self._reviving: asyncio.Task[None] | None = None
+
+    def _employ(self) -> None:
+        """Make a worker for each app, on a line of their own to the store."""
+        self._line = line = Line(self.store, self._plan, self._kill)
+        self.workers = [
+            KillableWorker(
+                each, cast("Store", line), self._options, self._clock, self._plan, self._replaced
+            )
+            for each in self.apps
+        ]
+
+    @property
+    def worker(self) -> KillableWorker:
+        """The worker of the first app."""
+        return self.workers[0]
 
     async def __aenter__(self) -> Self:
         self._watchdog.start()
@@ -194,6 +125,8 @@ class Environment:
         traceback: TracebackType | None,
     ) -> None:
         await self.client.close()
+        if self._reviving is not None:
+            await asyncio.wait([self._reviving])
         for worker in reversed(self.workers):
             await worker.stop(grace=0)
         self._watchdog.stop()
@@ -211,15 +144,20 @@ class Environment:
     async def run(
         self, workflow: Startable[In, Out], input: In, **options: Unpack[StartOptions]
     ) -> Out: ...
+    @overload
     async def run(
-        self, workflow: AnyStartable, input: object = None, **options: Unpack[StartOptions]
-    ) -> object:
+        self,
+        workflow: Callable[[*Ts], Coroutine[object, None, Out]],
+        *args: *Ts,
+        **options: Unpack[StartOptions],
+    ) -> Out: ...
+    async def run(self, workflow: ToStart, *args: *tuple[object, ...], **options: Any) -> object:
         """Start a run and return its result; time jumps as far as the run needs.
 
         `options` are those of `Client.start`. Raises what `result` raises.
         """
         start = cast("Callable[..., Awaitable[RunHandle[object]]]", self.client.start)
-        return await self.result(await start(workflow, input, **options))
+        return await self.result(await start(workflow, *args, **options))
 
     async def result(self, handle: RunHandle[Out]) -> Out:
         """Return a run's result; time jumps as far as the run needs.
@@ -254,6 +192,60 @@ class Environment:
         """
         return await self.client.topics.publish(topic, payload, event_id=event_id)
 
+    async def post(
+        self, url: str, body: object = None, *, headers: Mapping[str, str] | None = None
+    ) -> bool:
+        """Post to the URL of a webhook, as others do; return False if its run has had its POST.
+
+        `body` is sent as JSON, bytes as they are. `client.webhooks.list` gives the URLs of a run.
+        Raises what `client.webhooks.receive` raises; the secret of a signature is in the
+        environment, as for a server.
+        """
+        sent = body if isinstance(body, bytes) else encode(body).encode()
+        return await self.client.webhooks.receive(url, sent, headers=headers)
+
+    def replace(self, step: object, with_: Callable[..., object] | list[object]) -> None:
+        """Call another function in place of that of a step, until the environment ends.
+
+        `step` may be an activity, a job or a step of a flow as well. The function gets the same
+        arguments, and may be async or not. A list says how the attempts end: each of its values is
+        raised if it is an exception, else returned, and the last stands for all later attempts.
+
+        ```python
+        env.replace(charge, lambda customer, cents: "receipt")
+        env.replace(charge, [ConnectionError("no answer"), "receipt"])
+        ```
+
+        Raises ConfigurationError for what is not a step, and for what cannot stand for one.
+        """
+        function, stand_in = replacement(step, with_)
+        self._replaced[function] = stand_in
+
+    async def kill(self) -> None:
+        """Kill the workers, as `kill -9` does, and start others, which replay the open runs.
+
+        Nothing is given back, and nothing more is recorded. Async steps are cancelled; a step in
+        a thread has had its effect, and runs again.
+        """
+        self._kill()
+        await self.wait_until_idle()
+
+    def _kill(self) -> None:
+        if not self._line.is_cut:
+            self._line.is_cut = True
+            self._reviving = asyncio.create_task(self._revive())
+
+    async def _revive(self) -> None:
+        """Start new workers for those that were killed, and let them take over at once."""
+        killed = self.workers
+        for worker in killed:
+            await worker.kill()
+        self._employ()
+        for worker in self.workers:
+            await worker.start()
+        await self.store.reap_workers(worker_ids=[worker.worker_id for worker in killed])
+        self.store.wake_all()
+
     async def wait_until_idle(self) -> None:
         """Wait until nothing more happens unless time passes or a message is sent.
 
@@ -261,7 +253,13 @@ class Environment:
         """
         quiet = 0
         while quiet < _QUIET_ROUNDS:
-            if self._client.busy or any(worker.busy for worker in self.workers):
+            if (reviving := self._reviving) is not None:
+                quiet = 0
+                await asyncio.wait([reviving])
+                if self._reviving is reviving:
+                    self._reviving = None
+                reviving.result()
+            elif self._client.busy or any(worker.busy for worker in self.workers):
                 quiet = 0
                 executing = any(worker.executing for worker in self.workers)
                 await asyncio.sleep(_LOOK_SECONDS if executing else 0)
@@ -276,7 +274,12 @@ class Environment:
     async def _move(self, at: int) -> None:
         self.store.advance_to(at)
         self._clock.fire()
-        await self.worker.maintain()
+        line = self._line
+        try:
+            await self.worker.maintain()
+        except asyncio.CancelledError:
+            if not line.is_cut:  # else it was the worker that was killed
+                raise
         await self.wait_until_idle()
 
     async def _jump_until(self, waiting: asyncio.Future[Out], run_id: UUID) -> None:
@@ -344,6 +347,8 @@ class Environment:
         approvals = await self.store.list_approvals(run_id=run.run_id)
         if approvals:
             return f"a decision of {approvals[0].key}"
+        if webhooks := await self.client.webhooks.list(run.run_id):
+            return f"a POST to webhook {webhooks[0].key}: send one with `env.post`"
         awaiting = run.wait.awaiting if run.wait is not None else ()
         names = [each for each in awaiting if each != ANY_END]
         if events := [pattern for name in names if (pattern := pattern_of(name)) is not None]:

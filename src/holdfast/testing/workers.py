@@ -1,0 +1,151 @@
+"""The workers of an environment: they can be killed, and call other functions for some steps."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+from holdfast.definitions.app import App
+from holdfast.definitions.jobs import Job
+from holdfast.definitions.middleware import CallNext, Layer
+from holdfast.definitions.recorded import Recorded
+from holdfast.definitions.signatures import Arguments
+from holdfast.errors import ConfigurationError
+from holdfast.store.port import Store
+from holdfast.testing.clock import StoreClock
+from holdfast.testing.plan import Plan
+from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.attempts import Execution, Launcher
+from holdfast.worker.threads import ThreadBook
+
+Replaced: TypeAlias = "dict[object, Callable[..., Any] | list[object]]"
+"""What stands for the functions of steps: others, or what their attempts raise or return."""
+
+
+def replacement(step: object, with_: object) -> tuple[object, Callable[..., Any] | list[object]]:
+    """Return the function of a step or an activity, and what stands for it.
+
+    Raises ConfigurationError for what has no attempts, or what cannot stand for a function.
+    """
+    if isinstance(step, Job):
+        step = cast("Job[..., object]", step).definition
+    if not isinstance(step, Recorded):
+        raise ConfigurationError(
+            f"{step!r} cannot be replaced: give a step, an activity, a job or a step of a flow "
+            "itself, as in `environment.replace(charge, …)`"
+        )
+    if not callable(with_) and not (isinstance(with_, list) and with_):
+        raise ConfigurationError(
+            f"{step} cannot be replaced with {with_!r}: give a function, or a list of what its "
+            'attempts raise or return, as in [ConnectionError(), "receipt"]'
+        )
+    return _plain(cast("Recorded[..., object]", step).fn), cast("Callable[..., Any]", with_)
+
+
+def _plain(fn: object) -> object:
+    return getattr(fn, "__func__", fn)  # that of all instances
+
+
+async def _end_as(end: object, *args: object, **kwargs: object) -> object:
+    if isinstance(end, BaseException):
+        raise end
+    return end
+
+
+class PlannedLauncher(Launcher):
+    """Starts attempts as the plan and the replaced functions say."""
+
+    plan: Plan
+    replaced: Replaced
+
+    def launch_given(
+        self, execution: Execution[Any], given: Arguments, layers: list[Layer]
+    ) -> None:
+        """Start an attempt with decoded arguments."""
+        self.plan.begun(execution)
+        stand_in = self.replaced.get(_plain(execution.function.fn))
+        if stand_in is not None and not callable(stand_in):
+            ends = stand_in
+            stand_in = partial(_end_as, ends[min(execution.context.attempt, len(ends)) - 1])
+        if stand_in is not None:
+            execution.function = copy.copy(execution.function)
+            is_async = inspect.iscoroutinefunction(stand_in)
+            vars(execution.function).update(fn=stand_in, is_async=is_async)
+            execution.code = stand_in
+        if self.plan.draw is not None:
+            layers = [self._apart, *layers]
+        super().launch_given(execution, given, layers)
+
+    async def _apart(self, context: object, call_next: CallNext) -> object:
+        await self.plan.pause()
+        result = await call_next()
+        await self.plan.pause()
+        return result
+
+
+class _Inline(ThreadPoolExecutor):
+    """Calls functions at once: how long a thread takes cannot be drawn."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call a function, and return its result as a future."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class KillableWorker(Worker):
+    """A worker that can be killed."""
+
+    def __init__(
+        self,
+        app: App,
+        store: Store,
+        options: WorkerOptions,
+        clock: StoreClock,
+        plan: Plan,
+        replaced: Replaced,
+    ) -> None:
+        self._plan, self._replaced = plan, replaced
+        super().__init__(app, store, options, clock=clock)
+
+    def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:
+        if self._plan.draw is not None:
+            self._threads = _Inline()
+        self._transactions = self._make_transactions(app)
+        if self._plan.draw is not None:
+            self._transactions.seals = False  # what is called at once cannot wait for the loop
+        launcher = PlannedLauncher(
+            self._threads,
+            self._resources.values,
+            book,
+            None,
+            self._observing,
+            self._streams,
+            self._transactions.begin,
+        )
+        launcher.plan, launcher.replaced = self._plan, self._replaced
+        return launcher
+
+    async def kill(self) -> None:
+        """Stop everything, when the store cannot be reached any more.
+
+        What runs in a thread cannot be stopped, and is waited for: it has had its effect then.
+        """
+        self._last_calls.make = _in_vain  # type: ignore[method-assign]
+        await self.stop(grace=0)
+        await asyncio.to_thread(self._threads.shutdown)
+
+
+async def _in_vain(call: Callable[[], Awaitable[object]], loss: str = "") -> None:
+    """Make a last call. The store stops it, as it stops all calls of a worker that was killed."""
+    with suppress(asyncio.CancelledError):
+        await call()
