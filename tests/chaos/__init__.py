@@ -1,0 +1,1 @@
+"""Kill all that can be killed while everything runs: `python -m tests.chaos --help`."""
