@@ -46,7 +46,8 @@ async def define(connection: Connection, slug: str, graph: Graph) -> None:
         await connection.fetch(
             "select holdfast.add_step($1, $2, $3, max_attempts => $4, step_type => $5,"
             " required_input_pattern => $6, forbidden_input_pattern => $7, when_unmet => $8,"
-            " when_exhausted => $9)",
+            " when_exhausted => $9, trigger_rule => $10, tolerated_count => $11,"
+            " concurrency => $12)",
             slug,
             node.slug,
             list(node.deps),
@@ -56,6 +57,9 @@ async def define(connection: Connection, slug: str, graph: Graph) -> None:
             None if node.forbidden is None else json.dumps(node.forbidden),
             node.unmet,
             node.exhausted,
+            node.rule,
+            node.tolerated,
+            node.concurrency,
         )
 
 

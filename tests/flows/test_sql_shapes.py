@@ -42,7 +42,7 @@ FULL: dict[str, Any] = {
 }
 ABSENT = (
     *("queue", "max_attempts", "base_delay", "timeout", "start_delay", "required", "forbidden"),
-    *("runs", "runs_kind"),
+    *("runs", "runs_kind", "tolerated_count", "tolerated_percent", "concurrency", "jitter_percent"),
 )
 
 
@@ -81,6 +81,7 @@ def test_a_shape_is_read_as_it_was_written(hand: Hand) -> None:
     assert read == hand.value("select holdfast.get_flow('shop/sizes')")
     assert {**read, "steps": None} == {**FULL, "steps": None}
     defaults = {"kind": "single", "when_unmet": "skip", "when_exhausted": "fail"}
+    defaults["trigger_rule"] = "none_failed"
     for step, written in zip(read["steps"], FULL["steps"], strict=True):
         absent = {**dict.fromkeys(ABSENT), "deps": [], "wants_run": False, **defaults}
         assert step == {**absent, **written}

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from agreement import Agreement, Held, all_pages, run_machine, sorted_unserved
 from drawn import pick, picks, rarely
@@ -196,7 +197,7 @@ class FlowsAgree(Agreement):
 
         async def claims(store: Store) -> Any:
             found = await store.claim_tasks(worker, QUEUES, HANDLERS, 1000, lease_seconds=lease)
-            tasks = sorted(found.tasks, key=lambda task: (task.run_id, task.key))
+            tasks = sorted(map(comparable, found.tasks), key=lambda task: (task.run_id, task.key))
             return tasks, found.next_due_at, found.notices
 
         tasks, _, _ = self.do(claims)
@@ -233,7 +234,7 @@ class FlowsAgree(Agreement):
 
         async def report(store: Any) -> Any:
             ended = await store.end_step_tasks(worker, ends, taker)
-            tasks = sorted(ended.tasks, key=lambda task: (task.run_id, task.key))
+            tasks = sorted(map(comparable, ended.tasks), key=lambda task: (task.run_id, task.key))
             return ended.outcomes, ended.notices, tasks
 
         _, _, tasks = self.do(report)
@@ -343,6 +344,7 @@ class FlowsAgree(Agreement):
                     "status": state.status,
                     "skip_reason": state.skip_reason,
                     "output": json.loads(state.output or "null"),
+                    "failed_tasks": state.failed_tasks,
                 }
                 for state in states
             },
@@ -357,6 +359,13 @@ class FlowsAgree(Agreement):
     def every_step_is_the_same(self) -> None:
         """Compare all steps of all runs."""
         self.both(lambda store: store.flow_steps(self.ids))
+
+
+def comparable(task: ClaimedTask) -> ClaimedTask:
+    """Return a task with errors in one form: SQL writes spaces into these."""
+    if task.payload is None or '"$failed"' not in task.payload:
+        return task
+    return msgspec.structs.replace(task, payload=json.dumps(json.loads(task.payload)))
 
 
 def luck(task: ClaimedTask) -> str:
@@ -386,9 +395,12 @@ def step_of(node: Node) -> StepShape:
         forbidden=None if node.forbidden is None else json.dumps(node.forbidden),
         when_unmet=node.unmet,
         when_exhausted=node.exhausted,
+        trigger_rule=node.rule,
+        tolerated_count=node.tolerated,
+        concurrency=node.concurrency,
     )
 
 
 @pytest.mark.timeout(900)  # a failure is reduced to the fewest steps, which takes its time
 def test_both_stores_advance_flows_alike_whatever_happens(module_database_url: str) -> None:
-    run_machine(FlowsAgree, module_database_url, examples=50, steps=30)
+    run_machine(FlowsAgree, module_database_url, examples=35, steps=30)

@@ -109,7 +109,9 @@ def test_an_option_that_does_not_exist_is_answered_with_those_that_do(
     ):
         with pytest.raises(TypeError, match=f"flow site: {hint}") as caught:
             define()
-        assert re.search("attempts, base_delay, (should_retry, )?timeout", str(caught.value))
+        assert re.search(
+            "attempts, base_delay, jitter, (should_retry, )?timeout", str(caught.value)
+        )
 
 
 @pytest.mark.parametrize("option", ["timeout", "base_delay"])
