@@ -14,8 +14,16 @@ from agreement import Agreement, run_machine
 from hypothesis.stateful import initialize, rule
 from msgspec.structs import replace
 
+from holdfast.errors import MessageInFlight
 from holdfast.store.port import Store
-from holdfast.types import MessageReturn, NewMessage, QueueSettings, Receipt, Receive
+from holdfast.types import (
+    MessageChange,
+    MessageReturn,
+    NewMessage,
+    QueueSettings,
+    Receipt,
+    Receive,
+)
 
 SECOND = 1_000_000
 MOST = 3  # receives, before a message is a dead letter
@@ -35,6 +43,7 @@ class Known:
     due_at: int
     priority: int = 2
     state: str = "waiting"  # or: flight, done, dead, purged
+    failures: int = 0
     attempts: int = 0
     delivery: int = -1
     until: int = 0
@@ -125,12 +134,23 @@ class MessagesAgree(Agreement):
         """Receive; of the FIFO queue from all groups: their order among each other is open."""
         self.take(queue, ALL if queue == "fifo" else limit, per_group, seconds)
 
-    def take(self, queue: str, limit: int, per_group: int, seconds: int) -> int:
+    @rule(queue=QUEUES, limit=st.integers(1, 4), per_group=st.integers(1, 3))
+    def pop(self, queue: str, limit: int, per_group: int) -> None:
+        """Receive, and be done."""
+        self.take(queue, ALL if queue == "fifo" else limit, per_group, 10, pops=True)
+
+    def take(
+        self, queue: str, limit: int, per_group: int, seconds: int, *, pops: bool = False
+    ) -> int:
         """Receive, and check what comes. Return how many messages."""
         self.expire(queue)
         expected = self.expected(queue, limit, per_group)
         wanted = Receive(
-            queue=queue, limit=limit, per_group=per_group, visibility_seconds=float(seconds)
+            queue=queue,
+            limit=limit,
+            per_group=per_group,
+            visibility_seconds=float(seconds),
+            pops=pops,
         )
 
         async def receive(store: Store) -> dict[str, list[tuple[int, int]]]:
@@ -149,7 +169,7 @@ class MessagesAgree(Agreement):
         for group in sorted(found):
             for number, attempts in found[group]:
                 message = self.messages[number]
-                message.state, message.delivery = "flight", self.deliveries
+                message.state, message.delivery = "done" if pops else "flight", self.deliveries
                 message.until, message.attempts = self.now + seconds, message.attempts + 1
                 assert attempts == message.attempts
                 self.receipts.append((number, self.deliveries))
@@ -162,11 +182,12 @@ class MessagesAgree(Agreement):
             if message.queue == queue and message.state == "flight" and message.until <= self.now:
                 self.give_back(message, 0)
 
-    def give_back(self, message: Known, delay: int) -> None:
+    def give_back(self, message: Known, delay: int, *, discarded: bool = False) -> None:
         """Let a message wait again, or be a dead letter."""
         message.state = "waiting"
+        message.failures += 1
         message.due_at = self.now + delay
-        if message.attempts >= MOST:
+        if discarded or message.attempts >= MOST:
             message.state, message.priority = "dead", 2  # its queue has no priorities
 
     def expected(self, queue: str, limit: int, per_group: int) -> dict[str, list[int]]:
@@ -209,16 +230,21 @@ class MessagesAgree(Agreement):
             if ok:
                 self.messages[number].state = "done"
 
-    @rule(back=st.integers(0, 20), delay=st.sampled_from([0, 0, 4]), counted=st.booleans())
-    def give(self, back: int, delay: int, counted: bool) -> None:
+    @rule(
+        back=st.integers(0, 20),
+        delay=st.sampled_from([0, 0, 4]),
+        how=st.sampled_from(["counted", "uncounted", "discarded"]),
+    )
+    def give(self, back: int, delay: int, how: str) -> None:
         """Give a message back, with a receipt that may be old."""
         if back >= len(self.receipts):
             return
         number, delivery = self.receipts[-1 - back]
+        counted, discarded = how != "uncounted", how == "discarded"
 
         async def give(store: Store) -> list[bool]:
             receipt = self.receipt(store, number, delivery)
-            given = MessageReturn(receipt, float(delay), "no", counted)
+            given = MessageReturn(receipt, float(delay), "no", counted, discarded)
             return (await store.return_messages([given]))[0]
 
         returned = self.both(give)
@@ -226,7 +252,7 @@ class MessagesAgree(Agreement):
         if returned[0]:
             message = self.messages[number]
             if counted:
-                self.give_back(message, delay)
+                self.give_back(message, delay, discarded=discarded)
             else:
                 message.state, message.due_at = "waiting", self.now + delay
                 message.attempts -= 1
@@ -243,16 +269,69 @@ class MessagesAgree(Agreement):
             receipt = self.receipt(store, number, delivery)
             return await store.extend_deliveries([receipt], seconds=float(seconds))
 
-        together = [
-            each
-            for each in self.messages
-            if each.state == "flight"
-            and each.delivery == delivery
-            and (each.queue, each.group) == (message.queue, message.group)
-        ]
+        together = self.together(message, delivery)
         assert self.both(extend) == [bool(together)]
         for each in together:
             each.until = self.now + seconds
+
+    @rule(
+        back=st.integers(0, 20),
+        act=st.sampled_from(["cancel", "change"]),
+        delay=st.sampled_from([None, 0, 5]),
+        priority=st.integers(0, 4),
+    )
+    def act_on_one(self, back: int, act: str, delay: int | None, priority: int) -> None:
+        """Cancel or change a message by its id, in flight or not."""
+        if back >= len(self.messages):
+            return
+        number = len(self.messages) - 1 - back
+        message = self.messages[number]
+        change = MessageChange(
+            payload=str(number),
+            delay_seconds=delay,
+            priority=priority if message.queue == "urgent" else None,
+        )
+
+        async def carry_out(store: Store) -> bool | str:
+            found = self.id_of(store, number)
+            try:
+                if act == "cancel":
+                    return (await store.cancel_message(message.queue, found))[0]
+                return (await store.change_message(message.queue, found, change))[0]
+            except MessageInFlight:
+                return "in flight"
+
+        done = self.both(carry_out)
+        if message.state == "flight" and message.until <= self.now:
+            for each in self.together(message, message.delivery):
+                self.give_back(each, 0)
+        assert done == ("in flight" if message.state == "flight" else message.state == "waiting")
+        if message.state == "waiting" and act == "cancel":
+            message.state = "purged"
+        elif message.state == "waiting":
+            message.due_at = message.due_at if delay is None else self.now + delay
+            message.priority = priority if message.queue == "urgent" else message.priority
+
+    @rule(back=st.integers(0, 20))
+    def look_at_one(self, back: int) -> None:
+        """Look at a message by its id, and at its errors."""
+        if back >= len(self.messages):
+            return
+        number = len(self.messages) - 1 - back
+        message = self.messages[number]
+        queue = f"{message.queue}.dead" if message.state == "dead" else message.queue
+
+        async def look(store: Store) -> tuple[object, int]:
+            found = self.id_of(store, number)
+            shown = await store.get_message(queue, found)
+            failures = (await store.message_failures([found])).get(found, ())
+            return None if shown is None else (shown.in_flight, shown.attempts), len(failures)
+
+        expected: tuple[object, int] = (None, 0)
+        if message.state not in ("done", "purged"):
+            attempts = 0 if message.state == "dead" else message.attempts
+            expected = (message.state == "flight", attempts), min(20, message.failures)
+        assert self.both(look) == expected
 
     @rule(seconds=st.sampled_from([1, 4, 11]))
     def pass_time(self, seconds: int) -> None:
@@ -312,6 +391,22 @@ class MessagesAgree(Agreement):
         for queue in ("plain", "fifo"):
             self.check_kept(queue)
         assert {each.state for each in self.messages} <= {"done", "purged"}
+
+    def together(self, message: Known, delivery: int) -> list[Known]:
+        """Return what is in flight of a delivery that a message was in."""
+        return [
+            each
+            for each in self.messages
+            if each.state == "flight"
+            and each.delivery == delivery
+            and (each.queue, each.group) == (message.queue, message.group)
+        ]
+
+    def id_of(self, store: Store, number: int) -> int:
+        """Return the id that a message has in a store."""
+        return next(
+            found for (of, found), each in self.numbers.items() if (of, each) == (id(store), number)
+        )
 
     def receipt(self, store: Store, number: int, delivery: int) -> Receipt:
         """Return the receipt that a store gave with a message."""

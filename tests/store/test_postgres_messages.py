@@ -394,6 +394,8 @@ async def test_values_that_are_refused_have_codes(sessions: list[Session]) -> No
         ("select holdfast.send('mail', null)", "22004"),
         ("select holdfast.send(null, '1')", "22004"),
         ("select holdfast.send('mail', '\"\\u0000\"')", "22023"),
+        ("select holdfast.send('mail', '1', p_at => 'infinity')", "22023"),
+        ("select holdfast.send('mail', '1', p_at => '-infinity')", "22023"),
         ("select holdfast.send('mail', '1', p_headers => '{\"a\":1}')", "22023"),
         ("select holdfast.send_messages('mail', '{1,2}', '{0}')", "22023"),
         ("select holdfast.ack('1.2.3')", "22023"),
@@ -490,3 +492,77 @@ async def test_a_dead_letter_that_cannot_be_searched_holds_up_nothing(
     assert await one.value("select count(*) from holdfast.receive('dead', 10)") == 1
     assert await one.value("select holdfast.redrive_messages('mail')") == 2
     assert await one.payloads() == ["1e400000", large]
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+@pytest.mark.parametrize("received", [True, False])
+async def test_cancel_waits_for_a_receive_that_is_under_way(
+    sessions: list[Session], fifo: bool, received: bool
+) -> None:
+    """Either it is refused, or the receive never happened."""
+    a, b, c, _ = sessions
+    await create(a, ", p_fifo => true" if fifo else "")
+    one = await send(a, "1", "ann" if fifo else None)
+    await a.begin()
+    assert await a.payloads() == ["1"]
+    cancel = soon(b.value("select holdfast.cancel_message('mail', $1)", one))
+    change = soon(c.value("select holdfast.change_message('mail', $1, '2')", one))
+    await until_waits(sessions[3], b)
+    await until_waits(sessions[3], c)
+    if received:
+        await a.commit()
+        for call in (cancel, change):
+            with pytest.raises(asyncpg.PostgresError) as refused:
+                await call
+            assert refused.value.sqlstate == "HFQ04"
+    else:
+        await a.rollback()
+        assert await cancel or await change  # the cancel may be first
+        assert await cancel is True
+        assert await a.payloads() == []
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+async def test_receive_against_a_change_that_is_under_way(
+    sessions: list[Session], fifo: bool
+) -> None:
+    """It passes over the message, and the next one has what was changed; so does a cancel."""
+    a, b, c, _ = sessions
+    await create(a, ", p_fifo => true" if fifo else "")
+    one = await send(a, "1", "ann" if fifo else None)
+    await a.begin()
+    assert await a.value("select holdfast.change_message('mail', $1, '2')", one)
+    assert await b.payloads() == []
+    change = soon(c.value("select holdfast.change_message('mail', $1, '3')", one))
+    await until_waits(b, c)
+    await a.commit()
+    assert await change is True
+    assert await b.payloads() == ["3"]
+
+
+async def test_cancel_against_a_message_that_is_given_back(sessions: list[Session]) -> None:
+    """It is in flight for the cancel until the transaction that gives it back has committed."""
+    a, b, *_ = sessions
+    await create(a)
+    one = await send(a, "1")
+    [(_, receipt)] = await a.take()
+    await a.begin()
+    await a.value("select holdfast.nack(array[$1])", receipt)
+    with pytest.raises(asyncpg.PostgresError, match="in flight"):
+        await b.value("select holdfast.cancel_message('mail', $1)", one)
+    await a.commit()
+    assert await b.value("select holdfast.cancel_message('mail', $1)", one) is True
+
+
+async def test_two_pops_and_one_that_is_rolled_back(sessions: list[Session]) -> None:
+    a, b, *_ = sessions
+    await create(a)
+    for payload in ("1", "2"):
+        await send(a, payload)
+    pop = "select payload from holdfast.pop('mail')"
+    await a.begin()
+    assert await a.value(pop) == "1"
+    assert await b.value(pop) == "2"
+    await a.rollback()
+    assert await b.value(pop) == "1"
+    assert await b.value(pop) is None

@@ -23,7 +23,7 @@ from holdfast.errors import (
 from holdfast.insight.messages import explain_queue
 from holdfast.insight.queues import check_queues
 from holdfast.insight.wording import count_text
-from holdfast.store.port import WORK_TOPIC, Store
+from holdfast.store.port import Store
 from holdfast.types import (
     FlowShape,
     ListedMessage,
@@ -32,7 +32,6 @@ from holdfast.types import (
     MessageReturn,
     NewMessage,
     NewRun,
-    Notice,
     QueueSettings,
     Receipt,
     Receive,
@@ -40,7 +39,7 @@ from holdfast.types import (
     write_place,
 )
 
-from .actors import ManualWorker
+from .actors import ManualWorker, start_notice
 
 
 @dataclass
@@ -606,7 +605,7 @@ async def test_runs_start_with_the_acknowledgement_or_not_at_all(mail: Mail, clo
     store, runs = mail.store, [NewRun(run_id=uuid4(), name="shop/pack") for _ in range(3)]
     acked, notices = await store.ack_and_start([first, second], runs[:2])
     assert acked
-    assert Notice(WORK_TOPIC, "default") in notices
+    assert start_notice(store) in notices
     assert await mail.store.ack_and_start([first], runs[2:]) == (False, [])
     assert await mail.store.ack_and_start([second, third], runs[2:]) == (False, [])
     other = NewRun(run_id=runs[0].run_id, name="shop/other")

@@ -1,0 +1,126 @@
+"""`holdfast queue message`, `cancel` and `change`: one message by its id. And `pop`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli import exits
+from holdfast.cli.answers import Answer, answer, call, current_settings
+from holdfast.cli.commands.queue import names_similar
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import duration, future_moment, read_json
+
+if TYPE_CHECKING:
+    from holdfast.cli.connecting import Link
+
+
+@command(
+    "message",
+    examples=(
+        "holdfast queue message parcels 17",
+        "holdfast queue message parcels.dead 17 --json",
+    ),
+)
+@click.argument("name")
+@click.argument("message_id", metavar="ID", type=int)
+@names_similar
+async def message(link: Link, name: str, message_id: int) -> Answer:
+    """Show a message that waits or is in flight, whole, with the errors of its receives.
+
+    A dead letter is in the queue of the dead letters.
+    """
+    from holdfast.cli.render.console import plain
+    from holdfast.cli.render.queues import message_json, message_lines
+
+    found = await link.client.messages.get(name, message_id)
+    now = await link.store.now()
+    shown = message_json(found) | {"failures": [plain(each) for each in found.failures]}
+    return Answer(shown, lambda: click.echo("\n".join(message_lines(found, now))))
+
+
+@command("cancel", examples=("holdfast queue cancel parcels 17",))
+@click.argument("name")
+@click.argument("message_id", metavar="ID", type=int)
+@names_similar
+async def cancel(link: Link, name: str, message_id: int) -> Answer:
+    """Delete a message that waits. Exit code 1 if the queue does not have it, or it is in flight.
+
+    Its deduplication id stays known, so that a second send with it does nothing.
+    """
+    cancelled = await link.client.messages.cancel(name, message_id)
+    return _done("cancelled", cancelled, name, message_id)
+
+
+@command(
+    "change",
+    examples=(
+        """holdfast queue change parcels 17 --payload '{"id": 8}'""",
+        "holdfast queue change parcels 17 --delay 0s    due now",
+        "holdfast queue change alarms 17 --priority 0",
+    ),
+)
+@click.argument("name")
+@click.argument("message_id", metavar="ID", type=int)
+@click.option("--payload", metavar="JSON", help="The new payload: JSON, `@file`, or `-` for stdin.")
+@click.option("--delay", metavar="TIME", type=duration, help="Due after TIME, from now.")
+@click.option("--at", metavar="MOMENT", type=future_moment, help="Due at MOMENT: 2030-01-31T12:00.")
+@click.option("--priority", type=click.IntRange(0, 4), help="0 is the most urgent.")
+def change(name: str, message_id: int, payload: str | None, **options: Any) -> None:
+    """Change a message that waits. Exit code 1 if the queue does not have it, or it is in flight.
+
+    The next receive has what was changed. How often it was received before still counts.
+    """
+    import msgspec
+
+    given = {each: value for each, value in options.items() if value is not None}
+    if payload is not None:
+        given["payload"] = msgspec.json.decode(read_json(payload, "payload"))
+    if not given:
+        raise click.UsageError("say what to change: --payload, --delay, --at or --priority")
+
+    @names_similar
+    async def work(link: Link, name: str) -> Answer:
+        changed = await link.client.messages.change(name, message_id, **given)
+        return _done("changed", changed, name, message_id)
+
+    answer(lambda link: work(link, name))
+
+
+@command("pop", examples=("holdfast queue pop parcels --limit 10 --json",))
+@click.argument("name")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=1, help="At most N.")
+@click.option(
+    "--wait", metavar="TIME", type=duration, default="0s", help="Wait up to TIME for a message."
+)
+@click.option("--contains", metavar="JSON", help="Only messages that contain this.")
+def pop(name: str, contains: str | None, **options: Any) -> None:
+    """Receive messages and acknowledge them at once. Exit code 1 if there is none.
+
+    A message that is lost before this command has written it does not come again. Use
+    `holdfast queue receive --ack` to acknowledge messages once they are written.
+    """
+    import msgspec
+
+    from holdfast.cli.render.queues import write_received
+
+    pattern = None if contains is None else msgspec.json.decode(read_json(contains, "condition"))
+    as_json = current_settings().json
+
+    @names_similar
+    async def work(link: Link, name: str) -> bool:
+        found = await link.client.queues.pop(name, contains=pattern, **options)
+        write_received(found, as_json, receipts=False)
+        return bool(found)
+
+    found = call(lambda link: work(link, name))
+    if not found and not as_json:
+        click.echo("no message is due", err=True)
+    click.get_current_context().exit(exits.OK if found else exits.FAILED)
+
+
+def _done(what: str, done: bool, name: str, message_id: int) -> Answer:
+    text = f"message {message_id} of {name} is {what}"
+    missing = f"{name} has no message {message_id} that waits"
+    return Answer({what: done}, text if done else missing, ok=done)
