@@ -1,0 +1,96 @@
+"""`holdfast runs reschedule`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, run_options
+from holdfast.cli.framework import command
+from holdfast.cli.inputs import duration, filled, future_moment
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.client.rescheduling import RescheduleOptions
+
+
+@command(
+    "reschedule",
+    examples=(
+        "holdfast runs reschedule checkout/order-7 --to-queue slow",
+        "holdfast runs reschedule 3f9a --delay 2h --timeout 30m",
+        "holdfast runs reschedule --workflow report --state queued --start-at 2030-01-31T22:00Z",
+        "holdfast runs reschedule checkout/order-7 --no-deadline",
+    ),
+)
+@run_options
+@click.option(
+    "--to-queue",
+    metavar="NAME",
+    callback=filled,
+    help="Take the turns of the runs from this queue from now on.",
+)
+@click.option(
+    "--delay", metavar="TIME", type=duration, help="Let runs that have not begun begin after TIME."
+)
+@click.option(
+    "--start-at",
+    metavar="MOMENT",
+    type=future_moment,
+    help="Let runs that have not begun begin at MOMENT: 2030-01-31T12:00.",
+)
+@click.option(
+    "--deadline", metavar="MOMENT", type=future_moment, help="End the runs at this moment."
+)
+@click.option(
+    "--timeout",
+    metavar="TIME",
+    type=duration,
+    help="End the runs after TIME, counted from now, or from the start that they wait for.",
+)
+@click.option("--no-deadline", is_flag=True, help="Take the deadlines of the runs away.")
+@click.option("--reason", metavar="TEXT", help="Why; recorded in the log.")
+def reschedule(
+    to_queue: str | None,
+    delay: float | None,
+    start_at: datetime | None,
+    deadline: datetime | None,
+    timeout: float | None,
+    no_deadline: bool,
+    reason: str | None,
+    **chosen: Any,
+) -> None:
+    """Change the queue, the start or the deadline of runs that have not ended.
+
+    Name the runs, or give filters. A run that a worker holds leaves its queue when it next
+    suspends. The start of a run can change until a worker has begun it, and its deadline moves
+    with it. Exit code 1 if a named run was so before, cannot be changed so, or has ended.
+    """
+    from holdfast.client.rescheduling import read_change
+    from holdfast.errors import ConfigurationError
+
+    change: RescheduleOptions = {
+        "queue": to_queue,
+        "delay": delay,
+        "start_at": start_at,
+        "deadline": deadline,
+        "timeout": timeout,
+        "no_deadline": no_deadline,
+    }
+    try:
+        read_change(change)
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from None
+
+    async def one(client: Client, run_id: UUID) -> Change:
+        changed = await client.runs.reschedule(run_id, reason=reason, **change)
+        return Change(changed, "rescheduled" if changed else "it was so before")
+
+    def every(client: Client) -> ChangeAll:
+        return partial(client.runs.reschedule_all, reason=reason, **change)
+
+    act(Act("rescheduled", one, every), **chosen)
