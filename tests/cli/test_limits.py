@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from holdfast.cli import exits
@@ -26,6 +28,21 @@ def test_limits_are_set_listed_and_removed(cli: CommandLine) -> None:
     assert "no such limit" in gone.stderr
 
 
+def test_a_rate_of_units_is_set_shown_and_removed(cli: CommandLine) -> None:
+    """Beside one of tasks. `why` says how many units a run needs, and how many are free."""
+    rate = ("limits", "set", "--queue", "default", "--rate")
+    said = cli(*rate, "9000", "--per", "1h", "--units", "input.tokens").stdout
+    assert said == "queue 'default' uses 9,000 in 1 h, by input.tokens\n"
+    cli(*rate, "5", "--per", "1m")
+    found = {each["rule"]["kind"]: each for each in cli.json("limits", "list")}
+    assert found["units"]["rule"]["units"] == "input.tokens"
+    assert (found["units"]["used"], found["rate"]["used"]) == (0, 0)
+    assert datetime.fromisoformat(found["units"]["changed_at"]) <= datetime.now(UTC)
+    assert "used" in cli("limits", "list").stdout
+    assert cli("limits", "remove", "units", "--queue", "default").stdout == "removed\n"
+    assert [each["rule"]["kind"] for each in cli.json("limits", "list")] == ["rate"]
+
+
 def test_a_limit_on_what_nobody_has_is_set_with_a_warning(served: CommandLine) -> None:
     known = served("limits", "set", "--queue", "default", "--concurrency", "50")
     assert "WARNING" not in known.stderr
@@ -48,9 +65,13 @@ def test_a_limit_on_what_nobody_has_is_set_with_a_warning(served: CommandLine) -
     [
         (("--concurrency", "5"), "give one of --queue, --workflow and --activity"),
         (("--queue", "a", "--workflow", "b", "--concurrency", "5"), "give one of --queue"),
+        (("--queue", "a", "--ageing", "5m", "--units", "input.a"), "are for --rate"),
         (("--queue", "a"), "give one of --concurrency, --rate, --fairness and --ageing"),
         (("--queue", "a", "--rate", "5"), "--rate needs its period"),
-        (("--queue", "a", "--concurrency", "5", "--per", "1m"), "--per and --smooth are for"),
+        (
+            ("--queue", "a", "--concurrency", "5", "--per", "1m"),
+            "--smooth and --units are for",
+        ),
         (("--queue", "a", "--ageing", "5m", "--holds", "run"), "--holds is for --concurrency"),
         (("--queue", "a", "--fairness"), "--fairness needs the key"),
         (("--queue", "a", "--ageing", "5m", "--key", "input"), "leave out --key"),

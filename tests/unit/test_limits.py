@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Ageing, App, Context, Fairness, Limit, Rate
 from holdfast.errors import ConfigurationError
+from holdfast.insight.limits import holding, wait_text
+from holdfast.types import LimitWait
 
 
 async def buy(ctx: Context, order: dict[str, Any]) -> None:
@@ -55,6 +58,31 @@ def test_the_key_of_an_activity_is_one_of_its_parameters() -> None:
         app.activity(name="pay", concurrency=Limit(1, key="input.customer"))(charge)
 
 
+async def ask(prompt: str, *, most: int = 100) -> None:
+    """Do nothing."""
+
+
+def tokens(prompt: str, *, most: int = 100) -> float:
+    """Return how many units a call uses."""
+    return len(prompt) / 4 + most
+
+
+def test_a_rate_may_count_units() -> None:
+    """Beside one of tasks with the same key. An activity's path is one of its parameters."""
+    app = App("shop")
+    rates = [Rate(50, per="1m"), Rate(9_000, per="1m", units=tokens)]
+    app.activity(rate=rates)(ask)
+    app.activity(name="by-path", rate=Rate(9_000, per="1m", units="input.most"))(ask)
+    app.queue("mail", rate=Rate(9_000, per="1m", units="input.tokens"))
+    found = [(rule.name, rule.kind, rule.units) for rule in app.limits]
+    assert found == [
+        ("shop/ask", "rate", None),
+        ("shop/ask", "units", "call"),
+        ("shop/by-path", "units", "input.1.most|input.0.1"),
+        ("mail", "units", "input.tokens"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -64,6 +92,17 @@ def test_the_key_of_an_activity_is_one_of_its_parameters() -> None:
         (lambda: Limit(1, holds="lease"), 'holds is "turn" or "run"'),  # type: ignore[arg-type]
         (lambda: Rate(1, per=0), "a period is from 0.001 s"),
         (lambda: Rate(1, per="soon"), "Rate: per"),
+        (lambda: Rate(1, per=1, units="tokens"), "Rate: units: 'tokens' is not a path"),
+        (lambda: Rate(1, per=1, units="input.a", smooth=True), "cannot be smooth"),
+        (lambda: App("a").workflow(rate=Rate(1, per=1, units=tokens))(buy), "a path into the"),
+        (lambda: App("a").queue("q", rate=Rate(1, per=1, units="call")), "a path into the"),
+        (lambda: App("a").activity(rate=Rate(1, per=1, units="input.x"))(ask), "no parameter"),
+        (
+            lambda: App("a").activity(
+                rate=[Rate(1, 1, units=tokens), Rate(1, 1, "input.prompt", units=len)]
+            )(ask),
+            "two functions count",
+        ),
         (lambda: Fairness(""), "is not a path into the input"),
         (lambda: Ageing("0s"), "a period is from 0.001 s"),
         (lambda: App("a").workflow(concurrency="5")(buy), "expected a Limit"),  # type: ignore[arg-type]
@@ -83,3 +122,25 @@ def test_the_limits_of_a_queue_are_declared_once() -> None:
     app.queue("mail", concurrency=1)
     with pytest.raises(ConfigurationError, match="declared twice"):
         app.queue("mail", rate=Rate(1, per="1s"))
+
+
+def test_a_wait_for_units_says_how_many_are_needed_and_free() -> None:
+    now = 1_767_225_600_000_000
+    rule = Rate(9_000, per="1m", key="input.customer", units="input.tokens").rule("queue", "mail")
+    wait = LimitWait(
+        task_key="",
+        waits_since=now,
+        ahead=0,
+        rule=rule,
+        slot="ann",
+        held=0,
+        free=120,
+        next_at=now + 3_000_000,
+        uses=500,
+    )
+    assert wait_text(wait, now) == (
+        "queue 'mail' uses 9,000 in 1 m for each input.customer, by input.tokens; it uses 500, "
+        "and 120 are free for 'ann': it can begin in 3.0 s"
+    )
+    assert holding([wait]) == [wait]
+    assert holding([replace(wait, free=500)]) == []

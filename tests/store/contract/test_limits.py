@@ -633,7 +633,7 @@ async def test_what_counts_no_longer_is_swept(
     [
         ({"scope": "tenant"}, "a scope is queue, workflow or activity"),
         ({"name": "no name"}, "no name"),
-        ({"kind": "speed"}, "a kind is concurrency, rate, fairness or ageing"),
+        ({"kind": "speed"}, "a kind is concurrency, rate, units, fairness or ageing"),
         ({"most": 0}, "pause the queue to stop it"),
         ({"most": None}, "lets at least 1 task run"),
         ({"period_seconds": 1}, "does not have a period"),

@@ -29,6 +29,7 @@ class World:
     random: random.Random
     rules: list[LimitRule] = field(default_factory=list[LimitRule])
     keys: dict[UUID, tuple[str, str]] = field(default_factory=dict[UUID, tuple[str, str]])
+    tokens: dict[UUID, int] = field(default_factory=dict[UUID, int])
     held: dict[UUID, ClaimedTask] = field(default_factory=dict[UUID, ClaimedTask])
     holders: dict[UUID, ManualWorker] = field(default_factory=dict[UUID, ManualWorker])
     begun: dict[UUID, int] = field(default_factory=dict[UUID, int])
@@ -37,13 +38,15 @@ class World:
     async def start(self) -> None:
         """Start a run of one of the workflows for one of the customers."""
         name, customer = self.random.choice(HANDLERS)[:-2], self.random.choice("abc")
-        given = json.dumps({"customer": customer})
+        tokens = self.random.choice((1, 1, 2, 5))
+        given = json.dumps({"customer": customer, "tokens": tokens})
         delay = self.random.choice((None, None, 3.0))
         priority = self.random.randrange(5)
         run_id = await start(
             self.store, name=name, input=given, delay_seconds=delay, priority=priority
         )
         self.keys[run_id] = (name, customer)
+        self.tokens[run_id] = tokens
 
     async def claim(self, limit: int) -> int:
         """Claim for one of the workers, and check that every limit is kept."""
@@ -68,6 +71,17 @@ class World:
                     times = sorted(self.begun[run] for run in runs if run in self.begun)
                     for first, last in zip(times, times[rule.most :], strict=False):
                         assert last - first >= period, rule
+                elif rule.kind == "units":
+                    assert rule.period_seconds is not None
+                    period = round(rule.period_seconds * SECOND)
+                    used = [
+                        (self.begun[run], min(self.tokens[run], rule.most))
+                        for run in runs
+                        if run in self.begun
+                    ]
+                    for since, _ in used:
+                        within = [count for at, count in used if since <= at < since + period]
+                        assert sum(within) <= rule.most, rule
                 elif rule.holds == "run":
                     open_runs = [run for run in runs if run in self.begun and run not in self.ended]
                     assert len(open_runs) <= rule.most, rule
@@ -121,22 +135,23 @@ def draw_rules(chance: random.Random) -> list[LimitRule]:
     rules: dict[tuple[str, str, str], LimitRule] = {}
     for _ in range(chance.randrange(1, 5)):
         on_queue, keyed = chance.random() < 0.5, chance.random() < 0.6
-        kind = chance.choice(("concurrency", "concurrency", "rate"))
+        kind = chance.choice(("concurrency", "concurrency", "rate", "units"))
         rule = LimitRule(
             scope="queue" if on_queue else "workflow",
             name="default" if on_queue else chance.choice(("shop/buy", "shop/sell")),
             kind=kind,  # type: ignore[arg-type]
             most=chance.randrange(1, 4),
-            period_seconds=float(chance.choice((2, 5))) if kind == "rate" else None,
+            period_seconds=float(chance.choice((2, 5))) if kind in ("rate", "units") else None,
             key="input.customer" if keyed else "",
             holds=chance.choice(("turn", "run")) if kind == "concurrency" else None,  # type: ignore[arg-type]
+            units="input.tokens" if kind == "units" else None,
             smooth=chance.random() < 0.3 if kind == "rate" else None,
         )
         rules[rule.name, rule.kind, rule.key] = rule
     return list(rules.values())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 async def test_no_limit_is_exceeded_and_no_run_waits_for_ever(
     store: Store, clock: Clock, seed: int
 ) -> None:
