@@ -1,0 +1,393 @@
+"""Connections of asyncpg, psycopg, SQLAlchemy and Django for the code of steps.
+
+A synchronous library is called in the thread of the step, and never suspends there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+from holdfast.database.urls import Target
+from holdfast.store.port.transactions import ConnectionKind, Connector, OpenTransaction
+from holdfast.store.postgres.database import Pool
+from holdfast.store.postgres.executing import result_of
+from holdfast.store.postgres.open_transaction import (
+    Cleaning,
+    Place,
+    Session,
+    beginning,
+    run_within,
+)
+
+if TYPE_CHECKING:
+    from holdfast.database.connection import Connection
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Session)
+
+_COMMIT_SECONDS: Final = 20.0  # without an answer by then, the log is looked at
+_ROLL_BACK_SECONDS: Final = 2.0
+_IDLE: Final = 0  # psycopg's status of a connection without a transaction
+
+
+class _Asyncpg(Session):
+    """A transaction on a connection of asyncpg."""
+
+    def __init__(self, place: Place, raw: Connection, isolation: str | None) -> None:
+        from asyncpg.pool import PoolConnectionProxy
+
+        super().__init__(place, PoolConnectionProxy(None, raw))  # type: ignore[arg-type]
+        level = None if isolation is None else isolation.replace(" ", "_")
+        self._raw, self._transaction = raw, raw.transaction(isolation=level)  # type: ignore[arg-type]
+
+    def is_open(self) -> bool:
+        return self._raw.is_in_transaction()
+
+    async def begin(self) -> None:
+        await self._transaction.start()
+
+    async def finish(self) -> None:
+        async with asyncio.timeout(_COMMIT_SECONDS):
+            await self._transaction.commit()
+
+    async def roll_back(self) -> None:
+        if self._raw.is_in_transaction():
+            await self._raw.execute("rollback", timeout=_ROLL_BACK_SECONDS)
+
+    def detach(self) -> None:
+        """Let the code of the step use the connection no more."""
+        self.connection._detach()
+
+
+class _Outcome(Generic[T]):
+    """What came of a transaction whose connection is sound."""
+
+    def __init__(self, result: T | None, error: BaseException | None) -> None:
+        self.result, self.error = result, error
+
+
+class AsyncpgConnector(Cleaning):
+    """Lends connections of asyncpg, of a pool like that of the store."""
+
+    def __init__(self, place: Place, size: int) -> None:
+        super().__init__(place)
+        self._pool = Pool(place.database.connect_unlimited, size)
+
+    async def within(
+        self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
+    ) -> T:
+        """Run a transaction; see `Connector.within`."""
+
+        taken = False
+
+        async def lent(raw: Connection) -> _Outcome[T]:
+            nonlocal taken
+            taken = True
+            session = _Asyncpg(self.place, raw, isolation)
+            try:
+                return _Outcome(await run_within(session, use), None)
+            except BaseException as error:
+                if raw.is_closed() or raw.is_in_transaction():
+                    raise
+                raw._top_xact = None  # type: ignore[attr-defined]  # its state is that of the server
+                return _Outcome[T](None, error)
+            finally:
+                session.detach()
+
+        try:
+            outcome = await self._pool.call(lent)
+        except Exception:
+            if taken:
+                raise
+            with beginning():
+                raise
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.result  # type: ignore[return-value]
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.close()
+
+
+class _Room(Protocol):
+    """How many connections may be lent at a time."""
+
+    def acquire(self) -> object: ...
+    def release(self) -> None: ...
+
+
+class _Lending(Cleaning, Generic[S]):
+    """Lends at most as many connections as `room` has places."""
+
+    def __init__(self, place: Place, room: _Room) -> None:
+        super().__init__(place)
+        self._room = room
+
+    async def within(
+        self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
+    ) -> T:
+        """Run a transaction; see `Connector.within`."""
+        await result_of(self._room.acquire())
+        try:
+            with beginning():
+                session = await self.take()
+            try:
+                return await run_within(session, use, isolation)
+            finally:
+                await self.give_back(session)
+        finally:
+            self._room.release()
+
+    async def take(self) -> S:
+        """Return an idle connection, or a new one."""
+        raise NotImplementedError
+
+    async def give_back(self, session: S) -> None:
+        """Keep a connection that is in order, and drop any other."""
+        raise NotImplementedError
+
+
+class _Psycopg(Session):
+    """A transaction on a connection of psycopg, in either way."""
+
+    async def begin(self) -> None:
+        self._block = self.connection.transaction()
+        enter = getattr(self._block, "__aenter__", None) or self._block.__enter__
+        await result_of(enter())
+
+    def is_open(self) -> bool:
+        return int(self.connection.info.transaction_status) != _IDLE
+
+    async def finish(self) -> None:
+        leave = getattr(self._block, "__aexit__", None) or self._block.__exit__
+        await result_of(leave(None, None, None))
+
+    async def roll_back(self) -> None:
+        leave = getattr(self._block, "__aexit__", None) or self._block.__exit__
+        await result_of(leave(RuntimeError, RuntimeError("rolled back"), None))
+
+
+class _PsycopgConnector(_Lending[_Psycopg]):
+    def __init__(self, place: Place, room: _Room, factory: Any) -> None:
+        super().__init__(place, room)
+        self._factory = factory
+        self._given = _conninfo(place.database.target)
+        self._prepares = place.prepares
+        self._idle: list[Any] = []
+        self._closed = False  # a thread may give its connection back after that
+
+    async def take(self) -> _Psycopg:
+        while (connection := self._pop()) is not None:
+            if not connection.closed and connection.info.transaction_status == _IDLE:
+                return _Psycopg(self.place, connection)
+            await result_of(connection.close())
+        connection = await result_of(self._factory.connect(**self._given, autocommit=True))
+        if not self._prepares:
+            connection.prepare_threshold = None
+        return _Psycopg(self.place, connection)
+
+    async def give_back(self, session: _Psycopg) -> None:
+        connection = session.connection
+        in_order = not connection.closed and connection.info.transaction_status == _IDLE
+        if not self._closed and in_order:
+            self._idle.append(connection)
+            return
+        await result_of(connection.close())
+        await self._close_idle()  # if one was lost, the others probably are, too
+
+    async def close(self) -> None:
+        """Close every connection that is not lent; the others when they come back."""
+        self._closed = True
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        while (connection := self._pop()) is not None:
+            await result_of(connection.close())
+
+    def _pop(self) -> Any:
+        """Return the connection that was used last, None if none is idle: threads come here."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+
+class _Sqlalchemy(Session):
+    """A transaction on a connection of SQLAlchemy, which is also that of a session."""
+
+    def __init__(self, place: Place, lent: Any, factory: Any) -> None:
+        self._lent, self._is_session = lent, hasattr(factory, "flush")
+        connection = lent
+        if self._is_session:
+            # The transaction is holdfast's: a commit of the session only flushes.
+            connection = factory(
+                bind=lent, join_transaction_mode="rollback_only", expire_on_commit=False
+            )
+        super().__init__(place, connection)
+
+    async def begin(self) -> None:
+        self._transaction = await result_of(self._lent.begin())
+
+    def is_open(self) -> bool:
+        return bool(self._transaction.is_active) and bool(self._lent.in_transaction())
+
+    async def finish(self) -> None:
+        await result_of(self._transaction.commit())
+
+    async def flush(self) -> None:
+        """Send what a session has not sent yet."""
+        if self._is_session:
+            await result_of(self.connection.flush())
+
+    async def isolate(self, isolation: str) -> None:
+        """Set the isolation level, before any other statement."""
+        from sqlalchemy import text
+
+        await result_of(self._lent.execute(text(f"set transaction isolation level {isolation}")))
+
+    async def roll_back(self) -> None:
+        await result_of(self._transaction.rollback())
+
+    async def end(self) -> None:
+        """Return the connection to the engine's pool."""
+        if self._is_session:
+            await result_of(self.connection.close())
+        await result_of(self._lent.close())
+
+
+class _SqlalchemyConnector(_Lending[_Sqlalchemy]):
+    def __init__(self, place: Place, room: _Room, factory: Any, engine: Any) -> None:
+        super().__init__(place, room)
+        self._factory, self._engine = factory, engine
+
+    async def take(self) -> _Sqlalchemy:
+        connection = await result_of(self._engine.connect())
+        return _Sqlalchemy(self.place, connection, self._factory)
+
+    async def give_back(self, session: _Sqlalchemy) -> None:
+        await session.end()
+
+    async def close(self) -> None:
+        """Close the connections of the engine."""
+        await result_of(self._engine.dispose())
+
+
+class _Django(Session):
+    """A transaction on the connection that Django has in this thread."""
+
+    async def begin(self) -> None:
+        from django.db import transaction
+
+        self._block = transaction.atomic(using=self.connection.alias, durable=True)
+        self._block.__enter__()
+
+    def is_open(self) -> bool:
+        raw = self.connection.connection
+        return raw is not None and raw.info.transaction_status != _IDLE
+
+    async def finish(self) -> None:
+        self._block.__exit__(None, None, None)
+
+    async def isolate(self, isolation: str) -> None:
+        """Set the isolation level, before any other statement."""
+        with self.connection.cursor() as cursor:
+            cursor.execute(f"set transaction isolation level {isolation}")
+
+    async def roll_back(self) -> None:
+        if self.connection.in_atomic_block:
+            self._block.__exit__(RuntimeError, RuntimeError("rolled back"), None)
+
+
+class _DjangoConnector(_Lending[_Django]):
+    async def take(self) -> _Django:
+        from django.db import connections
+
+        connection = connections["default"]
+        connection.close_if_unusable_or_obsolete()
+        if connection.connection is not None and not connection.is_usable():
+            connection.close()  # the server has ended it, which a first statement would find
+        return _Django(self.place, connection)
+
+    async def give_back(self, session: _Django) -> None:
+        """Leave the connection to its thread, as Django does."""
+        session.connection.close_if_unusable_or_obsolete()
+
+    async def close(self) -> None:
+        """Do nothing: connections of Django belong to their threads."""
+
+
+def make_connector(place: Place, kind: ConnectionKind, factory: type, size: int) -> Connector:
+    """Return what lends connections of a kind. Raises ImportError without its library."""
+    if kind == "asyncpg":
+        return AsyncpgConnector(place, size)
+    room: _Room = asyncio.Semaphore(size) if "async" in kind else threading.Semaphore(size)
+    if kind == "django":
+        return _DjangoConnector(place, room)
+    if kind.startswith("psycopg"):
+        return _PsycopgConnector(place, room, factory)
+    return _SqlalchemyConnector(place, room, factory, _engine(place, kind, size))
+
+
+def _engine(place: Place, kind: ConnectionKind, size: int) -> Any:
+    """Return an engine of SQLAlchemy whose connections are opened as the store's are."""
+    if kind == "sqlalchemy-async":
+        from sqlalchemy.ext.asyncio import create_async_engine
+
+        cached = "" if place.prepares else "?prepared_statement_cache_size=0"
+        return create_async_engine(
+            f"postgresql+asyncpg://{cached}",
+            async_creator=place.database.connect_unlimited,
+            pool_size=size,
+            pool_pre_ping=True,
+        )
+    import psycopg
+    from sqlalchemy import create_engine
+
+    given, threshold = _conninfo(place.database.target), 5 if place.prepares else None
+
+    def connect() -> object:
+        return psycopg.connect(**given, prepare_threshold=threshold)
+
+    return create_engine(
+        "postgresql+psycopg://", creator=connect, pool_size=size, pool_pre_ping=True
+    )
+
+
+def _conninfo(target: Target) -> dict[str, Any]:
+    """Return what libpq is given to connect as the store does."""
+    parameters = target.parameters
+    options = " ".join(
+        f"-c {name}={_escaped(value)}" for name, value in parameters.settings.items()
+    )
+    given: dict[str, Any] = {
+        **parameters.driver,
+        "host": ",".join(host for host, _ in target.hosts),
+        "port": ",".join(str(port) for _, port in target.hosts),
+        "user": target.user,
+        "password": target.password,
+        "dbname": target.database,
+        "options": options,
+        "application_name": parameters.settings.get("application_name", "holdfast"),
+        "connect_timeout": max(1, round(parameters.connect_seconds)),
+    }
+    keepalive = parameters.keepalive
+    if not keepalive.on:
+        given["keepalives"] = 0
+    else:
+        given |= {
+            "keepalives_idle": keepalive.idle_seconds,
+            "keepalives_interval": keepalive.interval_seconds,
+            "keepalives_count": keepalive.count,
+            "tcp_user_timeout": keepalive.user_timeout,
+        }
+    if parameters.attributes != "any":
+        given["target_session_attrs"] = parameters.attributes
+    return {name: value for name, value in given.items() if value not in (None, "")}
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(" ", "\\ ")
