@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from typing import Any, Literal
 from holdfast import App, Context, Retry, StepFailed, current_step
 
 app = App("sample")
+log = logging.getLogger("sample")
 
 
 @dataclass
@@ -51,6 +53,14 @@ def hold_thread(directory: str) -> None:
 
 
 @app.step
+async def utter(words: list[Any]) -> None:
+    """Write words to a stream, and say so."""
+    log.info("%d words", len(words), extra={"words": len(words)})
+    for word in words:
+        await current_step().stream("words").write(word)
+
+
+@app.step
 async def die_once(directory: str) -> str:
     """Kill the worker the first time."""
     mark = Path(directory) / "died"
@@ -70,6 +80,11 @@ class Terms:
     amount: float
     via: Literal["mail", "van"] = "mail"
     note: str | None = None
+
+
+@app.workflow
+async def speak(ctx: Context, words: list[Any]) -> None:
+    await utter(words)
 
 
 @app.workflow

@@ -64,7 +64,7 @@ def test_approve_and_reject_together_are_refused(cli: CommandLine, run: str) -> 
 def test_a_decision_says_who_and_why(cli: CommandLine, run: str) -> None:
     """T4."""
     shown = cli("approvals", "decide", run, "b", "--reject", "--by", "ann", "--feedback", "no")
-    assert shown.stdout == f"rejected b of run {run}\n"
+    assert shown.stdout == f"b of run {run} is rejected\n"
     details = resolution(cli, run, "b")
     assert (details["approved"], details["by"], details["feedback"]) == (False, "ann", "no")
 

@@ -38,6 +38,7 @@ def test_archived_runs_are_listed_and_shown(cli: CommandLine, archived: str) -> 
         assert f"holdfast archive restore {archived}" in " ".join(shown.split())
     assert cli.json("runs", "show", archived)["state"] == "terminated"
     assert cli("runs", "log", archived).exit_code == 0
+    assert "the run has no streams" in cli("runs", "stream", archived).stdout
 
 
 def test_archived_runs_are_exported(cli: CommandLine, archived: str, tmp_path: Path) -> None:

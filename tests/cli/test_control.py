@@ -22,9 +22,21 @@ def test_a_run_is_paused_and_resumed(cli: CommandLine) -> None:
     assert cli.state(run) == "paused"
     assert "paused before" in cli("runs", "pause", run, code=exits.FAILED).stdout
     assert cli.json("runs", "resume", run) == [{"run_id": run, "changed": True}]
-    assert "was not paused" in cli("runs", "resume", run, code=exits.FAILED).stdout
+    assert "neither paused nor stuck" in cli("runs", "resume", run, code=exits.FAILED).stdout
     cli("runs", "terminate", run)
     assert "has ended (terminated)" in cli("runs", "pause", run, code=exits.FAILED).stdout
+
+
+def test_a_run_is_rescheduled(cli: CommandLine) -> None:
+    run = cli.start("double", "1", "--delay", "1h")
+    moved = ("runs", "reschedule", run, "--to-queue", "night")
+    assert cli(*moved, "--timeout", "2h", "--reason", "slow").stdout == f"{run}: rescheduled\n"
+    assert cli.json("runs", "list")["runs"][0]["queue"] == "night"
+    assert "was so before" in cli(*moved, code=exits.FAILED).stdout
+    assert cli("runs", "reschedule", "--all", "--delay", "0").stdout == "1 run rescheduled\n"
+    assert "say what to change" in cli("runs", "reschedule", run, code=exits.USAGE).stderr
+    both = ("--delay", "1h", "--start-at", "2h")
+    assert "not both" in cli("runs", "reschedule", run, *both, code=exits.USAGE).stderr
 
 
 def test_all_runs_of_a_filter_are_changed(cli: CommandLine) -> None:

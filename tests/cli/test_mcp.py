@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +19,7 @@ from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, TextContent
 
 from holdfast import App, Context, RunFailed, local
+from holdfast.cli.process.loading import AppReference
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import PATIENCE_SECONDS, command, environment
 
@@ -27,11 +29,24 @@ READ = {
     "get_run",
     "why_run",
     "read_log",
+    "read_stream",
+    "read_log_lines",
+    "list_alerts",
+    "list_builds",
     "list_approvals",
     "list_workflows",
     "doctor",
 }
-WRITE = {"start", "signal", "decide", "cancel", "retry"}
+WRITE = {
+    "start",
+    "set_attributes",
+    "set_tags",
+    "signal",
+    "reschedule_run",
+    "decide",
+    "cancel",
+    "retry",
+}
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -196,6 +211,52 @@ async def test_large_details_are_left_out_and_can_be_asked_for(cli: CommandLine,
         assert whole["next"] == cut["idx"]
 
 
+TILL = """\
+from holdfast import App, Context
+
+print("a text that is not of the protocol")
+app = App("till")
+
+
+@app.workflow
+async def sell(ctx: Context, article: str, /) -> str:
+    \"\"\"Sell an article.\"\"\"
+    boxes = await ctx.wait_for_signal("packed", type=int)
+    return f"{boxes} boxes of {article}"
+
+
+@app.workflow
+async def hidden(ctx: Context) -> None: ...
+"""
+
+
+async def test_an_agent_runs_the_workflows_of_an_app(cli: CommandLine, tmp_path: Path) -> None:
+    """A typed tool for each; what the module prints is not taken for the protocol."""
+    place = tmp_path / "till.py"
+    place.write_text(TILL)
+    till = AppReference.parse(str(place)).load()
+    offered = ("--app", str(place), "--workflow", "sell")
+    async with local(till, cli.url), agent(cli.url, *offered) as asked:
+        tools = {each.name: each for each in (await asked.session.list_tools()).tools}
+        assert tools.keys() == {"sell", "get_result", "send_signal"}
+        assert tools["sell"].input_schema["properties"]["article"] == {"type": "string"}
+        assert (tools["sell"].description or "").startswith("Sell an article.")
+        begun = await asked.call("sell", article="tea", wait_seconds=0)
+        run = (begun.structured_content or {})["run_id"]
+        await asked.ask("send_signal", run_id=run, name="packed", payload=3)
+        done = await asked.ask("get_result", run_id=run, wait_seconds=60)
+        assert (done["status"], done["output"]) == ("completed", "3 boxes of tea")
+        assert "there is no tool 'hidden'" in await asked.refused("hidden")
+
+
+def test_what_is_for_an_app_needs_one(cli: CommandLine, tmp_path: Path) -> None:
+    assert "give --app" in cli("mcp", "--workflow", "sell", code=2).stderr
+    place = tmp_path / "till.py"
+    place.write_text(TILL)
+    offered = ("--app", str(place), "--workflow", "sel")
+    assert "has no workflow sel; it has hidden, sell" in cli("mcp", *offered, code=2).stderr
+
+
 def test_the_end_of_stdin_ends_the_process(cli: CommandLine) -> None:
     with _process(cli.url) as process:
         _initialize(process)
@@ -234,3 +295,24 @@ def _initialize(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
     answer = json.loads(process.stdout.readline())
     assert answer["result"]["serverInfo"]["name"] == "holdfast"
+
+
+async def test_an_agent_reads_the_documentation_without_a_database() -> None:
+    async with agent("postgresql://nobody@127.0.0.1:1/none", "--docs") as asked:
+        tools = (await asked.session.list_tools()).tools
+        assert {each.name for each in tools} == {"search_docs", "read_docs"}
+        assert all(each.annotations and each.annotations.read_only_hint for each in tools)
+        [first] = await asked.ask("search_docs", words="retry a step", limit=1)
+        assert first["page"] == "howto/retries-and-errors"
+        page = texts(await asked.call("read_docs", page=first["page"]))[0]
+        assert page.startswith("# Retry steps")
+        assert "<!--" not in page
+        assert texts(await asked.call("read_docs"))[0].startswith("---\nname: holdfast\n")
+        assert "did you mean howto/queues" in await asked.refused("read_docs", page="howto/queuse")
+        assert "limit" in await asked.refused("search_docs", words="a", limit=0)
+        assert "colour" in await asked.refused("search_docs", words="a", colour="red")
+        assert "there is no tool 'start'" in await asked.refused("start", workflow="double")
+
+
+def test_there_is_nothing_to_allow_in_the_documentation(cli: CommandLine) -> None:
+    assert "leave out --allow" in cli("mcp", "--docs", "--allow", "write", code=2).stderr

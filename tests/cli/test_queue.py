@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
@@ -24,8 +25,12 @@ def test_messages_are_sent_received_and_acknowledged(cli: CommandLine) -> None:
     assert cli("queue", "ack", message["receipt"]).stdout == "1 acknowledged\n"
     late = cli("queue", "ack", message["receipt"], code=exits.FAILED)
     assert "no longer in flight" in late.stderr
-    none = cli("queue", "receive", "parcels", code=exits.FAILED)
-    assert "no message is due" in none.stderr
+    for act in ("receive", "pop"):
+        none = cli("queue", act, "parcels", code=exits.FAILED)
+        assert "no message is due" in none.stderr
+    cli("queue", "send", "parcels", "8")
+    assert cli("queue", "pop", "parcels", "--wait", "10s").stdout.startswith("8\n")
+    assert cli.json("queue", "show", "parcels")["messages"] == []
     wrong = cli("queue", "ack", "17", code=exits.USAGE)
     assert "a receipt is what" in wrong.stderr
 
@@ -39,6 +44,7 @@ def test_messages_are_shown_page_by_page(cli: CommandLine) -> None:
         for message in cli.json("queue", "receive", name, "--limit", "9"):
             cli("queue", "nack", message["receipt"])
     first = cli.json("queue", "show", "lost", "--limit", "4")
+    assert datetime.fromisoformat(first["queue"]["created_at"]) <= datetime.now(UTC)
     rest = cli.json("queue", "show", "lost", "--limit", "4", "--cursor", first["cursor"])
     assert rest["cursor"] is None
     payloads = [each["payload"] for each in first["messages"] + rest["messages"]]
@@ -71,6 +77,11 @@ def test_dead_letters_are_listed_and_moved_back(cli: CommandLine) -> None:
     assert "holdfast" in shown.stderr
     [dead] = cli.json("queue", "dead", "parcels")
     assert (dead["payload"], dead["origin"]) == ("fragile", "parcels")
+    whole = ("queue", "message", "parcels.dead", str(dead["message_id"]))
+    [failure] = cli.json(*whole)["failures"]
+    assert failure["error"] == "no van"
+    assert datetime.fromisoformat(failure["failed_at"]) <= datetime.now(UTC)
+    assert "ago: no van" in cli(*whole).stdout
     assert dead["headers"] == {"holdfast-receives": "1"}
     why = cli("queue", "why", "parcels.dead", str(dead["message_id"])).stdout
     assert "received before it moved here: 1" in why
@@ -137,3 +148,26 @@ def test_why_says_what_a_queue_and_a_message_wait_for(cli: CommandLine) -> None:
     gone = cli("queue", "why", "parcels", "99", code=exits.USAGE)
     assert "has no message 99" in gone.stderr
     assert "no message queue 'parcel'" in cli("queue", "why", "parcel", code=exits.NOT_FOUND).stderr
+
+
+def test_one_message_is_shown_changed_and_cancelled(cli: CommandLine) -> None:
+    cli("queue", "create", "parcels", "--priorities")
+    one = str(cli.json("queue", "send", "parcels", '{"id": 7}', "--delay", "1h")["message_id"])
+    shown = cli("queue", "message", "parcels", one).stdout
+    assert f"message {one}: due in" in shown
+    assert shown.endswith('{"id":7}\n')
+    changed = cli("queue", "change", "parcels", one, "--payload", "8", "--priority", "0")
+    assert changed.stdout == f"message {one} of parcels is changed\n"
+    assert cli.json("queue", "message", "parcels", one)["payload"] == 8
+    cli("queue", "change", "parcels", one, "--at", "1h")
+    cli("queue", "change", "parcels", one, "--delay", "0s")
+    cli("queue", "receive", "parcels")
+    refused = cli("queue", "cancel", "parcels", one, code=exits.FAILED)
+    assert "is in flight" in refused.stderr
+    two = str(cli.json("queue", "send", "parcels", "2")["message_id"])
+    assert cli.json("queue", "cancel", "parcels", two) == {"cancelled": True}
+    cli("queue", "cancel", "parcels", two, code=exits.FAILED)
+    gone = cli("queue", "message", "parcels", two, code=exits.NOT_FOUND)
+    assert "it was acknowledged or cancelled" in gone.stderr
+    nothing = cli("queue", "change", "parcels", one, code=exits.USAGE)
+    assert "say what to change" in nothing.stderr

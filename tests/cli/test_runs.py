@@ -60,7 +60,7 @@ def test_runs_are_counted(cli: CommandLine) -> None:
     counted = cli.json("runs", "count", "--by", "state", "--tag", "a")
     assert counted == {"by": "state", "counts": {"queued": 1}, "searched_until": None}
     assert "no runs" in cli("runs", "count", "--by", "tag", "--tag", "none").stderr
-    assert "'colour' is not one of" in cli("runs", "count", "--by", "colour", code=2).stderr
+    assert "'two words' is not a name" in cli("runs", "count", "--by", "two words", code=2).stderr
 
 
 def test_list_refuses_an_unknown_state(cli: CommandLine) -> None:
@@ -212,3 +212,25 @@ def test_workers_are_listed_with_what_they_serve(
         assert found["worker_id"] in cli("workers").stdout
         assert found["worker_id"] in cli("workers", "list").stdout
     assert cli.json("workers") == []
+
+
+def test_streams_are_listed_and_written(cli: CommandLine) -> None:
+    """Texts as they are, other values as JSON; from an offset on; and as lines of objects."""
+    run = cli.start("speak", '["Good ", "day", {"x": 1}]')
+    assert "the run has no streams" in cli("runs", "stream", run).stdout
+    assert call("--database", cli.url, "worker", SAMPLE, "--once", "--run-logs").returncode == 0
+    assert cli("runs", "stream", run).stdout.startswith("words  3 values, ")
+    assert cli.json("runs", "stream", run)["streams"][0]["name"] == "words"
+    for follow in ((), ("--follow",)):
+        assert cli("runs", "stream", run, "words", *follow).stdout == 'Good day{"x":1}\n'
+        assert cli("runs", "stream", run, "words", "--after", "2", *follow).stdout == '{"x":1}\n'
+        lines = cli("runs", "stream", run, "words", "--json", *follow).stdout.splitlines()
+        assert [json.loads(line)["offset"] for line in lines] == [1, 2, 3]
+    assert cli("runs", "stream", run, "words", "--all-attempts").stdout == 'Good day{"x":1}\n'
+    refused = cli("runs", "stream", run, "words", "--after", "9", code=exits.USAGE)
+    assert "the offset is that of another stream" in refused.stderr
+    line = cli("runs", "logs", run, "--follow").stdout
+    assert line.endswith("info     [utter] 3 words words=3\n")
+    [line] = cli("runs", "logs", run, "--json", "--call", "utter").stdout.splitlines()
+    assert (json.loads(line)["message"], json.loads(line)["fields"]) == ("3 words", {"words": 3})
+    assert cli("runs", "logs", run, "--level", "warning").stdout == ""

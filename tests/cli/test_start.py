@@ -101,7 +101,16 @@ def test_without_an_app_an_input_that_does_not_fit_fails_its_run(served: Command
 
 def test_an_app_refuses_a_workflow_that_it_does_not_have(cli: CommandLine) -> None:
     result = cli("start", "unpack", "1", "--app", SAMPLE, code=exits.USAGE)
-    assert "app sample has no workflow unpack; it has double@1, pack@1" in result.stderr
+    assert "app sample has no workflow unpack; it has speak@1, double@1, pack@1" in result.stderr
+
+
+def test_a_used_key_does_what_the_start_says(cli: CommandLine) -> None:
+    run = cli.start("double", "1", "--key", "again")
+    cli("runs", "terminate", run)
+    started = ("double", "1", "--key", "again", "--if-ended")
+    assert "has ended" in cli("start", *started, "refuse", code=exits.FAILED).stderr
+    assert cli.start(*started, "return") == run
+    assert cli.start(*started, "start") != run
 
 
 def test_a_key_finds_the_same_run(cli: CommandLine) -> None:

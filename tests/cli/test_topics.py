@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -35,9 +36,14 @@ def test_events_are_published_and_subscribed_to(cli: CommandLine, tmp_path: Path
     shown = cli.json("topics", "show", "orders.1")
     assert [str(each["subscription_id"]) for each in shown["subscriptions"]] == [one, other]
     assert "whsec_" not in str(shown) + listed
+    assert [each["target"]["type"] for each in shown["subscriptions"]] == ["run", "url"]
+    assert cli.json("topics", "list") == shown["subscriptions"]
+    now = datetime.now(UTC)
+    assert all(datetime.fromisoformat(each["created_at"]) <= now for each in shown["subscriptions"])
     assert "no subscriptions" in cli("topics", "show", "invoices.1").stderr
     [delivery] = cli.json("topics", "deliveries")
     assert (delivery["event_id"], delivery["dead_at"]) == ("e-1", None)
+    assert datetime.fromisoformat(delivery["published_at"]) <= now
     assert "open" in cli("topics", "deliveries").stdout
     assert "no deliveries" in cli("topics", "deliveries", "--dead").stderr
     assert "there are no dead deliveries" in cli("topics", "redrive", code=exits.FAILED).stderr

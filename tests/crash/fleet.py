@@ -31,12 +31,19 @@ POINTS_AT_ONCE = 12
 class Fleet:
     """Worker processes that a test starts and kills."""
 
-    def __init__(self, url: str, ledger: Path, patience: float | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        ledger: Path,
+        patience: float | None = None,
+        target: Callable[..., None] = work,
+    ) -> None:
         """`patience`: how many seconds the workers' calls wait for an answer, if not as usual.
 
-        Workers that start from now on use the Redis at `redis`, if it is not empty.
+        Workers that start from now on use the Redis at `redis`, if it is not empty. `target` is
+        what their processes run.
         """
-        self._url, self._ledger, self._patience = url, ledger, patience
+        self._url, self._ledger, self._patience, self._target = url, ledger, patience, target
         self.redis = ""
         self._again: dict[ForkServerProcess, Callable[[], ForkServerProcess]] = {}
 
@@ -58,7 +65,7 @@ class Fleet:
         With an archive, it sweeps all the time.
         """
         worker = processes.Process(
-            target=work,
+            target=self._target,
             args=(
                 self._url,
                 queues or (DEFAULT,),

@@ -6,6 +6,7 @@ import asyncio
 from typing import TypedDict
 
 from holdfast import current_flow_step
+from holdfast.types import ErrorInfo
 from tests.crash.across import app
 from tests.crash.workload import Effect, leave_trace
 
@@ -62,3 +63,57 @@ async def beside(run: Sheet) -> Effect:
 def joined(first: list[Effect], second: list[Effect], beside: Effect) -> list[str]:
     """Return the nonces of all that was done, in order."""
     return [effect["nonce"] for effect in (*first, *second, beside)]
+
+
+letters = app.flow("letters", input=Sheet, attempts=8, base_delay=0)
+
+
+@letters.step
+async def places(run: Sheet) -> list[float]:
+    """Say what is to be done."""
+    return [run["seconds"]] * run["rows"]
+
+
+@letters.map(places, tolerate="50%", concurrency=3, attempts=3)
+async def sent(seconds: float) -> str:
+    """Leave a trace at the begin and at the end; every fourth fails at each attempt."""
+    step = current_flow_step()
+    assert step.index is not None
+    leave_trace("begin", f"{step.idempotency_key}/begin", step.attempt)
+    await asyncio.sleep(seconds)
+    effect = leave_trace("end", f"{step.idempotency_key}/end", step.attempt)
+    if step.index % 4 == 1:
+        raise ConnectionError("refused")
+    return effect["nonce"]
+
+
+@letters.step(attempts=1)
+async def counted(sent: list[str | None]) -> int:
+    """Fail where there is an odd number."""
+    if len(sent) % 2:
+        raise ValueError("odd")
+    return len(sent)
+
+
+@letters.step(trigger_rule="one_failed")
+async def handled(counted: ErrorInfo) -> str:
+    """Return why it failed."""
+    return str(counted.cause)
+
+
+@letters.step(trigger_rule="all_done")
+async def told(
+    sent: list[str | None] | ErrorInfo,
+    counted: int | ErrorInfo,
+    handled: str | ErrorInfo | None,
+) -> tuple[object, object, list[int]]:
+    """Return what was given."""
+    assert isinstance(counted, ErrorInfo) == isinstance(handled, str)
+    return sent, handled, sorted(current_flow_step().errors("sent"))
+
+
+@letters.step(trigger_rule="always")
+async def cleaned(places: list[float] | ErrorInfo | None) -> str:
+    """Take a while, so that kills land in it."""
+    await asyncio.sleep(0.1)
+    return act("cleaned")["nonce"]

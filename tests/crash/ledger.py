@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 import psycopg
+from psycopg.rows import TupleRow
 
 from holdfast.client import Client, Run
 from holdfast.database.embedded import EmbeddedServer
@@ -19,6 +22,7 @@ ANSWERS = {
     "ActivityCompleted": "ActivityScheduled",
     "ChildCompleted": "ChildStarted",
     "ApprovalResolved": "ApprovalRequested",
+    "WebhookReceived": "WebhookOpened",
     "UpdateCompleted": "UpdateAccepted",
 }
 
@@ -41,8 +45,17 @@ async def check_runs(client: Client, runs: list[Run], ledger: Path) -> Counter[s
     return seen
 
 
-def check_run(run: Run, log: list[LoggedEvent], executions: dict[str, list[str]]) -> Counter[str]:
-    """Check one run: its log is sound, its output is its log's, its effects are explained."""
+def check_run(
+    run: Run,
+    log: list[LoggedEvent],
+    executions: dict[str, list[str]],
+    given_back: Collection[str] = (),
+) -> Counter[str]:
+    """Check one run: its log is sound, its output is its log's, its effects are explained.
+
+    `given_back` has the nonces of workers that were told to stop: what they could not record within
+    their grace is done again.
+    """
     types = [entry.event.type for entry in log]
     assert [entry.idx for entry in log] == list(range(len(log))), "a gap or a repetition"
     assert run.status == "completed", f"{run.run_id} {run.status} {run.error}"
@@ -77,6 +90,7 @@ def check_run(run: Run, log: list[LoggedEvent], executions: dict[str, list[str]]
         nonces = executions[f"{run.run_id}/{key}"]
         assert nonce in nonces, f"{key}: the recorded execution left no trace"
         unrecorded = len(nonces) - 1 - retries[key]
+        unrecorded -= sum(each in given_back for each in nonces if each != nonce)
         explained = lost["" if key in steps else key]
         assert unrecorded <= explained, (
             f"{key}: {unrecorded} executions that no lost worker explains"
@@ -110,3 +124,124 @@ def check_nothing_is_queued(server: EmbeddedServer) -> None:
     with psycopg.connect(server.url) as connection:
         left = connection.execute("select run_id, key, kind from holdfast.tasks").fetchall()
     assert not left
+
+
+def check_flows(server: EmbeddedServer, runs: Sequence[Run], ledger: Path) -> Counter[str]:
+    """Check runs of the flow against the ledger; return what was seen, for the test to look at."""
+    executions, seen = read_ledger(ledger), Counter[str]()
+    with psycopg.connect(server.url) as connection:
+        for run in runs:
+            assert run.status == "completed", f"{run.run_id} {run.status} {run.error}"
+            nonces: list[str] = []
+            lost = _lost(connection, run.run_id)
+            seen["lost"] += lost.total()
+            for key, nonce, attempts in _results(connection, run.run_id):
+                done = executions[f"{run.run_id}/{key}"]
+                assert nonce in done, f"{key}: the recorded execution left no trace"
+                # A loss that the run cannot have caused does not count as an attempt.
+                assert len(done) <= attempts + lost[key], f"{key}: executions without a reason"
+                seen["elements"] += ":" in key
+                nonces.append(nonce)
+            assert run.output == {"joined": nonces}, "a result was not used once, and in order"
+            seen["runs"] += 1
+    return seen
+
+
+def check_letters(server: EmbeddedServer, run: Run, ledger: Path) -> int:
+    """Check a run with rules against the ledger; return how many tasks lost their worker."""
+    with psycopg.connect(server.url) as connection:
+        lost = _lost(connection, run.run_id)
+        [(nonce, attempts)] = connection.execute(
+            "select output #>> '{}', attempts from holdfast.step_states "
+            "where run_id = %s and step_slug = 'cleaned' and status = 'completed'",
+            [run.run_id],
+        ).fetchall()
+    executions, under_way = read_ledger(ledger), set[str]()
+    cleaned = executions[f"{run.run_id}/cleaned"]
+    assert nonce in cleaned, "the recorded execution left no trace"
+    assert len(cleaned) <= attempts + lost["cleaned"], "executions without a reason"
+    for id in executions:  # in their order; one whose worker was killed stays under way
+        element, _, place = id.rpartition("/")
+        if element.startswith(f"{run.run_id}/sent:"):
+            (under_way.add if place == "begin" else under_way.discard)(element)
+            assert len(under_way) <= 3, f"more under way than the concurrency: {under_way}"
+    if run.status == "completed":
+        [sent, handled, failed] = cast("Any", run.output)["told"]
+        assert failed == list(range(1, len(sent), 4))
+        for index, found in enumerate(sent):
+            done = executions[f"{run.run_id}/sent:{index}/end"]
+            assert found is None if index in failed else found in done
+        assert handled == ("ValueError: odd" if len(sent) % 2 else None)
+    return lost.total()
+
+
+def _lost(connection: psycopg.Connection[TupleRow], run_id: UUID) -> Counter[str]:
+    """Return how many workers each task lost."""
+    rows = connection.execute(
+        "select details ->> 'task_key' from holdfast.events "
+        "where run_id = %s and event_type = 'WorkerLost'",
+        [run_id],
+    )
+    return Counter(key for (key,) in rows)
+
+
+def _results(connection: psycopg.Connection[TupleRow], run_id: UUID) -> list[TupleRow]:
+    """Return the key, nonce and attempts of each task that had an effect, in order."""
+    return connection.execute(
+        "select x.step_slug || ':' || x.task_index, x.output ->> 'nonce', x.attempts "
+        "from (select *, step_slug = 'second' as is_second from holdfast.step_tasks "
+        "      where run_id = %(run)s order by is_second, task_index) as x "
+        "union all "
+        "select s.step_slug, s.output ->> 'nonce', s.attempts from holdfast.step_states s "
+        "where s.run_id = %(run)s and s.step_slug = 'beside'",
+        {"run": run_id},
+    ).fetchall()
+
+
+def check_ticks(server: EmbeddedServer, schedules: int, names: str) -> None:
+    """Compare buckets, runs and moments: each tick up to the last has one bucket, and one run.
+
+    `names` is the pattern of the keys of the runs that schedules start.
+    """
+    with psycopg.connect(server.url) as connection:
+        tick_gaps = connection.execute(
+            """
+            select s.name, count(b.*), extract(epoch from max(b.tick_at) - min(b.tick_at))
+            from holdfast.schedules s left join holdfast.schedule_buckets b on b.schedule = s.name
+            where b.until is null
+            group by s.name
+            """
+        ).fetchall()
+        assert len(tick_gaps) == schedules, "a schedule never fired"
+        for name, count, seconds in tick_gaps:
+            assert count == round(seconds) + 1, f"{name} lost a tick"
+        assert sum(count for _, count, _ in tick_gaps) > schedules
+        outcomes = dict(
+            connection.execute(
+                "select outcome, count(*) from holdfast.schedule_buckets group by outcome"
+            ).fetchall()
+        )
+        assert outcomes["started"] > schedules
+        stray = connection.execute(
+            """
+            select count(*) from holdfast.runs r full join holdfast.schedule_buckets b
+                on b.run_id = r.run_id and b.outcome = 'started'
+            where (r.run_id is null and b.outcome = 'started')
+                or (b.schedule is null and r.key like %s)
+            """,
+            [names],
+        ).fetchone()
+        assert stray == (0,), "runs without ticks, or ticks without runs"
+        twice = connection.execute(
+            "select key from holdfast.runs where key is not null group by key having count(*) > 1"
+        ).fetchall()
+        assert twice == []
+        buffered = connection.execute(
+            """
+            select count(*) from holdfast.schedules s
+            where s.buffered <> (
+                select count(*) from holdfast.schedule_buckets b
+                where b.schedule = s.name and b.outcome = 'buffered')
+            """
+        ).fetchone()
+        assert buffered == (0,)

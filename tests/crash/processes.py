@@ -12,7 +12,11 @@ from typing import Any
 
 PATIENCE_SECONDS = 120.0
 
-WORK = ("worker", "sweeper", "payload_worker", "publishing", "test_kills_starting")
+WORK = (
+    *("worker", "sweeper", "payload_worker", "publishing", "streaming", "booking"),
+    "stale_transactions",
+    "test_kills_starting",
+)
 
 processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload([f"{__package__}.{name}" for name in WORK])

@@ -45,6 +45,9 @@ async def test_an_outage_beyond_the_silence_and_the_leases_costs_no_worker_its_r
     """Traps 8, 10, 22; S12: long steps that are under way run once. One worker returns later."""
     late, _ = [fleet.start(pace=PATIENT) for _ in range(2)]
     async with Client(server.url) as client:
+        async with asyncio.timeout(60):
+            while len(await client.workers.list()) < 2:  # one that cannot sign on ends
+                await asyncio.sleep(0.05)
         handles = await start_patiently(client, "slow", [OUTAGE_SECONDS + 5] * RUNS)
         await until_executed(ledger, RUNS)
         os.kill(server.postmaster_pid, signal.SIGKILL)

@@ -11,18 +11,15 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import LiteralString
 from uuid import UUID
 
 import psycopg
 import pytest
-from psycopg.rows import TupleRow
 
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.client.run import Run
 from holdfast.database.embedded import EmbeddedServer
 from tests.crash.fleet import (
     Fleet,
@@ -33,7 +30,7 @@ from tests.crash.fleet import (
 )
 from tests.crash.flows import Sheet
 from tests.crash.leases import stop_at_work
-from tests.crash.ledger import check_nothing_is_queued, read_ledger
+from tests.crash.ledger import check_flows, check_letters, check_nothing_is_queued
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -114,9 +111,38 @@ async def test_a_worker_of_a_flow_killed_at_every_point_between_store_calls_lose
     assert points > 10, "the worker makes more calls than that: the switch does not work"
 
 
+async def test_rules_and_tolerant_maps_survive_kills_and_a_cancel(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """A step that always runs is recorded once, and no more elements than three are under way."""
+    choose = random.Random(5)
+    fleet.start()
+    fleet.start()
+    handles: list[RunHandle[object]] = []
+    stopped: list[bool] = []
+    async with Client(server.url) as client:
+        await until_compiled(server)
+        for blow in range(4):
+            sheets = [Sheet(rows=rows, seconds=0.02) for rows in (16, 9)]
+            handles += await start_patiently(client, "letters", sheets)
+            await asyncio.sleep(choose.uniform(0.1, 0.4))
+            if blow % 2:
+                stopped.append(await handles[-2].cancel())
+                await asyncio.sleep(choose.uniform(0, 0.1))
+            fleet.replace(choose.choice(fleet.workers))
+        async with asyncio.timeout(120):
+            await asyncio.gather(*(each.result() for each in handles), return_exceptions=True)
+        runs = [await handle.get() for handle in handles]
+    ends = Counter(run.status for run in runs)
+    assert ends == {"completed": 8 - sum(stopped), "cancelled": sum(stopped)}, ends
+    assert any(stopped), "no cancel came in time"
+    assert sum(check_letters(server, run, ledger) for run in runs) > 0, "nobody was killed at work"
+    check_nothing_is_queued(server)
+
+
 async def until_compiled(server: EmbeddedServer) -> None:
-    """Wait until a worker has brought the flow: before that its name would mean a workflow."""
-    await until(server, "select count(*) from holdfast.flows", (), 1)
+    """Wait until a worker has brought the flows: before that a name would mean a workflow."""
+    await until(server, "select count(*) from holdfast.flows", (), 2)
 
 
 async def until_results(server: EmbeddedServer, run_id: UUID, count: int) -> None:
@@ -138,47 +164,3 @@ async def until(
             if row[0] >= count:
                 return
             await asyncio.sleep(0.01)
-
-
-def check_flows(server: EmbeddedServer, runs: Sequence[Run], ledger: Path) -> Counter[str]:
-    """Check runs of the flow against the ledger; return what was seen, for the test to look at."""
-    executions, seen = read_ledger(ledger), Counter[str]()
-    with psycopg.connect(server.url) as connection:
-        for run in runs:
-            assert run.status == "completed", f"{run.run_id} {run.status} {run.error}"
-            nonces: list[str] = []
-            lost = _lost(connection, run.run_id)
-            seen["lost"] += lost.total()
-            for key, nonce, attempts in _results(connection, run.run_id):
-                done = executions[f"{run.run_id}/{key}"]
-                assert nonce in done, f"{key}: the recorded execution left no trace"
-                # A loss that the run cannot have caused does not count as an attempt.
-                assert len(done) <= attempts + lost[key], f"{key}: executions without a reason"
-                seen["elements"] += ":" in key
-                nonces.append(nonce)
-            assert run.output == {"joined": nonces}, "a result was not used once, and in order"
-            seen["runs"] += 1
-    return seen
-
-
-def _lost(connection: psycopg.Connection[TupleRow], run_id: UUID) -> Counter[str]:
-    """Return how many workers each task lost."""
-    rows = connection.execute(
-        "select details ->> 'task_key' from holdfast.events "
-        "where run_id = %s and event_type = 'WorkerLost'",
-        [run_id],
-    )
-    return Counter(key for (key,) in rows)
-
-
-def _results(connection: psycopg.Connection[TupleRow], run_id: UUID) -> list[TupleRow]:
-    """Return the key, nonce and attempts of each task that had an effect, in order."""
-    return connection.execute(
-        "select x.step_slug || ':' || x.task_index, x.output ->> 'nonce', x.attempts "
-        "from (select *, step_slug = 'second' as is_second from holdfast.step_tasks "
-        "      where run_id = %(run)s order by is_second, task_index) as x "
-        "union all "
-        "select s.step_slug, s.output ->> 'nonce', s.attempts from holdfast.step_states s "
-        "where s.run_id = %(run)s and s.step_slug = 'beside'",
-        {"run": run_id},
-    ).fetchall()

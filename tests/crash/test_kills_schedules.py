@@ -26,6 +26,7 @@ from holdfast.types import (
     When,
 )
 from tests.crash.fleet import Fleet, patiently
+from tests.crash.ledger import check_ticks
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -72,7 +73,7 @@ async def test_workers_killed_while_schedules_fire_start_one_run_a_tick(
     for number in range(SCHEDULES):
         await patiently(lambda number=number: store.pause_schedule(f"crash/tick-{number}"))
     await store.close()
-    check_ticks(server)
+    check_ticks(server, SCHEDULES, "crash/tick-%")
     check_messages(server)
 
 
@@ -100,51 +101,6 @@ async def until_fired_twice(server: EmbeddedServer, schedules: int) -> None:
         async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as asking:
             while await (await asking.execute(query)).fetchone() != (schedules,):
                 await asyncio.sleep(0.05)
-
-
-def check_ticks(server: EmbeddedServer) -> None:
-    """Compare buckets, runs and moments: each tick up to the last has one bucket, and one run."""
-    with psycopg.connect(server.url) as connection:
-        tick_gaps = connection.execute(
-            """
-            select s.name, count(b.*), extract(epoch from max(b.tick_at) - min(b.tick_at))
-            from holdfast.schedules s left join holdfast.schedule_buckets b on b.schedule = s.name
-            where b.until is null
-            group by s.name
-            """
-        ).fetchall()
-        assert len(tick_gaps) == SCHEDULES, "a schedule never fired"
-        for name, count, seconds in tick_gaps:
-            assert count == round(seconds) + 1, f"{name} lost a tick"
-        assert sum(count for _, count, _ in tick_gaps) > SCHEDULES
-        outcomes = dict(
-            connection.execute(
-                "select outcome, count(*) from holdfast.schedule_buckets group by outcome"
-            ).fetchall()
-        )
-        assert outcomes["started"] > SCHEDULES
-        stray = connection.execute(
-            """
-            select count(*) from holdfast.runs r full join holdfast.schedule_buckets b
-                on b.run_id = r.run_id and b.outcome = 'started'
-            where (r.run_id is null and b.outcome = 'started')
-                or (b.schedule is null and r.key like 'crash/tick-%')
-            """
-        ).fetchone()
-        assert stray == (0,), "runs without ticks, or ticks without runs"
-        twice = connection.execute(
-            "select key from holdfast.runs where key is not null group by key having count(*) > 1"
-        ).fetchall()
-        assert twice == []
-        buffered = connection.execute(
-            """
-            select count(*) from holdfast.schedules s
-            where s.buffered <> (
-                select count(*) from holdfast.schedule_buckets b
-                where b.schedule = s.name and b.outcome = 'buffered')
-            """
-        ).fetchone()
-        assert buffered == (0,)
 
 
 def check_messages(server: EmbeddedServer) -> None:

@@ -336,9 +336,12 @@ async def test_an_upgrade_under_load_loses_nothing_and_repeats_nothing(
         read = {key: len(each) for key, each in executions.items() if key.startswith("letter")}
         assert read == dict.fromkeys(load.letters, 1)
         assert letters.due + letters.delayed + letters.in_flight == 0
-        assert {tick.outcome for tick in ticks} == {"started"}
-        assert len({tick.run_id for tick in ticks}) == len(ticks), "two ticks have one run"
-        pauses = {later.at - tick.at for later, tick in pairwise(ticks)}
+        # A tick is skipped if no worker is in time for it, as on a machine with other work to do.
+        assert {tick.outcome for tick in ticks} <= {"started", "skipped"}
+        started = [tick.run_id for tick in ticks if tick.outcome == "started"]
+        assert len(started) > len(ticks) / 2
+        assert len(set(started)) == len(started), "two ticks have one run"
+        pauses = {later.at - (tick.until or tick.at) for later, tick in pairwise(ticks)}
         assert pauses == {timedelta(seconds=1)}, "a tick was lost, or came twice"
         assert seen["lost"] == 0, "a worker that was stopped in order lost a run"
         assert releases["old"] > 0

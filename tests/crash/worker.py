@@ -132,7 +132,9 @@ async def serve(
     patience: float | None = None,
     redis: str = "",
 ) -> None:
-    """Be a worker of an app until the process ends; impatient, if at all, once it has begun."""
+    """Be a worker of an app until SIGTERM; impatient, if at all, once it has begun."""
+    terminated = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     make_store = partial(RedisHintedStore, redis) if redis else PostgresStore
     store = make_store(url, tells=True)
     worker = Worker(
@@ -152,4 +154,5 @@ async def serve(
     await worker.start()
     if patience is not None:
         impatient(patience)
-    await asyncio.Event().wait()
+    await terminated.wait()
+    await worker.stop(grace=0.5)

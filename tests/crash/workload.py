@@ -30,7 +30,7 @@ class Effect(TypedDict):
 def leave_trace(place: str, id: str, attempt: int) -> Effect:
     """Have an effect outside: one line in the ledger, for an attempt of a step or activity."""
     nonce = uuid4().hex
-    line = json.dumps({"id": id, "attempt": attempt, "nonce": nonce}) + "\n"
+    line = json.dumps({"id": id, "attempt": attempt, "nonce": nonce, "pid": os.getpid()}) + "\n"
     ledger = os.open(os.environ[LEDGER], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(ledger, line.encode())  # one write: whole or not at all, also under SIGKILL
@@ -94,6 +94,18 @@ async def signalled(ctx: Context, n: int) -> list[str]:
         payload = await ctx.wait_for_signal("go", type=int)
         effect = await act(f"signalled {n} {i} {payload}")
         nonces.append(effect["nonce"])
+    return nonces
+
+
+@app.workflow
+async def paid(ctx: Context, n: int) -> list[str]:
+    """Give two URLs away, and act on what is posted to each."""
+    nonces: list[str] = []
+    for _ in range(2):
+        hook = ctx.webhook("paid", type=int)
+        nonces.append((await act(hook.url))["nonce"])
+        posted = await hook.received()
+        nonces.append((await act(f"paid {n} {posted}"))["nonce"])
     return nonces
 
 

@@ -1,6 +1,7 @@
 """The code blocks of a Markdown page, in order.
 
-A block whose paragraph before begins with a file's name in backticks is that file. A block in
+A block whose paragraph before begins with a file's name in backticks is that file, if its
+language may be that of the file: only a block of Python is a `.py`. A block in
 an HTML comment (`<!-- python` … `-->`) is not shown, and runs like any other: it sets up what
 the page takes for granted.
 """
@@ -41,11 +42,13 @@ def read_blocks(page: Path) -> Iterator[Block]:
         before = source[: found.start()]
         paragraph = before.rstrip().rpartition("\n\n")[2]
         file = _FILE.match(paragraph)
+        language = found["language"] or found["hidden"] or ""
+        may_show = {"python"} if file and file["name"].endswith(".py") else {"text", "yaml"}
         yield Block(
-            language=found["language"] or found["hidden"] or "",
+            language=language,
             text=found["text"] or found["setup"] or "",
             line=before.count("\n") + 2,
-            file=file["name"] if file and found["language"] != "console" else None,
+            file=file["name"] if file and language in may_show else None,
             hidden=found["hidden"] is not None,
         )
 

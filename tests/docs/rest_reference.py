@@ -22,7 +22,7 @@ server has the same as OpenAPI 3.1, with every type. [Run the server](../howto/s
 to reach it.
 
 - Each request has an `Authorization` header. An operation needs the level read, write or admin;
-  each level includes those before it.
+  each level includes those before it. One of the level open needs no header.
 - Bodies are JSON. Moments are RFC 3339, lengths of time are seconds or text such as `90s`.
 - `Idempotency-Key` makes a call one that may be repeated: it is the key of a start, and the id of
   a signal, an update, a decision, a fork or a backfill.
@@ -67,8 +67,9 @@ def _facts(operation: dict[str, Any]) -> Iterator[str]:
     if any(each["in"] == "header" for each in operation["parameters"]):
         yield "may have an `Idempotency-Key`"
     if "requestBody" in operation:
-        schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        yield f"body: {_name(schema)}"
+        content = operation["requestBody"]["content"]
+        as_json = content.get("application/json")
+        yield f"body: {_name(as_json['schema']) if as_json else 'any'}"
     for status, answer in operation["responses"].items():
         kinds = [_name(each["schema"]) for each in answer["content"].values()]
         if status < "300":

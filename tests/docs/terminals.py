@@ -22,7 +22,8 @@ from pathlib import Path
 import asyncpg
 
 _DEADLINE_SECONDS = 120.0
-_PORT = 7433  # of `holdfast server`
+_PORTS = (":7433", ":8000")  # of `holdfast server`, and of other sites
+_SERVERS = ("holdfast server", "python manage.py runserver")
 _NEWEST = {
     "RUN": "select run_id::text from holdfast.runs order by created_at desc limit 1",
     "PID": "select pid::text from holdfast.workers order by heard_at desc limit 1",
@@ -31,7 +32,7 @@ _NEWEST = {
 }
 # What a command that stays open brings about, and where that can be seen.
 _STARTED = {
-    r"holdfast (dev|worker)\b": "workers",
+    r"(python manage.py )?holdfast (dev|worker)\b": "workers",
     r"holdfast start\b": "runs",
 }
 # What belongs to the reader's own machine, or is what runs these tests.
@@ -59,7 +60,9 @@ class Terminals:
         """Run a command as its comment says, and fail where it ends otherwise."""
         if command.startswith(_ELSEWHERE):
             return
-        command = (await self.fill_in(command)).replace(f":{_PORT}", f":{self._port}")
+        command = await self.fill_in(command)
+        for port in _PORTS:
+            command = command.replace(port, f":{self._port}")
         if command.startswith("holdfast server"):
             command += f" --port {self._port}"
         if comment.startswith("terminal"):
@@ -130,7 +133,7 @@ class Terminals:
         async with asyncio.timeout(_DEADLINE_SECONDS):
             while table is not None and await self._count(table) <= before:
                 await asyncio.sleep(0.05)
-            while command.startswith("holdfast server") and not await self._listens():
+            while command.startswith(_SERVERS) and not await self._listens():
                 await asyncio.sleep(0.05)
 
     async def _listens(self) -> bool:

@@ -31,6 +31,7 @@ _RUN = {"python", "console", "sql"}
 # What stands for something of the reader's, and what the text before has introduced.
 _READERS_OWN = {"app", "client", "connection", "database", "browser", "gateway", "Refused"}
 _READERS_OWN |= {"Order", "checkout", "slow", "token", "other_token", "ask_model", "call_tool"}
+_READERS_OWN |= {"model"}
 _PERSONS_SECONDS = 60
 _PERSONS_TIME = f"asyncio.sleep({_PERSONS_SECONDS})"
 
@@ -102,6 +103,8 @@ async def test_the_blocks_of_a_page_do_what_they_say(
         vars(reader.module).update(stack=stack, until=reader.terminals.until)
         try:
             for block in read_blocks(page):
+                if block.file is not None:  # another module may have its name
+                    monkeypatch.delitem(sys.modules, Path(block.file).stem, raising=False)
                 await reader.do(block)
         finally:
             for name in sys.modules.keys() - before.keys():

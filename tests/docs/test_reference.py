@@ -34,8 +34,8 @@ from holdfast.cli.root import holdfast
 from holdfast.client.approvals import Approvals
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
-from holdfast.definitions.flow_runs import RunStepOptions
-from holdfast.definitions.flow_steps import FlowStepOptions
+from holdfast.definitions.flow_runs import RunMapOptions
+from holdfast.definitions.flow_steps import FlowMapOptions
 from holdfast.definitions.schedules import AppScheduleOptions, MessageScheduleOptions
 from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.starts import StartOptions
@@ -71,6 +71,9 @@ async def sleeps() -> None:
 async def everything(ctx: Context, happy: bool) -> int:
     """Write each type of event that code can bring about."""
     ctx.set_value("progress", 1)
+    paid, other = ctx.webhook("paid"), ctx.webhook("other")
+    other.close()
+    ctx.set_attributes(customer="acme")
     await works()
     for step in (fails, sleeps):
         try:
@@ -78,7 +81,9 @@ async def everything(ctx: Context, happy: bool) -> int:
         except errors.StepFailed:
             ctx.set_value("progress", 2)
     ctx.subscribe("a.#")
+    await ctx.stream("progress").write(1)
     await ctx.wait_for_signal("go")
+    await paid.received()
     await asyncio.sleep(1)
     if not happy:
         raise ValueError("unhappy")
@@ -167,8 +172,8 @@ def test_each_error_has_its_row() -> None:
             {*AppScheduleOptions.__annotations__, *MessageScheduleOptions.__annotations__}
             | {"name", "input", "topic", "message_queue"},
         ),
-        ("`@flow.step", {*FlowStepOptions.__annotations__}),
-        ("`flow.run_step(", {*RunStepOptions.__annotations__, "of", "over"}),
+        ("`@flow.step", {*FlowMapOptions.__annotations__}),
+        ("`flow.run_step(", {*RunMapOptions.__annotations__, "of", "over"}),
         ("`ctx.activity(", options_of(Context.activity, "name", "args")),
         ("`ctx.child(", {*ChildOptions.__annotations__, "type"}),
         ("`ctx.request_approval(", options_of(Context.request_approval, "title")),
@@ -291,6 +296,9 @@ async def test_details_have_the_fields_that_the_page_gives() -> None:
         handles = [await env.client.start(everything, happy) for happy in (True, False)]
         for handle in handles:
             await handle.signal("go", {"boxes": 2})
+            await env.wait_until_idle()
+            [paid] = await env.client.webhooks.list(handle.run_id)
+            await env.post(paid.url)
             await asyncio.gather(env.result(handle), return_exceptions=True)
         started = await env.client.start(everything, True)
         await env.wait_until_idle()
@@ -298,6 +306,7 @@ async def test_details_have_the_fields_that_the_page_gives() -> None:
         await asyncio.gather(env.result(started), return_exceptions=True)
         await (await env.client.start(everything, True, delay="1d")).terminate("a mistake")
         late = await env.client.start(everything, True, timeout="1d", run_id=uuid4())
+        await env.client.runs.reschedule(late.run_id, timeout="2d", reason="slow")
         await asyncio.gather(env.result(late), return_exceptions=True)
         await work_for_others(env)
         found = list(await logged(env.store))

@@ -220,6 +220,31 @@ def test_a_killed_backup_that_is_cancelled_leaves_no_copies(desk: Desk) -> None:
     assert list(target.glob("*.bin")) == []
 
 
+def test_an_agent_killed_midway_pays_and_refunds_once(desk: Desk) -> None:
+    arguments = ("agent.py", "my lamp is broken", "order-17")
+    with desk.running(*arguments) as process:
+        first = read_until(process, "^request 2") + kill(process)
+    second = desk.run(*arguments, "--decide", "yes")
+    assert "I have looked: order-17 is refunded." in second
+    lines = [*first, *second.splitlines()]
+    assert lines.count("request 1 to the model") == 1, "it was recorded before the second"
+    assert lines.count("request 2 to the model") <= 2, "it was not recorded at the kill"
+    assert lines.count("request 3 to the model") == 1
+    assert sum(line.startswith("refund of order-17") for line in lines) == 1
+
+
+def test_an_agent_whose_refund_is_rejected_refunds_nothing(desk: Desk) -> None:
+    output = desk.run("agent.py", "my lamp is broken", "order-17", "--decide", "no")
+    assert "refund of" not in output
+    assert "I have looked: The tool call was denied" in output
+
+
+def test_an_agent_stops_at_its_budget(desk: Desk) -> None:
+    output = desk.run("agent.py", "my lamp is broken", "order-17", "--budget", "70")
+    assert "The budget of 70 tokens is spent" in output
+    assert "request 3" not in output
+
+
 def manuscripts(folder: Path, count: int) -> None:
     """Write Markdown files, one of which is not text."""
     folder.mkdir()

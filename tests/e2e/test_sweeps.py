@@ -261,7 +261,7 @@ def test_it_works_without_asyncio(database_url: str) -> None:
 
 
 async def test_a_thread_with_an_event_loop_is_refused(database_url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"await `holdfast.sweep"):
+    with pytest.raises(ConfigurationError, match=r"await holdfast\.sweep"):
         sweep_sync(app, database_url)
 
 

@@ -30,6 +30,9 @@ def test_the_wheel_has_all_of_the_package_and_nothing_else(wheel: Path) -> None:
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")}
+    references = {page for page in pages if page.startswith("reference/api/")}  # of docstrings
+    expected |= {f"holdfast/docs/pages/{page}" for page in pages - references}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == expected

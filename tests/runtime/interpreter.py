@@ -159,6 +159,16 @@ class Interpreter:
         except TimeoutError:
             self.log(at, "timeout")
 
+    async def do_hook(self, at: str, timeout: int | None) -> None:
+        """The same URL on each replay: a step has it as an argument."""
+        hook = self.ctx.webhook("hook")
+        await self.ctx.step("give", str, hook.url)
+        try:
+            self.log(at, await hook.received(timeout=timeout))
+        except TimeoutError:
+            self.log(at, "timeout")
+            hook.close()
+
     async def do_patch(self, at: str, name: str) -> None:
         self.log(at, self.ctx.patched(name))
 

@@ -22,14 +22,18 @@ from holdfast.events import (
     CHILD_STARTED,
     COMMANDS,
     EVENT_SUBSCRIBED,
+    WEBHOOK_CLOSED,
+    WEBHOOK_OPENED,
+    WEBHOOK_RECEIVED,
 )
 from holdfast.types import Event, TurnCommit
 
 if TYPE_CHECKING:
     from tests.runtime.world import World
 
-_CALLS = (ACTIVITY_SCHEDULED, CHILD_STARTED, APPROVAL_REQUESTED)
-_BACK = (ACTIVITY_CANCEL, CHILD_CANCEL, APPROVAL_WITHDRAWN)
+_CALLS = (ACTIVITY_SCHEDULED, CHILD_STARTED, APPROVAL_REQUESTED, WEBHOOK_OPENED)
+_BACK = (ACTIVITY_CANCEL, CHILD_CANCEL, APPROVAL_WITHDRAWN, WEBHOOK_CLOSED)
+_SEEN_FIRST = (APPROVAL_WITHDRAWN, WEBHOOK_CLOSED)  # a decision or a POST before it was seen
 
 
 class Outside:
@@ -66,9 +70,9 @@ class Outside:
                 self.subscribed.append(key)
             elif event.type in _BACK:
                 assert key in self.ordered, f"{key} is taken back before it was ordered"
-                if event.type == APPROVAL_WITHDRAWN:
-                    assert key in self.open, f"{key} is taken back, and was decided"
-                if event.type == APPROVAL_WITHDRAWN or self.world.pick(2):
+                if event.type in _SEEN_FIRST:
+                    assert key in self.open, f"{key} is taken back, and has ended"
+                if event.type in _SEEN_FIRST or self.world.pick(2):
                     self.open.pop(key, None)  # else it ends all the same, too late
 
     def unfinished(self) -> set[str]:
@@ -98,6 +102,8 @@ class Outside:
             kind = CHILD_FAILED if bad else CHILD_COMPLETED
             end = {"child_run_id": asked["child_run_id"]}
             end |= {"status": "failed", "error": error} if bad else {"output": world.count}
+        elif order.type == WEBHOOK_OPENED:
+            kind, end = WEBHOOK_RECEIVED, {"body": world.count}
         else:
             kind = APPROVAL_RESOLVED
             end = {"approved": not bad, "by": str(world.count), "decision_id": "d"}

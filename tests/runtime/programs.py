@@ -66,6 +66,7 @@ _patterns = st.sampled_from(["p", "q.#"])
 _event = st.one_of(
     st.tuples(st.just("event"), _patterns, st.none() | _delays),
     st.tuples(st.just("subscribe"), _patterns),
+    st.tuples(st.just("hook"), st.none() | _delays),
     st.tuples(st.just("step"), _names),
 )
 

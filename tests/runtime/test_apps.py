@@ -31,9 +31,9 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     await postgres.close()
 
 
-def shop(name: str) -> App:
+def shop(name: str, build: str | None = None) -> App:
     """Return an app whose names all shops have, and whose answers name the shop."""
-    app = App(name)
+    app = App(name, build=build)
 
     @app.activity
     async def pack(order: int) -> str:
@@ -193,6 +193,27 @@ async def test_an_app_from_another_place_does_not_take_a_name(store: Store, tmp_
     [info] = await store.list_apps()
     assert (info.app, info.origin) == ("shop", str(there))
     assert info.workflows == ("checkout", "ship")
+
+
+async def test_two_places_of_one_app_have_builds_of_their_own(store: Store, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+
+    async def sign_on(folder: Path, build: str | None) -> None:
+        worker = Worker(shop("shop", build), store, origin=str(folder))
+        await worker.start()
+        await worker.stop(0)
+
+    await sign_on(here, "b1")
+    for build in ("b1", None):
+        with pytest.raises(ConfigurationError, match="give each a build of its own"):
+            await sign_on(there, build)
+    for folder, build in ((there, "b2"), (here, "b1"), (there, "b2")):
+        await sign_on(folder, build)
+    await sign_on(there, None)
+    with pytest.raises(ConfigurationError, match="another app named 'shop'"):
+        await sign_on(here, "b1")
 
 
 async def test_a_worker_tells_the_database_how_long_runs_are_kept(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from holdfast import App, Context, Retry, Singleton, current_message
+from holdfast import App, Context, Discard, Retry, Singleton, Snooze, current_message
 from holdfast.client import Client, Outgoing
 from holdfast.definitions.consumers import MessageContext
 from holdfast.definitions.middleware import CallNext, Middleware
-from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, InvalidInput
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
 from holdfast.types import Notice, Receipt, Receive, Received
@@ -551,3 +551,128 @@ async def test_what_a_message_cannot_start_is_refused_in_its_code() -> None:
         assert len(refused) == 2
         with pytest.raises(ConfigurationError, match=r"has ended: start shop/pack before"):
             late[0].start(pack, 1)
+
+
+async def test_snoozed_message_comes_again_and_its_receive_does_not_count() -> None:
+    app, seen = App("shop"), list[int]()
+
+    @app.consumer("orders")
+    async def book(number: int) -> Snooze | None:
+        message = current_message()
+        message.start("pay", number)
+        seen.append(message.attempt)
+        return Snooze("10m") if len(seen) < 4 else None
+
+    @app.workflow
+    async def pay(ctx: Context, number: int) -> None: ...
+
+    async with Environment(app) as env:
+        await env.client.queues.create("orders", max_receives=1)
+        await env.client.queues.send("orders", 1)
+        await eventually(lambda: len(seen) == 1)
+        await env.advance("9m")
+        assert seen == [1]
+        assert (await env.client.runs.list()).runs == []  # nothing starts with a snooze
+        await env.advance("1h")
+        assert seen == [1, 1, 1, 1]
+        assert len((await env.client.runs.list()).runs) == 1
+        assert await env.client.queues.messages("orders") == []
+        assert await env.client.queues.messages("orders.dead") == []
+
+
+@pytest.mark.parametrize("max_receives", [5, None])
+async def test_discarded_message_is_not_tried_again(
+    max_receives: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, seen = App("shop"), list[int]()
+
+    @app.consumer("orders", batch=10)
+    def book(numbers: list[int]) -> list[Discard | Snooze | Exception | None] | Discard:
+        seen.extend(numbers)
+        if numbers == [9]:
+            return Discard("all of them")
+        ends = [None, Discard("sold out"), Snooze(5), ValueError("no")]
+        return [ends[number] for number in numbers]
+
+    async with Environment(app) as env:
+        waiting = env.client.queues.messages
+        await env.client.queues.create("orders", max_receives=max_receives)
+        await env.client.queues.send_many("orders", [Outgoing(number) for number in range(4)])
+        await eventually(lambda: len(seen) == 4)
+        await env.client.queues.send("orders", 9)
+        await eventually(lambda: len(seen) == 5)
+        async with asyncio.timeout(60):  # until the ends of all calls are recorded
+            while {each.payload for each in await waiting("orders")} != {"2", "3"}:
+                await asyncio.sleep(0.01)
+        assert "discards message 2: sold out" in caplog.text
+        if max_receives:
+            dead = await env.client.queues.messages("orders.dead")
+            assert [each.error for each in dead] == ["sold out", "all of them"]
+            assert [each.receives for each in dead] == ["1", "1"]
+
+
+async def test_snoozed_message_of_a_group_holds_up_what_comes_after_it() -> None:
+    """What a discarded one does not; what is snoozed keeps its own delay."""
+    app, calls = App("shop"), list[tuple[int, ...]]()
+
+    @app.consumer("moves", batch=10)
+    async def move(moves: list[int]) -> list[Snooze | Discard | None]:
+        calls.append(tuple(moves))
+        if len(calls) > 1:
+            return [None] * len(moves)
+        return [None, Discard("no"), Snooze("1m"), Snooze("5m"), Snooze(0)]
+
+    async with Environment(app) as env:
+        await env.client.queues.create("moves", fifo=True, max_receives=1)
+        moves = [Outgoing(each, group="a") for each in range(5)]
+        await env.client.queues.send_many("moves", moves)
+        await env.advance("50s")
+        assert calls == [(0, 1, 2, 3, 4)]
+        await env.advance("20s")
+        assert calls[1:] == [(2,)]
+        await env.advance("5m")
+        assert calls[2:] == [(3, 4)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Snooze("soon"), lambda: Snooze(-1), lambda: Discard(""), lambda: Discard(None)],  # type: ignore[arg-type]
+)
+def test_what_is_not_a_delay_or_a_reason_is_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(ConfigurationError, match=r"Snooze: delay: not a duration|Discard: reason"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("batch", "found"),
+    [
+        (None, lambda: Snooze),
+        (None, lambda: Discard),
+        (None, lambda: ValueError("x")),
+        (None, lambda: ValueError),
+        (None, lambda: [Snooze("1s")]),
+        (2, lambda: [None, Discard]),
+        (2, lambda: [ValueError, None]),
+        (2, lambda: {1: Snooze("1s")}),
+        (2, lambda: (Discard("no") for _ in range(2))),
+        (2, lambda: {Discard("no")}),
+        (2, lambda: ValueError("x")),
+    ],
+)
+def test_what_only_looks_like_an_end_is_refused(batch: int | None, found: Any) -> None:
+    """Acknowledged, the messages would be lost."""
+    app = App("near")
+
+    @app.consumer("parcels")
+    def pack(parcel: Any) -> object:
+        return None
+
+    @app.consumer("letters", batch=2)
+    def send(letters: list[int]) -> object:
+        return None
+
+    consumer = next(each for each in (pack, send) if (each.batch is None) is (batch is None))
+    with pytest.raises(InvalidInput, match="return Snooze"):
+        consumer.failures(found(), 2 if batch else 1)
+    for kept in (None, "done", 7, {"a": 1}, [1, 2], ("a", "b"), {3}):
+        assert list(consumer.failures(kept, 2)) == [None, None]

@@ -276,7 +276,7 @@ async def test_another_task_of_the_test_may_send_the_signal(env: Environment) ->
 async def test_waiting_for_a_signal_that_nobody_sends_is_an_error(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.testing._PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr("holdfast.testing.environment._PATIENCE_SECONDS", 0.02)
     with pytest.raises(AssertionError, match="waits for signal packed"):
         await env.run(expectant)
 
@@ -296,7 +296,7 @@ async def test_a_signal_that_does_not_fit_is_named(env: Environment) -> None:
 async def test_a_run_that_never_ends_is_an_error_and_not_an_endless_test(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.testing._MOST_SUCCESSORS", 3)
+    monkeypatch.setattr("holdfast.testing.environment._MOST_SUCCESSORS", 3)
     with pytest.raises(AssertionError, match="continued as new 3 times and has not ended"):
         await env.run(monthly, 1)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
 import pytest
 
-from holdfast import App, Context, Retry, RunFailed, StepFailed
+from holdfast import App, Context, Retry, RunFailed, StepFailed, current_step
 from holdfast.client import Client
 from holdfast.definitions.activities import ActivityContext
 from holdfast.definitions.middleware import CallNext, Middleware
@@ -102,6 +102,26 @@ async def test_the_first_middleware_is_outermost() -> None:
 async def test_context_variables_of_the_middleware_reach_the_step() -> None:
     """T11. In threads, too."""
     assert await run(shop(Traced("a", []))) == ["a charge", "a charge_in_thread"]
+
+
+async def test_middleware_surrounds_plain_functions_in_their_threads() -> None:
+    history: list[str] = []
+
+    class Threaded(Middleware):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def in_thread(self, call: Callable[[], object]) -> object:
+            step = current_step().step  # what the function sees, it sees
+            history.append(f"{self.name}: {step} in {threading.current_thread().name[:13]}")
+            try:
+                return call()
+            finally:
+                history.append(f"{self.name} ends")
+
+    assert await run(shop(Threaded("a"), Threaded("b"))) == ["none", "none"]
+    begun = [f"{name}: charge_in_thread in holdfast-step" for name in "ab"]
+    assert history == [*begun, "b ends", "a ends"]
 
 
 async def test_middleware_surrounds_each_attempt_and_sees_its_error() -> None:

@@ -18,7 +18,7 @@ from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import StepFailed
 from holdfast.events import FORKED, STEP_COMPLETED, VALUE_RECORDED
-from holdfast.runtime.code.commands import CALLS
+from holdfast.runtime.code.history import CALLS
 from holdfast.store.memory import MemoryStore
 from tests.runtime.bench import RUN_ID, SECOND, Bench, Code
 from tests.runtime.desk import eventually, working

@@ -27,11 +27,12 @@ from holdfast.events import (
     read_step,
 )
 from holdfast.runtime.code.steps import Call
+from holdfast.runtime.turn.rehearsal import rehearse
 from holdfast.runtime.turn.turn import Effects, State, Turn
 from holdfast.types import Event, TurnCommit
 from tests.runtime.changes import Block, Maker, result_of, workflow
 from tests.runtime.outside import Outside
-from tests.runtime.world import NEVER, World
+from tests.runtime.world import INFO, NEVER, World
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::RuntimeWarning",  # programs leave coroutines unawaited when they are closed half-way
@@ -115,6 +116,11 @@ class Deployed(World):
         assert not again, f"{work} is done again, as {call.key}"
         super().check_start(turn, call)
 
+    def checked(self) -> str:
+        """Return what a check says of the code of now."""
+        found = rehearse(self.factory(), INFO, self.log)
+        return "silent" if found is None else found.kind
+
     def recorded(self, turn: Turn | None = None) -> list[str]:
         """Return the work of which the log says that it was done."""
         log = list(self.log)
@@ -188,6 +194,7 @@ def explore(seed: int, seen: Counter[str]) -> None:
     try:
         world.some(chance.randint(1, 40))
         assert world.stuck is None, f"stuck without a change: {world.stuck}"
+        assert world.checked() in ("silent", "fails"), "a check of the same code finds something"
         if world.end is not None:
             seen["ended before"] += 1
             return
@@ -198,6 +205,7 @@ def explore(seed: int, seen: Counter[str]) -> None:
         seen[edit] += 1
         world.deploy(changed)
         if world.end is None:
+            check(world, edit, seen)
             before = len(world.log)
             if attempt(world, chance, edit, seen) and world.end is None:
                 world.deploy(program)
@@ -205,6 +213,16 @@ def explore(seed: int, seen: Counter[str]) -> None:
                     roll_back(world, edit, world.log[before:], seen)
     finally:
         world.close()
+
+
+def check(world: Deployed, edit: str, seen: Counter[str]) -> None:
+    """Compare what a check says with what the worker does that claims the run."""
+    kind = world.checked()
+    assert kind in ("silent", "fails") or edit not in EQUIVALENT + CAREFUL, (kind, edit)
+    world.some(0)
+    seen[f"a check is {kind}, and the run {'is stuck' if world.stuck else 'continues'}"] += 1
+    if world.stuck is not None:
+        assert kind == "stuck", world.stuck
 
 
 def attempt(world: Deployed, chance: Random, edit: str, seen: Counter[str]) -> bool:
@@ -254,3 +272,4 @@ def test_changed_code_repeats_nothing_and_ends_nothing_by_mistake() -> None:
             found = sum(seen[f"{way} after {edit}"] for edit in set(EDITS))
             assert found > CASES // 20, (way, seen)
         assert seen["stuck after bug"] > CASES // 400, seen
+        assert seen["a check is stuck, and the run is stuck"] > CASES // 40, seen

@@ -15,7 +15,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.store.memory import MemoryStore
-from holdfast.testing import _StoreClock as clock_of  # pyright: ignore[reportPrivateUsage]
+from holdfast.testing.clock import StoreClock
 from holdfast.types import DeliveryRecord, NewSubscription, UrlTarget
 from holdfast.webhooks import is_inner, new_secret, sign, verify
 from holdfast.worker.requests import Answer, post
@@ -217,7 +217,7 @@ async def test_deliveries_are_signed_and_the_receiver_can_tell(server: Target) -
         await store.subscribe(NewSubscription(pattern="a.b", target=inner, match='{"n":[]}'))
         published = await client.topics.publish("a.b", {"n": [1, "ü"]}, event_id="e-1")
         assert published.urls == 2
-        context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)
+        context = ServiceContext(store, "w", StoreClock(store), lambda notices: None, 60.0)
         service = Deliverer(context)
         await service.run_once()
         request = await server.next()
@@ -249,7 +249,7 @@ async def test_an_event_id_of_any_characters_is_one_header(server: Target) -> No
         )
         for event_id in ids:
             await client.topics.publish("a", event_id=event_id)
-        context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)
+        context = ServiceContext(store, "w", StoreClock(store), lambda notices: None, 60.0)
         await Deliverer(context).run_once()
         requests = [await server.next() for _ in ids]
         now = store.time() / 1e6
@@ -279,7 +279,7 @@ async def test_a_target_that_hangs_does_not_hold_up_the_others(
             )
         for _ in range(60):
             await client.topics.publish("a")
-        context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)
+        context = ServiceContext(store, "w", StoreClock(store), lambda notices: None, 60.0)
         service = Deliverer(context)
         await service.start()
         try:
@@ -320,7 +320,7 @@ async def test_what_cannot_be_claimed_is_not_asked_for_without_end() -> None:
         await client.topics.subscribe("a", url="https://example.org/", secret=SECRET)
         await client.topics.publish("a")
         store._tables.subscriptions.clear()  # pyright: ignore[reportPrivateUsage]
-        context = ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0)
+        context = ServiceContext(store, "w", StoreClock(store), lambda notices: None, 60.0)
         service = Deliverer(context)
         await service.run_once()
         assert service.next_due is None
@@ -356,7 +356,9 @@ async def test_five_targets_that_hang_leave_what_becomes_free_to_others(
         await client.topics.subscribe("b", url="https://example.org/ok", secret=SECRET)
         for _ in range(30):
             await client.topics.publish("a")
-        service = Deliverer(ServiceContext(store, "w", clock_of(store), lambda notices: None, 60.0))
+        service = Deliverer(
+            ServiceContext(store, "w", StoreClock(store), lambda notices: None, 60.0)
+        )
         await service.start()
         try:
             async with asyncio.timeout(60):

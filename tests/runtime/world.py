@@ -21,13 +21,15 @@ from holdfast.events import (
     RESUMED,
     SIGNAL_RECEIVED,
     STEP_RETRY,
+    WEBHOOK_OPENED,
     WORKER_LOST,
     WORKFLOW_STARTED,
+    can_wait,
 )
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.steps import Call
-from holdfast.runtime.log.virtual_log import can_wait, in_delivery_order
+from holdfast.runtime.log.virtual_log import in_delivery_order
 from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
 from holdfast.types import ANY_END, Event, Finish, Suspend, TurnCommit, update_topic
 from tests.runtime.outside import Outside
@@ -135,8 +137,8 @@ class World:
         assert not is_paused(durable), f"{call.key} starts while the run is paused"
         log = turn._replayer.log
         unsure = {event.type for event in (*log.flight, *log.fresh)}
-        early = call.attempt == 1 and EVENT_SUBSCRIBED in unsure
-        assert not early, f"{call.key} starts before a subscription is durable"
+        early = call.attempt == 1 and unsure & {EVENT_SUBSCRIBED, WEBHOOK_OPENED}
+        assert not early, f"{call.key} starts before a subscription or a webhook is durable"
         again = self.feed(self.certain(turn), in_delivery_order(durable))
         pending = again.steps.pending
         assert call.key in pending, f"{call.key} starts before what led to it is durable"
@@ -206,10 +208,12 @@ class World:
         if meddles and not self.paused and self.pick(10) == 0:
             self.external(Event(RESUMED, None, None, self.now))  # it cannot wait
         tail = self.log[part.expected :]
-        if tail and not (part.after_others and part.lease_no == self.lease and can_wait(tail)):
+        if tail and not (
+            part.after_others and part.lease_no == self.lease and all(map(can_wait, tail))
+        ):
             before = turn.instance
             is_fed = turn.state is not State.NEEDS_LOG and turn._replayer.broken is None
-            overtaken = is_fed and can_wait(tail)
+            overtaken = is_fed and all(map(can_wait, tail))
             effects = turn.conflict(tail)
             assert not overtaken or turn.instance is before, "a signal leads to a replay"
             self.seen["rebuilds" if turn.instance is not before else "tails"] += 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, field
 from typing import Literal
 
-from holdfast import App, Context, Retry
+from holdfast import App, Context, Retry, current_step
 
 app = App("desk")
+log = logging.getLogger("desk")
+log.setLevel(logging.INFO)
 
 
 @dataclass
@@ -105,6 +108,23 @@ async def count(ctx: Context, most: int) -> int:
 async def weigh(ctx: Context, item: str) -> None:
     """Wait: what is said of it in numbers is made up by the test that shows them."""
     await ctx.wait_for_signal("weighed")
+
+
+@app.step
+async def tell(words: list[str]) -> None:
+    """Write words to a stream and to the log."""
+    out = current_step().stream("words")
+    for word in words:
+        log.warning("said %s", word)
+        await out.write(word)
+
+
+@app.workflow
+async def talk(ctx: Context, words: list[str]) -> None:
+    """Say some words at once, and one more after a signal."""
+    await tell(words)
+    log.info("listening")
+    await tell([await ctx.wait_for_signal("say")])
 
 
 @dataclass

@@ -32,6 +32,7 @@ from tests.server.desk import (
     refund,
     render,
     ship,
+    talk,
     weigh,
 )
 from tests.server.shop import KEY
@@ -101,7 +102,7 @@ class Desk:
         self.store = store = PostgresStore(self._url)
         await store.open()
         self._stack.push_async_callback(store.close)
-        self.worker = worker = Worker(app, store, WorkerOptions())
+        self.worker = worker = Worker(app, store, WorkerOptions(run_logs=True))
         await worker.start()
         self._stack.push_async_callback(worker.stop)
         self.client = await self._stack.enter_async_context(Client(store=store, app=app))
@@ -207,6 +208,13 @@ def open_all(page: Page) -> list[str]:
     return found
 
 
+def violations(page: Page, scheme: str) -> list[Any]:
+    """Return what axe finds: in the dark, of contrast alone."""
+    rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
+    found = Axe().run(page, options=rules).response["violations"]
+    return [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("light", 800)]
@@ -214,15 +222,19 @@ def open_all(page: Page) -> list[str]:
 def test_each_page_is_readable_for_all(
     desk: Desk, chromium: Browser, scheme: Any, width: int
 ) -> None:
-    """No report of the content policy, nothing wider than the screen, and axe finds nothing."""
+    """No report of the content policy, nothing wider than the screen, and axe finds nothing.
+
+    On a phone axe looks at a page of each kind: most of what it looks at is the same at each width.
+    """
     waiting = desk.start(ship, Order(1, ["lamp", "chair"]), key=f"order-{scheme}-{width}")
     asking = desk.start(refund, Order(2), key=f"refund-{scheme}-{width}")
     failed = desk.start(render, HOSTILE, key=f"{HOSTILE}-{scheme}-{width}")
     flow = desk.start(analyze, Site("example.org"), key=f"site-{scheme}-{width}")
     desk(desk.client.runs.wait, failed)
     desk(desk.client.runs.wait, flow)
-    desk.await_state(waiting, "waiting")
-    desk.await_state(asking, "waiting")
+    spoken = desk.start(talk, [HOSTILE, "x" * 300], key=f"talk-{scheme}-{width}")
+    for each in (waiting, asking, spoken):
+        desk.await_state(each, "waiting")
     desk(_furnish, desk.client)
     many = desk.start(count, 150, key=f"count-{scheme}-{width}")
     desk(desk.client.runs.wait, many)
@@ -237,8 +249,11 @@ def test_each_page_is_readable_for_all(
     ]
     paths += ["/doctor", f"/runs/{waiting}", f"/runs/{asking}", f"/runs/{failed}", f"/runs/{flow}"]
     paths += [f"/runs/{failed}?tab={tab}" for tab in ("log", "data")]
+    paths += [f"/runs/{spoken}?tab={tab}" for tab in ("streams", "lines")]
     paths += [f"/runs/{many}", f"/runs/{waiting}/fork", "/bulk?do=cancel&state=waiting"]
-    paths += [f"/bulk?do=cancel&run={waiting},{asking},{failed}", "/runs/x"]
+    paths += [f"/bulk?do=cancel&run={waiting},{asking},{failed}", "/runs/x", "/login"]
+    kinds = {"/", "/approvals", "/workflow?name=desk/ship", "/login"}
+    kinds |= {f"/runs/{waiting}", f"/runs/{failed}?tab=log"}
     context = chromium.new_context(
         color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce"
     )
@@ -247,12 +262,12 @@ def test_each_page_is_readable_for_all(
         page = person.go(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert open_all(page) == [], path
-        if width < 1280:
-            continue  # what axe looks at is the same at each width
-        rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
-        found = Axe().run(page, options=rules).response["violations"]
-        told = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found]
-        assert told == [], path
+        if width == 1280 or (width == 360 and path in kinds):
+            assert violations(page, scheme) == [], path
+        if scheme == "dark" and path in kinds:
+            page.set_viewport_size({"width": 360, "height": 800})
+            assert violations(page, scheme) == [], path
+            page.set_viewport_size({"width": 1280, "height": 800})
     context.close()
     told = [each for each in person.complaints if "/runs/x" not in each]
     assert told == []
@@ -302,6 +317,26 @@ def test_a_page_shows_what_happens_without_being_loaded_again(desk: Desk, reader
     assert desk(desk.client.runs.get, run).output == ["parcel with lamp"]
     page = reader.go("/runs?state=queued&workflow=desk/checkout")
     assert page.evaluate("window.same") is None
+
+
+def test_streams_and_log_lines_of_a_run_are_shown_as_they_come(desk: Desk, reader: Reader) -> None:
+    run = desk.start(talk, [HOSTILE, " and so on"])
+    desk.await_state(run, "waiting")
+    page = reader.go(f"/runs/{run}")
+    page.get_by_role("link", name="Streams").click()
+    shown = page.get_by_label("Values of words")
+    expect(shown).to_have_text(f"{HOSTILE} and so on")
+    desk(desk.client.signal, run, "say", ", to the end")
+    expect(shown).to_have_text(f"{HOSTILE} and so on, to the end")
+    page.get_by_role("link", name="Log lines").click()
+    rows = page.get_by_role("region", name="Lines that the code logged").get_by_role("row")
+    expect(rows).to_have_count(5)  # the head is one
+    expect(rows.nth(1)).to_contain_text(f"said {HOSTILE}")
+    page.get_by_role("link", name="warning and higher").click()
+    expect(rows).to_have_count(4)
+    rows.nth(3).get_by_role("link", name="tell#2").click()
+    expect(rows).to_have_count(2)
+    expect(rows.nth(1)).to_contain_text("said , to the end")
 
 
 @pytest.mark.parametrize("asks", ["already", "again", "first"])

@@ -14,7 +14,7 @@ import pytest
 from holdfast.server.api.table import OPERATIONS
 from holdfast.server.pages.graph import draw_flow
 from holdfast.store.port import Store
-from holdfast.types import StepShape
+from holdfast.types import AlertRule, NewRun, StepShape
 from tests.server.shop import Api, tokens
 
 LIMIT_SECONDS = 30.0
@@ -247,6 +247,37 @@ async def test_what_workers_serve(api: Api) -> None:
     await api.ask("POST", "/v1/queues/a%20b/pause", status=400)
 
 
+async def test_a_used_key_does_what_the_start_says(api: Api) -> None:
+    """The Idempotency-Key is the key."""
+    path, headers = "/v1/workflows/checkout/runs", {"Idempotency-Key": "again"}
+    first = await api.ask("POST", path, {"input": 7, "delay": "1d"}, status=201, headers=headers)
+    await api.ask("POST", f"/v1/runs/{first['run_id']}/terminate")
+    asked = {"input": 7, "delay": "1d", "if_ended": "refuse"}
+    await api.ask("POST", path, asked, status=409, headers=headers)
+    asked["if_ended"] = "start"
+    again = await api.ask("POST", path, asked, status=201, headers=headers)
+    assert again["run_id"] != first["run_id"]
+    same = await api.ask("POST", path, asked, headers=headers)
+    assert (same["run_id"], same["created"]) == (again["run_id"], False)
+    await api.ask("POST", path, {**asked, "if_ended": "x"}, status=422, headers=headers)
+    await api.ask("POST", path, asked, status=422)
+
+
+async def test_a_run_is_rescheduled(api: Api) -> None:
+    """One, and all of a filter; what cannot be meant is refused."""
+    new = {"input": 7, "delay": "1h"}
+    run = (await api.ask("POST", "/v1/workflows/checkout/runs", new, status=201))["run_id"]
+    path, change = f"/v1/runs/{run}/reschedule", {"queue": "night", "timeout": 60}
+    assert await api.ask("POST", path, {**change, "reason": "slow"}) == {"changed": True}
+    assert (await api.ask("GET", f"/v1/runs/{run}"))["queue"] == "night"
+    for wrong, status in (({}, 422), ({"queue": "a b"}, 422), ({"delay": []}, 422)):
+        await api.ask("POST", path, wrong, status=status)
+    bulk = {"do": "reschedule", "where": {}, "dry_run": False}
+    await api.ask("POST", "/v1/bulk", bulk, status=422)
+    await api.ask("POST", "/v1/bulk", {**bulk, "change": {}}, status=422)
+    await api.ask("POST", "/v1/bulk", {**bulk, "do": "pause", "change": change}, status=422)
+
+
 async def test_schedules_are_kept(api: Api) -> None:
     new = {"name": "nightly", "workflow": "checkout", "cron": "0 3 * * *", "input": 7}
     made = await api.ask("POST", "/v1/schedules", new, status=201)
@@ -310,6 +341,77 @@ async def test_limits_are_set_and_removed(api: Api) -> None:
     assert await api.ask("DELETE", f"/v1/limits?{which}") == {"changed": True}
     assert await api.ask("DELETE", f"/v1/limits?{which}") == {"changed": False}
     await api.ask("DELETE", "/v1/limits?scope=queue", status=400)
+    units = {**limit, "kind": "units", "units": "input.tokens"}
+    assert await api.ask("PUT", "/v1/limits", units) == {"changed": True}
+    [found] = (await api.ask("GET", "/v1/limits"))["limits"]
+    assert (found["rule"]["units"], found["used"]) == ("input.tokens", 0)
+    wrong = await api.ask("PUT", "/v1/limits", {**units, "units": None}, status=422)
+    assert "most, per and units" in wrong["detail"]
+    which = "scope=queue&name=mail&kind=units"
+    assert await api.ask("DELETE", f"/v1/limits?{which}") == {"changed": True}
+
+
+async def test_alerts_are_listed(api: Api, store: Store) -> None:
+    assert await api.ask("GET", "/v1/alerts") == {"alerts": []}
+    rule = AlertRule(name="late", kind="backlog", subject="mail", threshold=300, topic="ops")
+    await store.declare_alerts("shop", [rule])
+    await store.look_at_alerts()
+    [found] = (await api.ask("GET", "/v1/alerts"))["alerts"]
+    assert (found["app"], found["rule"]["name"], found["is_active"]) == ("shop", "late", False)
+    assert (found["value"], found["changed_at"]) == (0, None)
+    assert found["looked_at"].endswith("Z")
+
+
+async def test_one_message_is_read_changed_and_cancelled(api: Api) -> None:
+    await api.ask("POST", "/v1/message-queues", {"name": "parcels"}, status=201)
+    queue = "/v1/message-queues/parcels"
+    sent = await api.ask("POST", f"{queue}/messages", {"payload": 7, "delay": "1h"}, status=201)
+    message = f"{queue}/messages/{sent['message_id']}"
+    assert (await api.ask("GET", message))["payload"] == 7
+    assert await api.ask("PATCH", message, {"payload": None}) == {"changed": True}
+    found = await api.ask("GET", message)
+    assert (found["payload"], found["in_flight"], found["attempts"]) == (None, False, 0)
+    assert found["visible_at"] > found["sent_at"]
+    past = {"at": "2020-01-01T00:00:00Z"}
+    assert await api.ask("PATCH", message, past) == {"changed": True}
+    await api.ask("POST", f"{queue}/receive")
+    await api.ask("DELETE", message, status=409)
+    await api.ask("PATCH", message, {"payload": 1}, status=409)
+    await api.ask("PATCH", message, {}, status=422)
+    await api.ask("PATCH", message, {"at": "2020-01-01T00:00:00"}, status=422)
+    await api.ask("GET", f"{queue}/messages/x", status=422)
+    await api.ask("GET", f"{queue}/messages/99", status=404)
+    assert await api.ask("DELETE", f"{queue}/messages/99") == {"changed": False}
+    sent = await api.ask("POST", f"{queue}/messages", {"payload": 9}, status=201)
+    [taken] = (await api.ask("POST", f"{queue}/receive"))["messages"]
+    await api.ask("POST", f"{queue}/nack", {"receipts": [taken["receipt"]], "error": "late"})
+    [failure] = (await api.ask("GET", f"{queue}/messages/{sent['message_id']}"))["failures"]
+    assert failure["error"] == "late"
+
+
+async def test_builds_are_listed_promoted_ramped_and_left(api: Api, store: Store) -> None:
+    for build in ("b1", "b2"):
+        await store.declare_build("shop", build, ["shop/buy@1"])
+    run_id = UUID(int=1)
+    await store.start_runs([NewRun(run_id=run_id, name="shop/buy")])
+    found = (await api.ask("GET", "/v1/builds?app=shop"))["builds"]
+    states = {each["build"]: (each["is_current"], each["open_runs"]) for each in found}
+    assert states == {"b1": (True, 1), "b2": (False, 0)}
+    assert [each["safe_to_stop"] for each in found if each["build"] == "b2"] == [True]
+    assert (await api.ask("GET", f"/v1/runs/{run_id}"))["build"] == "b1"
+    ramp = {"build": "b2", "percent": 10}
+    assert await api.ask("POST", "/v1/builds/ramp", ramp) == {"changed": True}
+    await api.ask("POST", "/v1/builds/ramp", {"build": "b2", "percent": 101}, status=422)
+    for changed in (True, False):
+        answer = await api.ask("POST", "/v1/builds/promote", {"build": "b2"})
+        assert answer == {"changed": changed}
+    unknown = await api.ask("POST", "/v1/builds/promote", {"build": "b9"}, status=404)
+    assert "known are b2, b1" in unknown["detail"] or "known are b1, b2" in unknown["detail"]
+    left = await api.ask("POST", "/v1/builds/roll-back", {"app": "shop"})
+    assert left == {"outcome": "changed", "former": "b2", "current": "b1"}
+    move = {"run_ids": [str(run_id)], "build": "b2"}
+    moved = await api.ask("POST", "/v1/builds/move", move)
+    assert moved == {"outcomes": {str(run_id): "moved"}}
 
 
 async def test_messages_are_sent_received_and_acknowledged(api: Api) -> None:
@@ -337,6 +439,10 @@ async def test_messages_are_sent_received_and_acknowledged(api: Api) -> None:
     for wrong in ("x", "1.2.3", f"0.{uuid4()}.1", f"1.{uuid4()}.1.1"):
         await api.ask("POST", f"{queue}/ack", {"receipts": [wrong]}, status=422)
     await api.ask("POST", f"{queue}/messages", {"payload": 8}, status=201)
+    [popped] = (await api.ask("POST", f"{queue}/pop"))["messages"]
+    assert popped["payload"] == 8
+    assert await api.ask("POST", f"{queue}/pop", {"limit": 5}) == {"messages": []}
+    await api.ask("POST", f"{queue}/messages", {"payload": 9}, status=201)
     assert await api.ask("POST", f"{queue}/purge") == {"deleted": 1}
     names = (await api.ask("GET", "/v1/message-queues"))["queues"]
     assert {each["settings"]["name"] for each in names} == {"parcels", "parcels.dead"}

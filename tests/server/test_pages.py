@@ -25,7 +25,7 @@ from holdfast.server.access import KeyAccess
 from holdfast.server.pages.graph import layers_of
 from holdfast.server.pages.table import TABLE
 from holdfast.store.port import Store
-from holdfast.types import FlowShape, StepShape
+from holdfast.types import AlertRule, FlowShape, StepShape
 from holdfast.values.trace_ids import trace_text
 from holdfast.worker import Worker, WorkerOptions
 from tests.server.desk import Order, app, checkout, refund, render, rest
@@ -210,6 +210,11 @@ async def test_the_page_of_a_run_says_why_and_has_its_actions(
     for tab in ("log", "data"):
         await page(browser, f"/runs/{run}?tab={tab}")
     assert "WorkflowStarted" in await page(browser, f"/runs/{run}?tab=log")
+    for tab, empty in (("streams", "no stream"), ("lines", "--run-logs")):
+        assert f"tab={tab}" not in html
+        found = await page(browser, f"/runs/{run}?tab={tab}")
+        assert empty in found
+        assert f'data-connect="/runs/{run}?tab={tab}&amp;live=1"' in found
     await page(browser, f"/runs/{run}?tab=other", 404)
     await page(browser, "/runs/0198c0de-0000-7000-8000-000000000000", 404)
     await page(browser, "/runs/x", 404)
@@ -769,17 +774,19 @@ async def test_queues_and_topics_are_shown_and_dead_deliveries_delivered_again(
     assert "FIFO" in html
     assert "goes to queue mail" in html
     assert "/message-queue?name=mail" in html
-    await client.queues.update("mail", max_receives=1)
+    await client.queues.update("mail", max_receives=2)
     await client.queues.send("mail", HOSTILE, group="ann")
-    [message] = await client.queues.receive("mail")
-    await client.queues.nack(message, error="no such mailbox")
+    for error in (HOSTILE, "no such mailbox"):
+        [message] = await client.queues.receive("mail")
+        await client.queues.nack(message, error=error)
     for path in ("/", "/messages"):
         assert "dead letter" in await page(browser, path)
     html = await page(browser, "/message-queue?name=mail")
     for part in (
         "no such mailbox",
+        "<summary>2 errors</summary>",
         "mail.dead",
-        "After 1 receive it moves",
+        "After 2 receives it moves",
         f'value="{message.id}"',
     ):
         assert part in html
@@ -904,6 +911,24 @@ async def test_the_tags_of_a_run_lead_to_the_runs_that_have_them(
         assert str(run) in await page(browser, link), link
 
 
+async def test_the_attributes_of_a_run_lead_to_the_runs_that_have_them(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    """A search takes them as well, beside other words."""
+    texts = ["acme", "big corp", '"', 'x" y"', "a=b", "7", "back\\slash"]
+    values = {f"a{place}": text for place, text in enumerate(texts)}
+    run, other = await start(server, attributes=values), await start(server, attributes={"a0": 1})
+    html = await page(browser, f"/runs/{run}")
+    links = [unescape(each) for each in re.findall(r'href="([^"]*)">a\d=', html)]
+    assert len(links) == len(texts)
+    for link in links:
+        found = await page(browser, link)
+        assert str(run) in found, link
+        assert str(other) not in found, link
+    assert str(other) in await page(browser, "/runs?q=a0=1+queued")
+    assert str(run) not in await page(browser, "/runs?q=a0=acme+failed")
+
+
 async def test_the_stream_of_a_run_ends_when_the_run_is_gone(
     server: Server, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -920,3 +945,21 @@ async def test_the_stream_of_a_run_ends_when_the_run_is_gone(
         monkeypatch.setattr(server.site.reader.runs, "get", gone)
         answer = await following
     assert answer.text.endswith("event: gone\ndata: \n\n")
+
+
+async def test_the_overview_shows_alerts_and_what_they_see(
+    browser: httpx.AsyncClient, store: Store
+) -> None:
+    assert "Alerts" not in await page(browser, "/")
+    served = AlertRule(
+        name=HOSTILE[:40], kind="backlog", subject="mail", threshold=300, topic="ops"
+    )
+    nobody = AlertRule(name="nobody", kind="no_worker", subject="mail", threshold=1, topic="ops")
+    await store.declare_alerts("shop", [served, nobody])
+    assert "no worker has looked yet" in await page(browser, "/")
+    await store.look_at_alerts()
+    shown = await page(browser, "/")
+    assert "no live worker serves queue mail" in shown
+    assert "nobody (shop): began" in shown  # among what needs a person
+    assert "a task of queue mail waits for 5 m" in shown
+    assert "<script>alert" not in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -10,15 +11,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import asyncpg
 import httpx
 import pytest
 
 from holdfast.client import Client
 from tests.cli.processes import running
 from tests.server.processes import server
+from tests.server.test_database import BLOCKED
 
 pytestmark = pytest.mark.crash
+
+END_SESSIONS = "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1"
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +114,51 @@ async def test_edge_6_a_second_sigterm_does_not_wait_for_requests(
             assert process.popen.poll() is None
             process.send(signal.SIGTERM)
             assert process.ended() == 0
+        assert "Traceback" not in process.text()
+
+
+async def test_requests_that_are_cut_off_by_the_end_are_told_to_come_again(
+    database_url: str, tmp_path: Path
+) -> None:
+    """They wait for the database for longer than --grace: whether they had an effect is open."""
+    connection, watcher = [await asyncpg.connect(database_url) for _ in range(2)]
+    with server(database_url, tmp_path, "--grace", "1s") as (process, http):
+        async with connection.transaction():
+            await connection.execute("lock table holdfast.runs in access exclusive mode")
+            path = "/v1/workflows/checkout/runs?app=shop"
+            post = asyncio.create_task(asyncio.to_thread(http.post, path, json={"input": 7}))
+            while not (post.done() or await watcher.fetchval(BLOCKED)):
+                await asyncio.sleep(0.01)
+            process.send(signal.SIGTERM)
+            answer = await post
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+        assert answer.json()["type"] == "urn:holdfast:problem:stopping"
+        assert process.ended() == 0
+        assert "Traceback" not in process.text()
+    await connection.close()
+    await watcher.close()
+
+
+async def test_a_stream_whose_database_goes_away_ends_with_bye(
+    database_url: str, tmp_path: Path
+) -> None:
+    """And with a line in the log, not with a traceback for each reader."""
+    async with Client(database_url) as client:
+        run_id = (await client.start("shop/checkout", 7)).run_id
+    parts = urlsplit(database_url)
+    name = parts.path[1:]
+    with server(database_url, tmp_path) as (process, http):
+        with http.stream("GET", f"/v1/runs/{run_id}/streams/tokens/follow") as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == "retry: 1000"
+            connection = await asyncpg.connect(parts._replace(path="/postgres").geturl())
+            try:
+                await connection.execute(f"alter database {name} allow_connections false")
+                await connection.execute(END_SESSIONS, name)
+                read_until(lines, "bye")
+            finally:
+                await connection.execute(f"alter database {name} allow_connections true")
+                await connection.close()
         assert "Traceback" not in process.text()
 
 

@@ -10,6 +10,7 @@ import stat
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx
@@ -94,6 +95,42 @@ def test_a_server_that_would_be_open_does_not_start(arguments: list[str], said: 
     assert said in result.output
 
 
+def test_a_line_says_what_a_token_may_see(tokens_file: Path) -> None:
+    line = f"support write {digest('token-support')} only=shop,mail/send payloads=hidden\n"
+    tokens_file.write_text(line)
+    access = TokenAccess(tokens_file)
+    support = access.of_token("token-support")
+    assert support == Principal("support", "write", ("shop", "mail/send"), payloads=False)
+    seen = {name: support.sees(name) for name in ("shop/a", "mail/send", "mail/read", "shop")}
+    assert seen == {"shop/a": True, "mail/send": True, "mail/read": False, "shop": False}
+    assert access.still(support)
+    tokens_file.write_text(line.replace("only=shop,mail/send ", "only=shop "))
+    assert not access.still(support)
+    assert access.of_token("token-support") == Principal("support", "write", ("shop",), False)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("only=shop only=mail", "each once"),
+        ("olny=shop", "'olny=shop' does not say what a token may see"),
+        ("shop", "write only=APP,APP/WORKFLOW or payloads=hidden"),
+        ("only=", "what is seen"),
+        ("only=shop,", "what is seen"),
+        ("only=a/b/c", "'a/b' is not a name"),
+        ("payloads=none", "write payloads=hidden, or nothing"),
+    ],
+)
+def test_a_line_that_says_nothing_clear_opens_nothing(
+    tokens_file: Path, words: str, said: str
+) -> None:
+    good = tokens_file.read_text()
+    tokens_file.write_text(f"{good}support write {digest('token-support')} {words}\n")
+    with pytest.raises(ConfigurationError, match="line 5") as refusal:
+        TokenAccess(tokens_file)
+    assert said in str(refusal.value)
+
+
 async def test_what_does_not_say_who_asks_is_refused(tokens_file: Path) -> None:
     """B9: the header must be there, and must match."""
     wrong: list[Mapping[str, str] | list[tuple[str, str]]] = [
@@ -126,6 +163,10 @@ async def test_each_operation_asks_for_its_level(tokens_file: Path) -> None:
             for path in operation.paths:
                 url = re.sub(r"\{run\}", RUN, path)
                 url = re.sub(r"\{\w+\}", "name", url)
+                if operation.level == "open":  # the token of its path is the key
+                    answer = await http.request(operation.method, url, content=b"{}")
+                    assert answer.json()["type"].endswith("webhook-not-found"), path
+                    continue
                 assert (await http.request(operation.method, url)).status_code == 401, path
                 needed = levels.index(operation.level)
                 for name in list(TOKENS)[:needed]:
@@ -309,6 +350,25 @@ async def test_browsers_that_log_in_with_one_token_at_one_moment_are_two(
     assert len(cookies) == 2
 
 
+async def test_a_deadline_needs_the_level_of_terminate() -> None:
+    """It ends a run without its code, too."""
+
+    def who(request: Request) -> Principal:
+        return Principal("ann", "admin" if "admin" in request.headers else "write")
+
+    change = {"queue": "slow", "timeout": 0}
+    bulk = {"do": "reschedule", "where": {}, "dry_run": True, "change": change}
+    async with served(AskedAccess(who)) as http:
+        run = (await http.post("/v1/workflows/checkout/runs", json={"input": 1})).json()["run_id"]
+        for path, body in ((f"/v1/runs/{run}/reschedule", change), ("/v1/bulk", bulk)):
+            assert (await http.post(path, json=body)).status_code == 403, path
+            answer = await http.post(path, json=body, headers={"admin": "yes"})
+            assert answer.status_code == 200, path
+
+
+QUEUE = {"change": {"queue": "slow"}}
+
+
 @pytest.mark.parametrize("level", ["read", "write", "admin"])
 async def test_many_runs_are_changed_by_who_may_change_one(level: Level) -> None:
     """In the API and on the pages alike: all but `terminate` needs write."""
@@ -319,8 +379,8 @@ async def test_many_runs_are_changed_by_who_may_change_one(level: Level) -> None
     async with served(AskedAccess(who)) as http:
         for do in LEVELS:
             allowed = Principal("ann", level).may("admin" if do == "terminate" else "write")
-            name = {"name": "stop"} if do == "signal" else {}
-            body = {"do": do, "where": {}, "dry_run": True, **name}
+            more: dict[str, Any] = {"signal": {"name": "stop"}, "reschedule": QUEUE}.get(do, {})
+            body = {"do": do, "where": {}, "dry_run": True, **more}
             assert (await http.post("/v1/bulk", json=body)).status_code == (
                 200 if allowed else 403
             ), do

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, ClassVar, TypeAlias
@@ -228,9 +229,12 @@ async def sorted_unserved(store: Store) -> list[tuple[str, str, int]]:
 
 
 def run_machine(machine: type[Agreement], url: str, *, examples: int, steps: int) -> None:
-    """Run a state machine against the store on a database."""
+    """Run a state machine against the store on a database.
+
+    With HOLDFAST_TEST_MORE=10 in the environment, ten times as many examples are drawn.
+    """
     limits = settings(
-        max_examples=examples,
+        max_examples=examples * int(os.environ.get("HOLDFAST_TEST_MORE", "1")),
         stateful_step_count=steps,
         deadline=None,
         derandomize=True,

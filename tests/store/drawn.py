@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 
-from holdfast.types import Event, Finish, RunFilter
+from holdfast.types import AttributeValue, Event, Finish, RunFilter
 
 QUEUES = ("fast", "slow")
 HANDLERS = ("order@1", "order@2", "refund@1")
@@ -26,6 +26,7 @@ middles = st.lists(
             Event("TimerScheduled", "t", '{"timer_id":"t","fire_at":5}', 0),
             Event("ValueSet", "phase", '{"value":{"n":1}}', 0),
             Event("ValueSet", "phase", '{"value":"two"}', 0),
+            Event("AttributesSet", "a", '{"attributes":{"stage":"sent","n":null}}', 0),
             Event("WorkflowTaskYielded", None, None, 0),
         ]
     ),
@@ -39,10 +40,17 @@ ends = st.sampled_from(
         (Event("WorkflowCanceled", None, None, 0), Finish("cancelled")),
     ]
 )
+attributes: st.SearchStrategy[dict[str, AttributeValue]] = st.sampled_from(
+    [{}, {"stage": "new"}, {"stage": "new", "n": 1}]
+)
+changes: st.SearchStrategy[dict[str, AttributeValue | None]] = st.sampled_from(
+    [{"stage": "sent"}, {"stage": None}, {"n": "1", "stage": "new"}]
+)
 filters = st.builds(
     RunFilter,
     states=st.sampled_from([(), ("queued",), ("waiting", "stuck"), ("completed",)]),
     names=st.sampled_from([(), ("order",)]),
     tags=st.sampled_from([(), ("fast", "order")]),
+    attributes=st.sampled_from([{}, {"stage": "sent"}, {"n": 1, "stage": "new"}]),
     limit=st.sampled_from([2, 50]),
 )

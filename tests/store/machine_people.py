@@ -13,7 +13,7 @@ from hypothesis.stateful import rule
 
 from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
-from holdfast.types import Decision, Fork, NewSignal, Scope
+from holdfast.types import Decision, Fork, NewSignal, Reschedule, Scope
 
 
 class People(Agreement):
@@ -60,6 +60,22 @@ class People(Agreement):
             self.do(lambda store: store.pause_runs(asked, reason="look"))
         else:
             self.do(lambda store: store.resume_runs(asked))
+
+    @rule(
+        numbers=picks,
+        change=st.sampled_from(
+            [
+                Reschedule(queue="fast"),
+                Reschedule(queue="slow", timeout_seconds=30.0),
+                Reschedule(delay_seconds=2.0),
+                Reschedule(start_at=0, no_deadline=True),
+            ]
+        ),
+    )
+    def reschedule(self, numbers: list[int], change: Reschedule) -> None:
+        """Change where and when runs may run."""
+        asked = [*self.chosen(numbers), UUID(int=0)]
+        self.do(lambda store: store.reschedule_runs(asked, change, reason="look"))
 
     @rule(
         place=st.sampled_from(

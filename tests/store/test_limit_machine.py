@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 from typing import Any
 
 import pytest
-from machine_runs import CUSTOMERS, NAMES, PICK, WorkAgrees, given
+from machine_runs import CUSTOMERS, NAMES, PICK, WorkAgrees
 from msgspec.structs import replace
 from seeded import act, run_seeds, some
 
@@ -19,7 +20,7 @@ PLACES: tuple[tuple[LimitScope, str], ...] = (
     ("workflow", NAMES[0]),
     ("workflow", NAMES[1]),
 )
-KINDS: tuple[LimitKind, ...] = ("concurrency", "concurrency", "rate")
+KINDS: tuple[LimitKind, ...] = ("concurrency", "concurrency", "rate", "units")
 MOST_ROUNDS = 300
 # On PostgreSQL, tasks that wait since before a limit was removed stay in their groups, so these
 # may take turns in another order. Here the tasks are put where they would be without that limit.
@@ -43,7 +44,7 @@ LEAVE_GROUPS_OF_REMOVED_LIMITS = """
 def draw_limit(chance: Random) -> LimitRule:
     """Draw a limit: of what runs at once, or of what begins in a period."""
     kind = chance.choice(KINDS)
-    (scope, name), is_rate = chance.choice(PLACES), kind == "rate"
+    (scope, name), is_rate = chance.choice(PLACES), kind in ("rate", "units")
     return LimitRule(
         scope=scope,
         name=name,
@@ -52,7 +53,8 @@ def draw_limit(chance: Random) -> LimitRule:
         key=chance.choice(KEYS),
         holds=None if is_rate else chance.choice([None, "turn", "run"]),
         period_seconds=4.0 if is_rate else None,
-        smooth=chance.choice([None, True]) if is_rate else None,
+        smooth=chance.choice([None, True]) if kind == "rate" else None,
+        units="input.tokens" if kind == "units" else None,
     )
 
 
@@ -96,11 +98,18 @@ class LimitsAgree(WorkAgrees):
         found: list[LimitInfo] = self.wait(self.model.list_limits())
         return found
 
-    @act(weight=5, name=NAMES, customers=some(CUSTOMERS, 1, 3), priority=(2, 2, 1))
-    def start(self, name: str, customers: list[str], priority: int) -> None:
+    @act(
+        weight=5,
+        name=NAMES,
+        customers=some(CUSTOMERS, 1, 3),
+        priority=(2, 2, 1),
+        tokens=(1, 2, 3),
+    )
+    def start(self, name: str, customers: list[str], priority: int, tokens: int) -> None:
         """Start runs, each at a moment of its own."""
         for customer in customers:
-            run = NewRun(run_id=self.new_id(), name=name, input=given(customer), priority=priority)
+            text = json.dumps({"customer": customer, "tokens": tokens})
+            run = NewRun(run_id=self.new_id(), name=name, input=text, priority=priority)
             self.do(lambda store, run=run: store.start_runs([run]))
 
     @act(when="ids", number=PICK, terminate=(True, False))

@@ -14,6 +14,8 @@ from agreement import Agreement, all_pages, decoded_values, run_machine, sorted_
 from drawn import (
     HANDLERS,
     QUEUES,
+    attributes,
+    changes,
     ends,
     filters,
     middles,
@@ -30,8 +32,10 @@ from hypothesis.stateful import initialize, precondition, rule
 from machine_commands import CommandsAgree
 
 from holdfast.errors import RunExists
+from holdfast.events import COMMANDS
 from holdfast.types import (
     ANY_END,
+    AttributeValue,
     Event,
     Finish,
     Lease,
@@ -54,7 +58,7 @@ class StoresAgree(Agreement):
     def begin(self, name: str) -> None:
         """Start runs and lease them: an empty store has little to disagree about."""
         for queue in QUEUES:
-            self.start(f"{name}@1", queue, 2, "1", None, None, "client/1", False)
+            self.start(f"{name}@1", queue, 2, "1", {"n": 1}, None, None, "client/1", False)
         self.claim("ann", 0, QUEUES, HANDLERS, 100, 40.0, 0.0, 5)
 
     # Callers
@@ -64,6 +68,7 @@ class StoresAgree(Agreement):
         queue=st.sampled_from(QUEUES),
         priority=st.integers(0, 4),
         payload=payloads,
+        attributes=attributes,
         delay=st.sampled_from([None, None, 5.0]),
         timeout=st.sampled_from([None, None, 10.0, 100.0]),
         waiter=st.sampled_from([None, "client/1"]),
@@ -75,6 +80,7 @@ class StoresAgree(Agreement):
         queue: str,
         priority: int,
         payload: str,
+        attributes: dict[str, AttributeValue],
         delay: float | None,
         timeout: float | None,
         waiter: str | None,
@@ -93,6 +99,7 @@ class StoresAgree(Agreement):
             timeout_seconds=timeout,
             retention_seconds=86_400.0,
             tags=(queue, name),
+            attributes=attributes,
             headers={"traceparent": name},
             waiter=waiter,
         )
@@ -113,6 +120,13 @@ class StoresAgree(Agreement):
         """Send signals, also twice to one run."""
         signals = [NewSignal(run_id, name, payload, signal_id) for run_id in self.chosen(numbers)]
         self.do(lambda store: store.signal_runs(signals))
+
+    @rule(number=pick, changes=changes)
+    def set_attributes(self, number: int, changes: dict[str, AttributeValue | None]) -> None:
+        """Change what lists find a run by, open or ended."""
+        [run_id] = self.chosen([number])
+        self.do(lambda store: store.set_attributes(run_id, changes))
+        self.do(lambda store: store.set_tags(run_id, None, add=["more"], remove=["fast"]))
 
     @rule(number=pick, terminate=rarely)
     def stop(self, number: int, terminate: bool) -> None:
@@ -238,6 +252,7 @@ class StoresAgree(Agreement):
                 expected=max(len(logs[task.run_id]) + off, 1),
                 events=[Event(event.type, event.key, event.details, now) for event in events],
                 then=then,
+                has_commands=any(event.type in COMMANDS for event in events),
                 touches=self.parents(task.run_id),
                 has_children=bool(self.model_tables.children[task.run_id]),
                 after_others=behind,
@@ -321,4 +336,4 @@ def test_both_stores_answer_alike_whatever_is_asked(
     """S14, S5, S7, S10 to S12, T4, T5. Also traps 8, 10, 14, 16, 23 and 32: stale leases,
     repeated calls, poisoned runs, trees that are stopped.
     """
-    run_machine(machine, module_database_url, examples=150, steps=40)
+    run_machine(machine, module_database_url, examples=70, steps=40)

@@ -34,6 +34,9 @@ UNREADABLE = [
 # Each call that is refused, and how. BAD stands for each JSON text that no reader can read.
 UNKNOWN_QUEUE = "HFQ01"
 REFUSED = [
+    ("set_attributes(null, '{}')", NULL),
+    ("set_tags(null)", NULL),
+    ("receive_webhook(null, null, '1')", NULL),
     ("create_queue(null)", NULL),
     ("create_queue('no queue')", WRONG),
     ("create_queue('a', null)", NULL),
@@ -56,6 +59,12 @@ REFUSED = [
     ("receive('nothing')", UNKNOWN_QUEUE),
     ("receive(null)", NULL),
     ("receive_messages('nothing')", UNKNOWN_QUEUE),
+    ("pop('nothing')", UNKNOWN_QUEUE),
+    ("pop(null)", NULL),
+    ("get_message('nothing', 1)", UNKNOWN_QUEUE),
+    ("cancel_message('nothing', 1)", UNKNOWN_QUEUE),
+    ("change_message('nothing', 1)", UNKNOWN_QUEUE),
+    ("change_message(null, 1, '1')", NULL),
     ("ack(null)", NULL),
     ("ack('nonsense')", WRONG),
     ("ack('999999999999.00000000-0000-0000-0000-000000000000.1')", WRONG),
@@ -312,6 +321,9 @@ REFUSED = [
 
 # What has nothing to refuse: every value has an answer.
 ANSWERED = [
+    "message_failures(null)",
+    "message_failures(array[-1, null]::bigint[])",
+    "find_webhook(null)",
     "publish('a.b', p_event_id => null)",
     "list_subscriptions()",
     "list_subscriptions('nothing', 'a.b', null, null)",

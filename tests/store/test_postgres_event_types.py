@@ -33,6 +33,7 @@ CONTROL = {
     events.CANCEL_REQUESTED,
     events.WORKER_LOST,
     events.PAUSED,
+    events.RESCHEDULED,
     events.RESUMED,
 }
 # Every other list of event types in SQL, by function, as what it is in Python.
@@ -47,7 +48,10 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
         },
         events.COMMANDS,
     ),
+    "_stream_fate": (events.STEP_ENDS | {events.ACTIVITY_COMPLETED, events.ACTIVITY_FAILED},),
+    "_skip_steps": ({"FlowStepFailed", "FlowStepSkipped"},),
     "_tell_parents": ({events.CHILD_COMPLETED, events.CHILD_FAILED},),
+    "needless_results": (events.STEP_ENDS,),
     "find_reply": (events.UPDATE_ENDS,),
     "fork_run": (REPLACEABLE,),
     "_copy_log": (REPLACEABLE,),
@@ -65,7 +69,7 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "_guess_failures": (
         events.CALL_FAILURES
         | {events.FAILED, events.ACTIVITY_RETRY, events.STEP_RETRY, events.TIMER_SCHEDULED}
-        | {events.VALUE_SET, events.WORKER_LOST, events.PAUSED, events.RESUMED},
+        | {events.VALUE_SET, events.WORKER_LOST, events.PAUSED, events.RESCHEDULED, events.RESUMED},
         events.CALL_FAILURES,
     ),
 }
@@ -125,7 +129,7 @@ async def test_sql_and_python_agree_on_the_role_of_each_type(database_url: str) 
     ("question", "types"),
     [
         ("holdfast._is_terminal(t)", events.TERMINAL),
-        ("holdfast._can_wait(t)", events.CAN_WAIT),
+        ("holdfast._can_wait(t, null)", events.CAN_WAIT),
         ("holdfast._is_told_by_run(t)", events.TOLD_BY_RUN),
         ("holdfast._is_unreadable(t, null)", {events.SIGNAL_RECEIVED, events.APPROVAL_RESOLVED}),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +13,10 @@ from contract.actors import ManualWorker, log_types, start
 from contract.commands import FAILURE, RESIZE, activity, cancelled_activity, ordered
 from scene import Scene, finished, turn
 
+from holdfast import App, Client, Context
+from holdfast.store.postgres import PostgresStore
 from holdfast.types import ActivityEnd, ClaimedTask
+from holdfast.worker import Worker, WorkerOptions
 
 T = TypeVar("T")
 AT_ONCE = {"backoff": "fixed", "base": 0.0}
@@ -149,3 +154,42 @@ async def test_run_that_ends_during_a_heartbeat_leaves_no_task(
     )
     await while_heard_of(scene, task, ending)
     assert await left(scene) == 0
+
+
+async def test_a_lease_that_a_failover_brought_back_is_given_back(scene: Scene) -> None:
+    """An asynchronous standby did not have that the worker gave it back. No answer was lost."""
+    app = App("shop")
+
+    @app.workflow
+    async def order(ctx: Context, order: None) -> str:
+        return await ctx.wait_for_signal("paid", type=str)
+
+    options = WorkerOptions(lease_seconds=3600, heartbeat_seconds=0.1)
+    url = scene.url
+    store = PostgresStore(url)
+    worker = Worker(app, store, options, heartbeat_store=lambda: PostgresStore(url))
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        stack.push_async_callback(worker.stop, 1)
+        await worker.start()
+        await stack.enter_async_context(asyncio.timeout(60))
+        client = await stack.enter_async_context(Client(url, app=app))
+        handle = await client.start(order, None)
+        await scene.until(
+            "select awaiting is not null and worker is null from holdfast.tasks", bool
+        )
+        before = await scene.value("select max(heard_at) from holdfast.workers")
+        heard = "select bool_and(heard_at > $1) from holdfast.workers"
+        while not await scene.value(heard, before):  # the doubts of its start are over
+            await asyncio.sleep(0.01)
+        await scene.value(
+            "update holdfast.tasks set worker = $1, awaiting = null, "
+            "visible_at = holdfast.now() + interval '3500 s' returning 1",
+            worker.worker_id,
+        )
+        await client.signal(handle.run_id, "paid", "cash")
+        await scene.value(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity "
+            "where query ilike 'listen%' and datname = current_database()"
+        )
+        assert await handle.result() == "cash"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
@@ -36,6 +37,15 @@ SEED = f"""
             case when n % 20 = 0 then '00000000-0000-7000-8000-000000000001'::uuid end,
             case when n % 20 = 0 then 'child#' || n end, case when n % 20 = 0 then 'cancel' end
         from numbers
+    ), described as (  -- half of the runs are of one stage, and each 1,000th of one customer
+        insert into holdfast.attributes (run_id, name, value, created_at)
+        select n.run_id, a.name, a.value, n.created_at
+        from numbers n
+        cross join lateral (
+            select 'stage', '"live"'::json where n.n % 2 = 0
+            union all
+            select 'customer', to_json('c' || n.n % 1000)
+        ) as a (name, value)
     )
     insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
     select run_id, 'default', 'shop/order@1', 2, holdfast.now() + interval '1 day'
@@ -52,7 +62,7 @@ READ = """
     select coalesce(sum(seq_tup_read), 0)::int
         + coalesce(sum(pg_stat_get_xact_tuples_returned(i.indexrelid)), 0)::int
     from pg_stat_xact_user_tables t join pg_index i on i.indrelid = t.relid
-    where t.schemaname = 'holdfast' and t.relname in ('runs', 'tasks', 'events')
+    where t.schemaname = 'holdfast' and t.relname in ('runs', 'tasks', 'events', 'attributes')
 """
 PARENT = UUID("00000000-0000-7000-8000-000000000001")
 
@@ -87,11 +97,13 @@ class Counted:
             None,
             None,
             where.limit + 1,
+            False,
+            json.dumps(where.attributes) if where.attributes else None,
         )
         places = ", ".join(f"${n}" for n in range(1, len(arguments) + 1))
         before = await self.connection.fetchval(READ)
         rows = await self.connection.fetch(
-            f"select * from holdfast.list_runs({places}, p_seconds => $13)", *arguments, seconds
+            f"select * from holdfast.list_runs({places}, p_seconds => $15)", *arguments, seconds
         )
         return rows, await self.connection.fetchval(READ) - before
 
@@ -99,14 +111,19 @@ class Counted:
 async def seed(url: str, statistics: str) -> None:
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute("truncate holdfast.runs, holdfast.events, holdfast.tasks")
+        await connection.execute(
+            "truncate holdfast.runs, holdfast.events, holdfast.tasks, holdfast.attributes"
+        )
         if statistics == "stale":  # the planner believes that the tables are all but empty
             await connection.execute("alter table holdfast.runs set (autovacuum_enabled = off)")
             await connection.execute("alter table holdfast.tasks set (autovacuum_enabled = off)")
-            await connection.execute("analyze holdfast.runs, holdfast.tasks")
+            await connection.execute(
+                "alter table holdfast.attributes set (autovacuum_enabled = off)"
+            )
+            await connection.execute("analyze holdfast.runs, holdfast.tasks, holdfast.attributes")
         await connection.execute(SEED)
         if statistics == "fresh":
-            await connection.execute("analyze holdfast.runs, holdfast.tasks")
+            await connection.execute("analyze holdfast.runs, holdfast.tasks, holdfast.attributes")
     finally:
         await connection.close()
 
@@ -138,6 +155,18 @@ QUESTIONS = {
     "waiting": (RunFilter(states=("waiting",)), 50),
     "children": (RunFilter(parent_run_id=PARENT), 50),
     "children that failed": (RunFilter(parent_run_id=PARENT, states=("failed",)), 12),
+    "of an attribute": (RunFilter(attributes={"customer": "c7"}), 50),
+    "of a common attribute": (RunFilter(attributes={"stage": "live"}), 50),
+    "of an attribute that no run has": (RunFilter(attributes={"customer": "c"}), 0),
+    "of two attributes": (RunFilter(attributes={"stage": "live", "customer": "c8"}), 50),
+    "of two that go together never": (
+        RunFilter(attributes={"stage": "live", "customer": "c7"}),
+        0,
+    ),
+    "of an attribute and a workflow": (
+        RunFilter(names=("shop/order",), attributes={"customer": "c9"}),
+        50,
+    ),
     "of a key": (RunFilter(names=("shop/order",), key="order-7"), 0),
     "of a key alone": (RunFilter(key="order-7"), 0),
 }
@@ -151,6 +180,8 @@ async def test_a_list_reads_little_more_than_it_shows(counted: Counted, question
     found = [row["run_id"] for row in rows if row["run_id"] is not None]
     assert len(found) == len(set(found)) == (expected + 1 if expected == where.limit else expected)
     most = 4 * BOUND if question == "children that failed" else 12 * where.limit + 500
+    if len(where.attributes) > 1:
+        most += 1_500  # to find out which of them the fewest runs have
     assert read <= most, f"{question}: {read:,} rows and entries"
 
 

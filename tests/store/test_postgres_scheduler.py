@@ -97,6 +97,22 @@ async def test_the_end_of_a_run_starts_the_tick_that_waits(scene: Scene) -> None
         assert run_of(await newest(scene))
 
 
+async def test_a_tick_that_waits_starts_when_listening_is_possible_again(scene: Scene) -> None:
+    """The notice of the end was sent while nobody heard it."""
+    ann = ManualWorker(scene.store, "ann")
+    await scene.store.create_schedule(new_schedule(overlap="buffer_all"))
+    async with scheduling(scene):
+        for _ in range(2):
+            await scene.store.trigger_schedule(NAME)
+        await until(scene, "select from holdfast.schedules where next_tick_at < 'infinity'")
+        await ann.finish(await ann.take(handlers=ORDER))
+        await scene.value(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity "
+            "where query ilike 'listen%' and datname = current_database()"
+        )
+        await until(scene, "select from holdfast.schedules where buffered = 0")
+
+
 async def test_a_tick_that_waits_starts_soon_after_an_error(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +203,7 @@ async def test_a_schedule_that_cannot_be_fired_shows_it_and_holds_up_no_other(
     for name in ("shop/a", "shop/bad", "shop/c"):
         await scene.store.create_schedule(new_schedule(name, when=When(every_seconds=1)))
     await scene.value(
-        "update holdfast.schedules set tags = '{}' where name = 'shop/bad' returning 1"
+        "update holdfast.schedules set tags = '5' where name = 'shop/bad' returning 1"
     )
     async with scheduling(scene):
         for name in ("shop/a", "shop/c"):

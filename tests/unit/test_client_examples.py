@@ -19,7 +19,14 @@ from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal
 from holdfast.definitions.app import App
 from holdfast.definitions.limits import Limit, Rate
-from holdfast.errors import ForkRefused, ResultTimeout, RunEnded, RunFailed, TokenUnknown
+from holdfast.errors import (
+    ForkRefused,
+    ResultTimeout,
+    RunEnded,
+    RunFailed,
+    TokenUnknown,
+    WebhookNotFound,
+)
 from holdfast.runtime.code.context import Context
 from holdfast.sync import SyncClient, SyncMessage, SyncRunHandle
 from holdfast.testing import Environment
@@ -106,6 +113,11 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
         ended = await client.start(checkout, Order(3), retention=0)
         await ended.result()
         await client.retention.sweep()
+    if "builds" in code:
+        for build in ("a81f", "b72c"):
+            await environment.store.declare_build("shop", build, ["shop/checkout@1"])
+        if "ramp" in code:
+            await client.builds.promote("b72c", app="shop")
     if "queues" in code:
         await client.queues.create("parcels", visibility="1m", max_receives=5)
         await client.queues.send("parcels", {"id": 1})
@@ -123,8 +135,9 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
         "RunFailed": RunFailed,
         "Signal": Signal,
         "TokenUnknown": TokenUnknown,
+        "WebhookNotFound": WebhookNotFound,
         "checkout": checkout,
-        "handle": ended if re.search("result|follow|watch", code) else waiting,
+        "handle": ended if re.search("result|follow|watch|stream", code) else waiting,
         "paths": ["a.png", "b.png"],
         "run_id": ended.run_id,
         "run_ids": [ended.run_id, waiting.run_id],

@@ -10,15 +10,18 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 from tests.runtime.desk import eventually
 
 from holdfast import Retry, current_activity
 from holdfast.client import Client, Message, Outgoing, RunHandle, Signal
+from holdfast.definitions import backlog, failed, no_worker, stuck
 from holdfast.definitions.app import App
 from holdfast.definitions.limits import Limit
 from holdfast.definitions.middleware import Middleware
@@ -28,7 +31,14 @@ from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker
 
-ASKS = {"find", "handlers", "latest", "queues", "startable"}  # methods of App that define nothing
+ASKS = {
+    "find",
+    "handlers",
+    "latest",
+    "pinned",
+    "queues",
+    "startable",
+}  # methods of App that define nothing
 GROUPS = sorted(name for name in vars(Client()) if not name.startswith("_"))
 
 
@@ -61,6 +71,9 @@ async def resource() -> AsyncIterator[int]:
     yield 1
 
 
+async def booked(connection: asyncpg.Connection) -> None: ...
+
+
 def flow_of(app: App, name: str) -> Any:
     flow = app.flow(name)
 
@@ -83,13 +96,19 @@ def schedule_all(app: App) -> None:
 DEFINITIONS: dict[str, Callable[[App], object]] = {
     "activity": lambda app: (app.activity(one), app.activity()(two)),
     "add_middleware": lambda app: app.add_middleware(Middleware()),
+    "alert": lambda app: [
+        app.alert(each.__name__, when=each()) for each in (failed, stuck, backlog, no_worker)
+    ],
     "consumer": lambda app: app.consumer("given")(take),
     "flow": lambda app: flow_of(app, "graph"),
+    "job": lambda app: (app.job(one), app.job()(two)),
     "lifespan": lambda app: app.lifespan(resource),
+    "mcp": lambda app: (app.workflow(name="offered")(plain), app.mcp()),
     "queue": lambda app: app.queue("some"),
     "schedule": schedule_all,
     "step": lambda app: (app.step(one), app.step()(two)),
     "subscribe": lambda app: app.subscribe("some.topic", app.workflow(echo)),
+    "transaction": lambda app: app.transaction(booked),
     "workflow": lambda app: (app.workflow(plain), app.workflow()(echo)),
 }
 
@@ -148,6 +167,13 @@ class World:
     async def asked(self) -> RunHandle[object]:
         return await self._started("asks", "ApprovalRequested")
 
+    async def posted_to(self) -> RunHandle[object]:
+        return await self._started("hooks", "WebhookOpened")
+
+    async def url(self) -> str:
+        run = await self.posted_to()
+        return (await self.client.webhooks.list(run.run_id))[0].url
+
     async def ended(self, workflow: str = "plain") -> RunHandle[object]:
         handle = await self.client.start(workflow)
         await self.client.runs.wait(handle.run_id, "60s")
@@ -187,6 +213,10 @@ class World:
             await self.client.queues.send(name)
         return name
 
+    async def about_message(self, call: Callable[..., Any]) -> object:
+        queue = await self.queue()
+        return await read(call(queue, await self.client.queues.send(queue)))
+
     async def dead_letters(self) -> str:
         name = f"q-{uuid4()}"
         await self.client.queues.create(name, max_receives=1)
@@ -195,6 +225,13 @@ class World:
     async def received(self) -> Message:
         (message,) = await self.client.queues.receive(await self.queue(1))
         return message
+
+    async def build(self) -> str:
+        """Return a build that is not the current one."""
+        for build in ("b1", "b2"):
+            await self.store.declare_build("world", build, [])
+        await self.client.builds.promote("b1")
+        return "b2"
 
     async def schedule(self) -> str:
         return (await self.client.schedules.create(f"s-{uuid4()}", "plain", "@yearly")).name
@@ -236,6 +273,10 @@ async def opened_world(store: Store) -> AsyncIterator[World]:
     @app.workflow
     async def asks(ctx: Context) -> bool:
         return (await ctx.request_approval("Pay?", id="pay")).approved
+
+    @app.workflow
+    async def hooks(ctx: Context) -> object:
+        return await ctx.webhook("paid").received()
 
     @app.activity
     async def later() -> None:
@@ -299,9 +340,19 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "flows.delete": lambda w, c: of(w.flow(), c.flows.delete),
     "flows.get": lambda w, c: c.flows.get("graph"),
     "flows.list": lambda w, c: c.flows.list(),
+    "alerts.list": lambda w, c: c.alerts.list(),
+    "builds.list": lambda w, c: c.builds.list(),
+    "builds.move": lambda w, c: of(w.waiting(), lambda run: c.builds.move([run], None)),
+    "builds.move_all": lambda w, c: of(w.build(), c.builds.move_all, None),
+    "builds.promote": lambda w, c: of(w.build(), c.builds.promote),
+    "builds.ramp": lambda w, c: of(w.build(), c.builds.ramp, "10%"),
+    "builds.roll_back": lambda w, c: of(w.build(), lambda _: c.builds.roll_back()),
     "limits.list": lambda w, c: c.limits.list(),
     "limits.remove": lambda w, c: c.limits.remove(Limit, queue="none"),
     "limits.set": lambda w, c: c.limits.set(Limit(5), queue="some"),
+    "messages.cancel": lambda w, c: w.about_message(c.messages.cancel),
+    "messages.change": lambda w, c: w.about_message(partial(c.messages.change, payload=1)),
+    "messages.get": lambda w, c: w.about_message(c.messages.get),
     "queues.ack": lambda w, c: of(w.received(), c.queues.ack),
     "queues.create": lambda w, c: c.queues.create(f"q-{uuid4()}"),
     "queues.delete": lambda w, c: of(w.queue(1), c.queues.delete),
@@ -315,6 +366,7 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "queues.page": lambda w, c: of(w.queue(1), c.queues.page),
     "queues.pause": lambda w, c: c.queues.pause("some"),
     "queues.pauses": lambda w, c: c.queues.pauses(),
+    "queues.pop": lambda w, c: of(w.queue(1), c.queues.pop),
     "queues.purge": lambda w, c: of(w.queue(1), c.queues.purge),
     "queues.receive": lambda w, c: of(w.queue(1), c.queues.receive),
     "queues.redrive": lambda w, c: of(w.dead_letters(), c.queues.redrive),
@@ -331,6 +383,10 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "runs.count": lambda w, c: c.runs.count("workflow"),
     "runs.find_ids": lambda w, c: c.runs.find_ids("0123"),
     "runs.follow_log": lambda w, c: of(w.ended(), c.runs.follow_log),
+    "runs.follow_log_lines": lambda w, c: of(
+        w.ended(), lambda run: read(c.runs.follow_log_lines(run))
+    ),
+    "runs.read_log_lines": lambda w, c: of(w.ended(), c.runs.read_log_lines),
     "runs.fork": lambda w, c: of(w.ended(), c.runs.fork),
     "runs.get": lambda w, c: of(w.ended(), c.runs.get),
     "runs.iterate": lambda w, c: c.runs.iterate(),
@@ -338,11 +394,17 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "runs.log": lambda w, c: of(w.ended(), c.runs.log),
     "runs.pause": lambda w, c: of(w.waiting(), c.runs.pause),
     "runs.pause_all": lambda w, c: c.runs.pause_all(NOTHING),
+    "runs.reschedule": lambda w, c: of(
+        w.waiting(), lambda run: c.runs.reschedule(run, queue="some")
+    ),
+    "runs.reschedule_all": lambda w, c: c.runs.reschedule_all(NOTHING, queue="some"),
     "runs.resume": lambda w, c: of(w.waiting(), c.runs.resume),
     "runs.resume_all": lambda w, c: c.runs.resume_all(NOTHING),
     "runs.retry": lambda w, c: of(w.failed(), c.runs.retry),
     "runs.retry_plan": lambda w, c: of(w.failed(), c.runs.retry_plan),
     "runs.retry_all": lambda w, c: c.runs.retry_all(NOTHING),
+    "runs.set_attributes": lambda w, c: of(w.waiting(), c.runs.set_attributes, {}),
+    "runs.set_tags": lambda w, c: of(w.waiting(), c.runs.set_tags),
     "runs.signal_all": lambda w, c: c.runs.signal_all(NOTHING, "go"),
     "runs.terminate": lambda w, c: of(w.waiting(), c.runs.terminate),
     "runs.terminate_all": lambda w, c: c.runs.terminate_all(NOTHING),
@@ -372,6 +434,8 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "topics.redrive": lambda w, c: c.topics.redrive(),
     "topics.subscribe": lambda w, c: c.topics.subscribe("some.topic", workflow="plain"),
     "topics.unsubscribe": lambda w, c: c.topics.unsubscribe(1_000_000),
+    "webhooks.list": lambda w, c: of(w.posted_to(), c.webhooks.list),
+    "webhooks.receive": lambda w, c: of(w.url(), c.webhooks.receive),
     "workers.list": lambda w, c: c.workers.list(),
     "workflows.held_keys": lambda w, c: c.workflows.held_keys("plain"),
     "workflows.pause": lambda w, c: c.workflows.pause("asks"),
@@ -386,9 +450,16 @@ HANDLE: dict[str, Callable[[World, RunHandle[object]], Any]] = {
     "log": lambda w, h: h.log(),
     "pause": lambda w, h: h.pause(),
     "result": lambda w, h: of(w.ended(), lambda run: w.client.handle(run).result()),
+    "reschedule": lambda w, h: h.reschedule(queue="some"),
     "resume": lambda w, h: h.resume(),
     "signal": lambda w, h: h.signal("go"),
     "status": lambda w, h: h.status(),
+    "read_stream": lambda w, h: h.read_stream("none"),
+    "stream": lambda w, h: of(w.ended(), lambda run: read(w.client.handle(run).stream("none"))),
+    "stream_items": lambda w, h: of(
+        w.ended(), lambda run: read(w.client.handle(run).stream_items("none"))
+    ),
+    "streams": lambda w, h: h.streams(),
     "terminate": lambda w, h: h.terminate(),
     "update": lambda w, h: h.update("add"),
     "values": lambda w, h: h.values(),

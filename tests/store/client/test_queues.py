@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 import asyncpg
 import pytest
@@ -218,3 +220,30 @@ async def test_doctor_names_queues_with_dead_letters(client: Client, store: Stor
     await client.queues.nack(await client.queues.receive("parcels"))
     found = await check_queues(store)
     assert (found.level, found.message) == ("warn", "parcels: 1 dead letter")
+
+
+async def test_message_is_sent_at_a_moment_that_has_a_zone(client: Client) -> None:
+    await client.queues.create("parcels")
+    later, past = datetime(2100, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=UTC)
+    one = await client.queues.send("parcels", 1, at=later)
+    await client.queues.send_many("parcels", [Outgoing(2, at=past)])
+    [message] = await client.queues.receive("parcels", 10)
+    assert message.payload == 2
+    assert (await client.messages.get("parcels", one)).visible_at == later.timestamp() * 1_000_000
+    assert await client.messages.change("parcels", one, at=past)
+    assert [each.payload for each in await client.queues.receive("parcels", 10)] == [1]
+    for wrong in ({"at": datetime(2100, 1, 1)}, {"at": later, "delay": 1}, {"at": "noon"}):
+        with pytest.raises(ConfigurationError, match=r"has no time zone|not both|not a moment"):
+            await client.queues.send("parcels", 3, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["1", 1.0, True, None, 0, -1, 2**63])
+async def test_what_cannot_be_the_id_of_a_message_is_refused(client: Client, wrong: Any) -> None:
+    await client.queues.create("parcels")
+    await client.queues.send("parcels", 1)
+    for act in (client.messages.get, client.messages.cancel):
+        with pytest.raises(InvalidInput, match=r"the id of a message|no message has the id"):
+            await act("parcels", wrong)
+    with pytest.raises(InvalidInput, match="id"):
+        await client.messages.change("parcels", wrong, payload=2)
+    assert len(await client.queues.messages("parcels")) == 1

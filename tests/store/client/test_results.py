@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast.client import Client, waiting
+from holdfast.client import Client, unserved, waiting
 from holdfast.client.handle import RunHandle
 from holdfast.client.run import Run
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
+    InsufficientRights,
     ResultTimeout,
     RunCancelled,
     RunFailed,
@@ -24,7 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
-from holdfast.types import NewRun, Notice, RunRecord, StartedRun
+from holdfast.types import NewRun, Notice, RunRecord, StartedRun, WorkerInfo
 
 from .workflows import Finisher, Order, Receipt, app, order, tick
 
@@ -400,3 +402,78 @@ async def test_without_time_a_run_that_has_ended_still_gives_its_result(
     await finisher.complete(3)
     assert await handle.result(timeout=0) == 3
     assert (await client.runs.wait(handle.run_id, timeout=0)).status == "completed"
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+async def test_a_caller_is_told_once_that_no_worker_serves_the_run(
+    client: Client,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_served: bool,
+) -> None:
+    monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 0)
+    monkeypatch.setattr(waiting, "TICK_SECONDS", 0.001)
+    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(unserved, "_INTERVAL_SECONDS", 0)
+    if is_served:
+        info = WorkerInfo(
+            worker_id="ann",
+            hostname="here",
+            pid=1,
+            queues=("orders",),
+            handlers=app.handlers(),
+            concurrency=10,
+            holdfast_version="0",
+        )
+        await store.heartbeat(info, [], lease_seconds=30)
+    asked = 0
+    ask = store.unserved
+
+    async def count(**options: Any) -> list[tuple[str, str, int]]:
+        nonlocal asked
+        asked += 1
+        return await ask(**options)
+
+    monkeypatch.setattr(store, "unserved", count)
+    handle = await client.start(order, Order(7))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        waits = [group.create_task(handle.result()) for _ in range(2)]
+        while asked < 3:
+            await asyncio.sleep(0.001)
+        for wait in waits:
+            wait.cancel()
+    told = [record.getMessage() for record in caplog.records if "no live worker" in record.message]
+    assert len(told) == (0 if is_served else 1)
+    for text in told:
+        assert f"run {handle.run_id}" in text
+        assert "shop/order@1 of queue orders" in text
+
+
+@pytest.mark.parametrize("fault", ["refused", "slow"])
+async def test_a_result_does_not_depend_on_the_look_for_workers(
+    client: Client,
+    store: Store,
+    finisher: Finisher,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+) -> None:
+    """A role may lack the rights, and the database may take its time."""
+    monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 0)
+    monkeypatch.setattr(waiting, "TICK_SECONDS", 0.001)
+    monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0)
+    asked = asyncio.Event()
+
+    async def unserved(**options: Any) -> list[tuple[str, str, int]]:
+        asked.set()
+        if fault == "slow":
+            await asyncio.Event().wait()
+        raise InsufficientRights("permission denied for table workers")
+
+    monkeypatch.setattr(store, "unserved", unserved)
+    handle = await client.start(order, Order(7))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        result = group.create_task(handle.result())
+        await asked.wait()
+        await finisher.complete(Receipt(7, paid=True))
+    assert result.result() == Receipt(7, paid=True)

@@ -11,7 +11,8 @@ from uuid import UUID, uuid4
 from clocks import Clock
 
 from holdfast.events import COMMANDS
-from holdfast.store.port import Store, end_payload
+from holdfast.store.port import STARTS_TOPIC, WORK_TOPIC, Store, end_payload
+from holdfast.store.redis import RedisHintedStore
 from holdfast.types import (
     ActivitiesEnded,
     ActivityEnd,
@@ -35,6 +36,11 @@ from holdfast.types import (
 
 SECOND = 1_000_000
 ORDER = ("order@1",)
+
+
+def start_notice(store: Store, queue: str = "default") -> Notice:
+    """Return what tells of a start: with Redis it is a hint."""
+    return Notice(STARTS_TOPIC if isinstance(store, RedisHintedStore) else WORK_TOPIC, queue)
 
 
 def step(key: str = "charge", *, result: object = 1, at: int = 0) -> Event:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from clocks import Clock
 
+from holdfast.events import in_transaction
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Committed, Event, Finish, Suspend, TurnCommit
 
@@ -384,6 +385,20 @@ async def test_a_part_may_stand_behind_what_can_wait(store: Store, ann: ManualWo
     kinds = ["WorkflowStarted", "SignalReceived", "SignalReceived", "StepCompleted"]
     assert await log_types(store, run_id) == [*kinds, "StepCompleted"]
     assert not (await ann.commit(task, step("c"), expected=5)).refused
+
+
+@pytest.mark.parametrize("by_transaction", [False, True])
+async def test_only_results_of_transactions_stand_ahead_of_a_part(
+    store: Store, ann: ManualWorker, by_transaction: bool
+) -> None:
+    """Any other result of a step may be the part itself, whose commit was not answered."""
+    await start(store)
+    task = await ann.take()
+    there = in_transaction(step("a")) if by_transaction else step("a")
+    assert not (await ann.commit(task, there)).refused
+    answer = await behind(ann, task, step("a"), step("b"))
+    assert [each.reason for each in answer.refused.values()] == ["conflict"] * (not by_transaction)
+    assert len(answer.ahead) == by_transaction
 
 
 async def test_a_part_that_finds_nothing_ahead_of_it_is_written_where_it_belongs(

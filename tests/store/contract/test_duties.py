@@ -8,6 +8,7 @@ from holdfast.store.port import Store
 
 from .actors import ManualWorker, start
 from .schedule_actors import new_schedule
+from .test_alerts import FAILED
 from .test_deliveries import publish, subscribe
 from .test_limits import queue_limit
 from .test_messages import Mail
@@ -55,6 +56,19 @@ async def test_a_delivery_to_a_url_is_named_until_it_has_ended(
     assert await duties(store, ann) == []
     await publish(store)
     assert await duties(store, ann) == ["deliveries"]
+
+
+async def test_alerts_are_named_once_in_ten_seconds(
+    store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    await store.declare_alerts("test", [FAILED])
+    assert await duties(store, ann) == ["alerts"]
+    await store.look_at_alerts()
+    assert await duties(store, ann) == []
+    await clock.advance(9)
+    assert await duties(store, ann) == []
+    await clock.advance(1)
+    assert await duties(store, ann) == ["alerts"]
 
 
 async def test_limits_are_named_while_there_are_some(store: Store, ann: ManualWorker) -> None:

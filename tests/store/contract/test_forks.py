@@ -13,7 +13,18 @@ from holdfast.errors import PayloadError
 from holdfast.store.port import Store
 from holdfast.types import ANY_END, ClaimedTask, Event, Finish, Fork, Notice, RetryPlan
 
-from .actors import SECOND, ManualWorker, details, get, log, log_types, signal, start, step
+from .actors import (
+    SECOND,
+    ManualWorker,
+    details,
+    get,
+    log,
+    log_types,
+    signal,
+    start,
+    start_notice,
+    step,
+)
 from .commands import (
     FAILURE,
     RESIZE,
@@ -31,7 +42,7 @@ async def fork(store: Store, run_id: UUID, **fields: Any) -> UUID:
     """Fork a run; return the new one's id."""
     made = Fork(run_id=run_id, new_run_id=uuid4(), **fields)
     outcome, notices = await store.fork_run(made)
-    assert (outcome, notices) == ("forked", [Notice("work", "default")])
+    assert (outcome, notices) == ("forked", [start_notice(store)])
     return made.new_run_id
 
 

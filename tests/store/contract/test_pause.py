@@ -288,3 +288,26 @@ async def test_changes_say_who_made_them(store: Store) -> None:
 def read(details: str | None) -> object:
     assert details is not None
     return json.loads(details)
+
+
+async def test_a_stuck_run_that_is_resumed_is_tried_at_once(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Its pauses begin again with the shortest. One that is due, or on a worker, is left."""
+    run_id = await start(store)
+    for pause in (2, 4, 8):
+        await ann.release(await ann.take(), stuck="changed")
+        assert await ann.claims() == []
+        if pause < 8:
+            await clock.advance(pause)
+    resumed = await store.resume_runs([run_id], by="ann")
+    assert (resumed.outcomes, resumed.notices) == (["delivered"], [Notice("work", "default")])
+    assert (await store.resume_runs([run_id])).outcomes == ["duplicate"]
+    assert (await get(store, run_id)).state == "stuck"
+    task = await ann.take()
+    assert (await store.resume_runs([run_id])).outcomes == ["duplicate"]
+    await ann.release(task, stuck="changed")
+    await clock.advance(2)
+    await ann.suspend(await ann.take(), awaiting=("packed",))
+    assert (await store.resume_runs([run_id])).outcomes == ["duplicate"]
+    assert (await log_types(store, run_id))[1:] == ["WorkflowResumed", "WorkflowTaskYielded"]

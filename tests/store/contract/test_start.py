@@ -11,10 +11,10 @@ from clocks import Clock
 
 from holdfast.errors import PayloadError
 from holdfast.store.port import Store
-from holdfast.types import Notice, StartedRun
+from holdfast.types import StartedRun
 from holdfast.values.ids import keyed_run_id
 
-from .actors import SECOND, ManualWorker, details, get, log, new_run, start, told
+from .actors import SECOND, ManualWorker, details, get, log, new_run, start, start_notice, told
 
 
 async def test_start_writes_the_run_its_first_event_and_its_first_task(
@@ -138,7 +138,7 @@ async def test_the_time_a_run_has_counts_from_when_it_may_start(store: Store) ->
 async def test_a_start_wakes_its_queues_once_each(store: Store) -> None:
     runs = [new_run(queue=queue) for queue in ("a", "b", "a")]
     _, notices = await store.start_runs(runs)
-    assert sorted(notices, key=str) == [Notice("work", "a"), Notice("work", "b")]
+    assert sorted(notices, key=str) == [start_notice(store, "a"), start_notice(store, "b")]
 
 
 async def test_the_waiter_of_a_start_is_told_of_the_end(store: Store, ann: ManualWorker) -> None:
@@ -187,3 +187,14 @@ async def test_a_run_keeps_when_it_could_begin(
 async def test_a_start_at_a_moment_of_the_past_is_not_delayed(store: Store) -> None:
     run_id = await start(store, start_at=await store.now() - SECOND)
     assert (await get(store, run_id)).due_at is None
+
+
+async def test_a_run_starts_after_another_only_while_that_is_there(store: Store) -> None:
+    """It would take the key of a run that is deleted, and free."""
+    first = await start(store)
+    rules = [f'{{"after":"{after}"}}' for after in (uuid4(), first)]
+    [gone, started], _ = await store.start_runs([new_run(rules=each) for each in rules])
+    assert (gone.refused, gone.created, gone.status) == ("gone", False, None)
+    assert (started.refused, started.created, started.status) == (None, True, "running")
+    again, _ = await store.start_runs([new_run(run_id=started.run_id, rules=rules[1])])
+    assert (again[0].created, again[0].status) == (False, "running")

@@ -62,7 +62,7 @@ def store_on(database_url: str, redis_url: str) -> Store:
 async def working(
     database_url: str,
     redis_url: str,
-    count: int = 2,
+    count: int = 3,
     *,
     served: App = app,
     poll_seconds: float = 0.3,

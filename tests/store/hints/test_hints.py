@@ -26,6 +26,7 @@ from holdfast.store.opening import make_store
 from holdfast.store.port import ACTIVITIES_TOPIC, STARTS_TOPIC
 from holdfast.store.postgres.listening import Listeners
 from holdfast.store.redis import RedisHintedStore, reading
+from holdfast.store.redis.server import RedisServer, close
 from holdfast.types import Notice
 from holdfast.worker import Worker, WorkerOptions, claimer
 
@@ -34,6 +35,7 @@ from .hinted import (
     Job,
     app,
     assert_each_once,
+    calculate,
     client_of,
     other,
     run_all,
@@ -56,7 +58,7 @@ async def test_a_hint_wakes_a_worker_that_does_not_poll(database_url: str, redis
         working(database_url, redis.url, poll_seconds=3600),
         client_of(database_url, redis.url) as client,
     ):
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         heard: list[str] = []
         listener = store_on(database_url, redis.url)
         await listener.open()
@@ -65,6 +67,62 @@ async def test_a_hint_wakes_a_worker_that_does_not_poll(database_url: str, redis
         await listener.close()
     assert heard == []
     assert_each_once(database_url, RUNS)
+
+
+@pytest.mark.parametrize(
+    ("count", "listens", "is_notified"),
+    [(1, True, True), (2, True, True), (3, True, False), (1, False, False)],
+)
+async def test_one_or_two_workers_that_listen_are_notified(
+    database_url: str,
+    redis: Valkey,
+    job: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    listens: bool,
+    is_notified: bool,
+) -> None:
+    """A notification is part of the start's own commit, so it is sooner than a hint."""
+    if not listens:
+        monkeypatch.setattr(Listeners, "listens", property(lambda _: False))
+    async with (
+        working(database_url, redis.url, count),
+        client_of(database_url, redis.url) as client,
+    ):
+        await until_reading(redis, count)
+        listener = store_on(database_url, redis.url)
+        await listener.open()
+        async with asyncio.timeout(60):
+            while [each.listens for each in await listener.list_workers()] != [listens] * count:
+                await asyncio.sleep(0.01)
+        heard: list[str] = []
+        await listener.listen("work", heard.append)
+        await run_all(client, job=job)
+        await listener.notify([Notice("work", "marked")])
+        await until(lambda: "marked" in heard)
+        await listener.close()
+        async with Redis.from_url(redis.url) as link:
+            hints = sum([await link.xlen(stream) for stream in await streams_of(link)])
+    if job is calculate:  # a run that continues is always notified
+        assert ("default" in heard) is is_notified
+    # If another commit notifies just then, it is a hint; a sender that is busy joins some in one.
+    assert hints < RUNS / 2 if is_notified else hints > 0
+    assert_each_once(database_url, RUNS, job)
+
+
+@pytest.mark.parametrize("passes", range(1, 7))
+async def test_a_connection_is_closed_also_while_cancelled(redis: Valkey, passes: int) -> None:
+    """By the worker that stops while it closes a connection that failed."""
+    link = await RedisServer(redis.url).connect(5)
+    connection = link.connection
+    assert connection is not None
+    assert connection.is_connected
+    closing = asyncio.create_task(close(link))
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert not connection.is_connected
 
 
 @pytest.mark.usefixtures("no_polls")
@@ -158,12 +216,12 @@ async def test_two_databases_in_one_redis_do_not_take_each_others_hints(
 ) -> None:
     with database_server.database() as elsewhere:
         async with (
-            working(database_url, redis.url, 1, poll_seconds=3600),
-            working(elsewhere, redis.url, 1, poll_seconds=3600),
+            working(database_url, redis.url, poll_seconds=3600),
+            working(elsewhere, redis.url, poll_seconds=3600),
             client_of(database_url, redis.url) as one,
             client_of(elsewhere, redis.url) as two,
         ):
-            await until_reading(redis, 2)
+            await until_reading(redis, 6)
             await asyncio.gather(run_all(one, job=job), run_all(two, job=job))
         assert_each_once(elsewhere, RUNS, job)
     assert_each_once(database_url, RUNS, job)
@@ -175,7 +233,7 @@ async def test_a_start_without_redis_wakes_workers_with_it(
 ) -> None:
     """Programs are changed over one after another."""
     async with working(database_url, redis.url, poll_seconds=3600):
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         async with asyncio.timeout(60), Client(database_url, app=app) as client:
             await run_all(client, job=job)
 
@@ -208,7 +266,7 @@ async def test_redis_is_killed_during_work_and_comes_back(
         client_of(database_url, redis.url) as client,
     ):
         await run_all(client, trouble, job=job)
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         await run_all(client, job=job)
     assert_each_once(database_url, 2 * RUNS, job)
     assert "PostgreSQL wakes workers alone: it cannot be used" in caplog.text
@@ -223,7 +281,7 @@ async def test_while_redis_is_known_to_be_away_starts_are_notified(
         working(database_url, redis.url, poll_seconds=3600),
         client_of(database_url, redis.url) as client,
     ):
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         redis.kill()
         await run_all(client, job=job)
         redis.start()
@@ -239,7 +297,7 @@ async def test_workers_look_when_redis_goes_and_when_it_is_back(
         working(database_url, redis.url, poll_seconds=3600),
         client_of(database_url, redis.url) as client,
     ):
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         for change in (redis.kill, redis.start):
             with psycopg.connect(database_url, autocommit=True) as connection:
                 start = "select holdfast.start_run('hinted/calculate', '5')"
@@ -262,20 +320,20 @@ async def test_workers_poll_seldom_while_redis_answers_and_they_listen(
         return [worker._claimer._longest_pause for worker in workers]
 
     async with working(database_url, redis.url) as workers:
-        await until(lambda: pauses(workers) == [0.75, 0.75])
+        await until(lambda: pauses(workers) == [0.75] * 3)
         redis.kill()
-        await until(lambda: pauses(workers) == [0.3, 0.3])
+        await until(lambda: pauses(workers) == [0.3] * 3)
         redis.start()
-        await until(lambda: pauses(workers) == [0.75, 0.75])
+        await until(lambda: pauses(workers) == [0.75] * 3)
         monkeypatch.setattr(Listeners, "_connect", connect_later)
         for worker in workers:
             store = worker._store
             assert isinstance(store, RedisHintedStore)
             assert store._listeners._connection is not None
             store._listeners._connection.terminate()
-        await until(lambda: pauses(workers) == [0.3, 0.3])
+        await until(lambda: pauses(workers) == [0.3] * 3)
         is_back.set()
-        await until(lambda: pauses(workers) == [0.75, 0.75])
+        await until(lambda: pauses(workers) == [0.75] * 3)
 
 
 async def test_redis_is_flushed_at_any_moment(database_url: str, redis: Valkey, job: Job) -> None:
@@ -295,7 +353,7 @@ async def test_redis_is_flushed_at_any_moment(database_url: str, redis: Valkey, 
         await run_all(client, job=job)
         done.set()
         await flushing
-        await until_reading(redis, 2)  # they have made their groups again
+        await until_reading(redis, 3)  # they have made their groups again
         await run_all(client, job=job)
     assert_each_once(database_url, 2 * RUNS, job)
 
@@ -313,7 +371,7 @@ async def test_redis_is_stopped_and_answers_later(
         working(database_url, redis.url),
         client_of(database_url, redis.url) as client,
     ):
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         await run_all(client, trouble, job=job)
     assert_each_once(database_url, RUNS, job)
 
@@ -325,7 +383,7 @@ async def test_redis_that_stays_stopped_holds_up_neither_work_nor_the_end(
         working(database_url, redis.url),
         client_of(database_url, redis.url) as client,
     ):
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         redis.pause()
         await run_all(client, job=job)
     redis.resume()
@@ -401,7 +459,7 @@ async def test_redis_is_slow_and_is_cut_off(database_url: str, redis: Valkey, jo
                 proxy.mute()
 
         async with working(database_url, url), client_of(database_url, url) as client:
-            await until_reading(redis, 2)
+            await until_reading(redis, 3)
             await run_all(client, trouble, job=job)
     assert_each_once(database_url, RUNS, job)
 
@@ -415,14 +473,14 @@ async def test_entries_of_others_are_passed_over(
         client_of(database_url, redis.url) as client,
         Redis.from_url(redis.url) as link,
     ):
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         [stream] = await streams_of(link, "wf")
         for n in range(200):
             await link.xadd(stream, {b"\xff\x00": b"\xff" * n})
             await link.xadd(stream, {"queue": "another"})
             await link.xadd(stream, {"queue": "default", "more": str(n)})
         await run_all(client, job=job)
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         [group] = await link.xinfo_groups(stream)
         assert group["pending"] == 0
     assert_each_once(database_url, RUNS, job)
@@ -508,6 +566,7 @@ async def test_a_key_of_another_type_is_left_alone(
     [
         ("redis://:wrong@127.0.0.1:{port}/0", ("--requirepass", "right"), "correct user and pass"),
         ("redis://127.0.0.1:{port}/0", ("--requirepass", "right"), "give user and password"),
+        ("redis://:wrong@127.0.0.1:{port}/0", (), "leave it out of --redis"),
         ("redis://127.0.0.1:{port}/0", ("--cluster-enabled", "yes"), "cluster is not supported"),
         ("redis://127.0.0.1:{port}/99", (), "name a database that the server has"),
         ("http://127.0.0.1:{port}/0", (), "write redis://HOST:6379/0 in --redis"),
@@ -535,7 +594,7 @@ async def test_a_redis_that_cannot_be_used_is_said_once(
     assert_each_once(database_url, RUNS, job)
     warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert warned
-    assert len(warned) <= 3  # each of two workers, and the client
+    assert len(warned) <= 4  # each of three workers, and the client
     assert all(said in each for each in warned)
     assert "wrong" not in caplog.text.replace("WRONGPASS", "")
     assert check is not None
@@ -552,7 +611,7 @@ async def test_rights_that_are_not_enough_are_said_once(
         rights = ("+@stream", "-xautoclaim", "+@connection", "+expire", "+info", "~holdfast:*")
         await link.execute_command("ACL", "SETUSER", "shop", "on", ">word", *rights)
         address = redis.url.replace("//", "//shop:word@")
-        async with working(database_url, address), client_of(database_url, address) as client:
+        async with working(database_url, address, 2), client_of(database_url, address) as client:
             await run_all(client, job=job)
             refused = 0
             while refused < 10:
@@ -573,7 +632,7 @@ async def test_the_rights_that_the_page_names_are_enough(
         await link.execute_command("ACL", "SETUSER", "shop", "on", ">word", *rights)
     address = redis.url.replace("//", "//shop:word@")
     async with working(database_url, address), client_of(database_url, address) as client:
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         await run_all(client, job=job)
     assert_each_once(database_url, RUNS, job)
     assert caplog.text == ""

@@ -305,12 +305,12 @@ class Heard:
 
 @asynccontextmanager
 async def listening(database_url: str, redis: Valkey) -> AsyncGenerator[tuple[Client, Heard]]:
-    """Run two workers that hear of work or never look, and a client; listen beside them."""
+    """Run three workers that hear of work or never look, and a client; listen beside them."""
     async with (
         working(database_url, redis.url, served=kinds, poll_seconds=3600),
         client_of(database_url, redis.url) as client,
     ):
-        await until_reading(redis, 2)
+        await until_reading(redis, 3)
         store = store_on(database_url, redis.url)
         await store.open()
         heard = Heard(store)
