@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -53,6 +54,21 @@ async def gated(ctx: Context, n: int) -> int:
     for i in range(n):
         await work(i)
     await ctx.wait_for_signal("go")
+    return n
+
+
+@app.step
+async def held() -> None:
+    """Hang in the worker that is to be killed."""
+    if os.environ.get("HANGS"):
+        await asyncio.sleep(3600)
+
+
+@app.workflow
+async def interrupted(ctx: Context, n: int) -> int:
+    for i in range(n):
+        await work(i)
+    await held()
     return n
 
 

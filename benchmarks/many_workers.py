@@ -1,5 +1,7 @@
 """What many workers cost: `python -m benchmarks.many_workers [--seconds 10] [--tasks 1000000]`.
 
+With `--minutes N` or `--hour` only this: if what they cost stays the same (`benchmarks.flat`).
+
 First, worker processes, 1 to 16 of them: statements a second while they are idle, and statements,
 claims and processor time of a run under load. Then 16 and 100 workers in one process, which make
 the calls of workers over 40 connections and execute nothing: statements while they are idle, and
@@ -23,11 +25,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import UUID, uuid4
 
 import asyncpg
 
+from benchmarks import flat
+from benchmarks.counting import count
 from benchmarks.holdfast_app import app, many
 from benchmarks.latency import percentile
 from benchmarks.runner import CACHE
@@ -44,13 +49,14 @@ from holdfast.worker.clock import EngineClock
 
 DATABASE = "bench_many_workers"
 PROCESSES = (1, 2, 4, 8, 16)
+FLAT_PROCESSES = 8
 WAITING = (16, 100)
 SHARED_CONNECTIONS = 40
 CONCURRENCY = WorkerOptions().concurrency
 LEASE_SECONDS = WorkerOptions().lease_seconds
 COMMITTED_TOGETHER = 50  # runs that a worker ends in one call
 QUEUE = "herd"
-SETTLE_SECONDS = 11.0  # after which idle backends have reported what they counted
+IDLE_PART_SECONDS = 30.0
 PART_SECONDS = 0.1  # of which claims are counted
 PROBES_A_SECOND = 50
 PATIENCE_SECONDS = 600
@@ -70,49 +76,6 @@ with made as (
 insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
 select run_id, $2, 'bench/many@1', 2, created_at from made
 """
-
-
-# What a database has counted so far, once its backends have reported it.
-COUNTS = """
-select (select xact_commit + xact_rollback from pg_stat_database
-        where datname = current_database()),
-    coalesce((select sum(calls) from pg_stat_user_functions where funcname = 'claim_tasks'), 0),
-    coalesce((select sum(calls) from pg_stat_user_functions where funcname = 'commit'), 0)
-"""
-
-
-class Counts(NamedTuple):
-    """What was counted, and in how many seconds."""
-
-    statements: int
-    claims: int
-    commits: int
-    seconds: float
-
-    def since(self, before: Counts) -> Counts:
-        return Counts(
-            self.statements - before.statements,
-            self.claims - before.claims,
-            self.commits - before.commits,
-            self.seconds - before.seconds,
-        )
-
-    def beyond(self, idle: Counts, runs: int) -> tuple[float, float, float]:
-        """Return what each of so many runs cost beyond what idle workers do in that time."""
-        share = self.seconds / idle.seconds
-        return (
-            (self.statements - share * idle.statements) / runs,
-            (self.claims - share * idle.claims) / runs,
-            (self.commits - share * idle.commits) / runs,
-        )
-
-
-async def count(connection: asyncpg.Connection[Any]) -> Counts:
-    """Return what was counted so far."""
-    await asyncio.sleep(SETTLE_SECONDS)
-    row = await connection.fetchrow(COUNTS)
-    assert row is not None, "a query without FROM has one row"
-    return Counts(int(row[0]), int(row[1]), int(row[2]), time.monotonic())
 
 
 # Processes
@@ -291,7 +254,9 @@ class HerdRow(NamedTuple):
     """What workers did when a queue opened that had many due tasks."""
 
     workers: int
-    idle_statements: float  # a second, of all, before
+    idle: tuple[
+        float, float, float
+    ]  # statements a second, of all: mean, and of 30 s least and most
     claims: int  # in the first second
     claims_later: float  # a second, after it
     most_claims: int  # in 100 ms
@@ -305,9 +270,7 @@ async def measure_herd(url: str, workers: int, seconds: float, idle_seconds: flo
     connection = await asyncpg.connect(url)
     try:
         async with Client(url, app=app) as client, working(url, workers) as store:
-            counted = await count(connection)
-            await asyncio.sleep(idle_seconds)
-            idle = (await count(connection)).since(counted)
+            idle = await _idle_rates(connection, idle_seconds)
             probe = _probe(url, 2 * seconds)
             await asyncio.sleep(seconds)
             store.claims.clear()
@@ -326,7 +289,7 @@ async def measure_herd(url: str, workers: int, seconds: float, idle_seconds: flo
     first = sum(at < 1 for at, _ in claims)
     return HerdRow(
         workers,
-        idle.statements / idle.seconds,
+        idle,
         first,
         (len(claims) - first) / max(seconds - 1, 1),
         max(parts.values(), default=0),
@@ -335,6 +298,20 @@ async def measure_herd(url: str, workers: int, seconds: float, idle_seconds: flo
         (percentile(after, 50), percentile(after, 99)),
         max(after),
     )
+
+
+async def _idle_rates(
+    connection: asyncpg.Connection[asyncpg.Record], seconds: float
+) -> tuple[float, float, float]:
+    """Return the statements a second: all in all, and in the calmest and the busiest 30 s."""
+    counts = [await count(connection)]
+    for _ in range(max(round(seconds / IDLE_PART_SECONDS), 1)):
+        await asyncio.sleep(min(seconds, IDLE_PART_SECONDS))
+        counts.append(await count(connection))
+    whole = counts[-1].since(counts[0])
+    parts = [after.since(before) for before, after in pairwise(counts)]
+    rates = [part.statements / part.seconds for part in parts]
+    return whole.statements / whole.seconds, min(rates), max(rates)
 
 
 def _probe(url: str, seconds: float) -> subprocess.Popen[str]:
@@ -397,14 +374,23 @@ def table_of_processes(rows: Sequence[ProcessRow]) -> str:
 def table_of_herds(rows: Sequence[HerdRow]) -> str:
     if not rows:
         return ""
-    heads = ("workers", "idle stmt/s", "each", "claims, 1st s", "then /s", "most in 0.1 s")
+    heads = (
+        "workers",
+        "idle stmt/s",
+        "each",
+        "in 30 s",
+        "claims, 1st s",
+        "then /s",
+        "most in 0.1 s",
+    )
     last = ("tasks/s", "start before", "start after", "worst")
     lines = ["".join(f"{head:>14}" for head in (*heads, *last))]
     for row in rows:
         shown = (
             f"{row.workers}",
-            f"{row.idle_statements:.1f}",
-            f"{row.idle_statements / row.workers:.2f}",
+            f"{row.idle[0]:.1f}",
+            f"{row.idle[0] / row.workers:.2f}",
+            f"{row.idle[1]:.1f}-{row.idle[2]:.1f}",
             f"{row.claims:,}",
             f"{row.claims_later:,.0f}",
             f"{row.most_claims:,}",
@@ -426,10 +412,14 @@ def prepare(server: Server) -> str:
     return url
 
 
-def measure(server: Server, options: argparse.Namespace) -> tuple[list[ProcessRow], list[HerdRow]]:
+Found = dict[str, Sequence[ProcessRow | HerdRow | flat.Window]]  # by the part that was measured
+
+
+def measure(server: Server, options: argparse.Namespace) -> tuple[Found, str]:
+    """Return the figures, and the tables of them."""
     rows, herds = list[ProcessRow](), list[HerdRow]()
     url = prepare(server)
-    for processes in options.processes:
+    for processes in PROCESSES if options.processes is None else options.processes:
         rows.append(asyncio.run(measure_processes(url, processes, options.seconds, options.runs)))
         print(f"{processes} processes measured", file=sys.stderr, flush=True)
     if options.waiting:
@@ -438,7 +428,19 @@ def measure(server: Server, options: argparse.Namespace) -> tuple[list[ProcessRo
     for workers in options.waiting:
         herds.append(asyncio.run(measure_herd(url, workers, options.seconds, options.idle_seconds)))
         print(f"{workers} waiting workers measured", file=sys.stderr, flush=True)
-    return rows, herds
+    tables = filter(None, (table_of_processes(rows), table_of_herds(herds)))
+    return {"processes": rows, "herds": herds}, "\n\n".join(tables)
+
+
+def measure_flat(server: Server, options: argparse.Namespace) -> tuple[Found, str]:
+    """Return the windows of each number of processes, and the tables of them."""
+    found = dict[str, list[flat.Window]]()
+    for processes in options.processes or (FLAT_PROCESSES,):
+        found[f"flat, {processes} processes"] = asyncio.run(
+            flat.measure(server, prepare(server), processes, options.minutes, options.rate)
+        )
+    tables = (f"{name}\n\n{flat.table(windows)}" for name, windows in found.items())
+    return {**found}, "\n\n".join(tables)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -448,12 +450,21 @@ def _numbers(text: str) -> tuple[int, ...]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.many_workers", description=__doc__)
     parser.add_argument("--database", metavar="URL", help="a server, instead of the embedded one")
-    parser.add_argument("--processes", type=_numbers, default=PROCESSES, metavar="N,N")
+    parser.add_argument(
+        "--processes", type=_numbers, metavar="N,N", help="1,2,4,8,16; with --minutes 8"
+    )
     parser.add_argument("--waiting", type=_numbers, default=WAITING, metavar="N,N")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--idle-seconds", type=float, default=120.0, help="of the waiting workers")
     parser.add_argument("--runs", type=int, default=5_000, help="of the load of processes")
     parser.add_argument("--tasks", type=int, default=1_000_000, help="that come due while paused")
+    parser.add_argument(
+        "--minutes", type=float, metavar="N", help="only this: N minutes of a steady load"
+    )
+    parser.add_argument(
+        "--hour", dest="minutes", action="store_const", const=60.0, help="the same as --minutes 60"
+    )
+    parser.add_argument("--rate", type=float, default=50.0, help="runs a second of --minutes")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--probe", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -462,14 +473,13 @@ def main() -> None:
         return
     with alone(CACHE), serve(options.database, CACHE / "home") as server:
         try:
-            rows, herds = measure(server, options)
+            found, shown = (measure_flat if options.minutes else measure)(server, options)
         finally:
             server.drop_database(DATABASE)
     if options.json:
-        found: dict[str, Sequence[ProcessRow | HerdRow]] = {"processes": rows, "herds": herds}
         print(json.dumps({name: [each._asdict() for each in of] for name, of in found.items()}))
-        return
-    print(*filter(None, (table_of_processes(rows), table_of_herds(herds))), sep="\n\n")
+    else:
+        print(shown)
 
 
 if __name__ == "__main__":
