@@ -147,7 +147,11 @@ class ManualWorker:
         touches: tuple[UUID, ...] = (),
         has_children: bool = False,
     ) -> Committed:
-        """Commit a turn, by default right behind the claim's log."""
+        """Commit a turn, by default right behind the claim's log.
+
+        As a worker does, commit again what met the lock of another transaction for 50 ms.
+        """
+        token = token or uuid4()
         turn = TurnCommit(
             run_id=task.run_id,
             lease_no=task.lease_no,
@@ -158,7 +162,10 @@ class ManualWorker:
             touches=touches if task.parent_run_id is None else (*touches, task.parent_run_id),
             has_children=has_children,
         )
-        return await self.store.commit(self.worker_id, token or uuid4(), [turn])
+        while True:
+            answer = await self.store.commit(self.worker_id, token, [turn])
+            if all(refusal.reason != "busy" for refusal in answer.refused.values()):
+                return answer
 
     async def commit_together(
         self,
