@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import asyncpg
@@ -71,6 +73,13 @@ $$;
 TWICE = """\
 create or replace function holdfast.twice(p_n int) returns int language sql as 'select p_n * 2';
 """
+TOUCHING = SECOND.replace(
+    "create",
+    """\
+alter table holdfast.numbers add column more int;
+alter table holdfast.schema_functions add column more int;
+create""",
+)
 
 
 class Release:
@@ -197,38 +206,97 @@ async def test_a_failing_migration_leaves_the_schema_as_it_was(
     assert await connection.fetchval("select to_regclass('holdfast.letters')") is None
 
 
-async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(
-    connection: asyncpg.Connection, empty_database_url: str, release: Release
+@pytest.fixture
+async def others(empty_database_url: str) -> AsyncIterator[tuple[asyncpg.Connection, ...]]:
+    """Two sessions beside that of the migration."""
+    async with AsyncExitStack() as stack:
+        made = [await asyncpg.connect(empty_database_url) for _ in range(2)]
+        for each in made:
+            stack.push_async_callback(each.close)
+        yield tuple(made)
+
+
+async def test_a_migration_gives_way_to_a_worker_that_has_what_it_waits_for(
+    connection: asyncpg.Connection, others: tuple[asyncpg.Connection, ...], release: Release
 ) -> None:
-    """Fault: an upgrade under load was refused, and the person had to repeat it."""
+    """Fault: an upgrade under load deadlocked with one worker after another until it gave up."""
     await migrate(connection, scripts=release.scripts)
-    locks = (
-        "lock table holdfast.schema_functions; select pg_advisory_xact_lock(7);\n"
-        "lock table holdfast.numbers;\n"
-    )
-    release.write("migrations/0002_second.sql", SECOND.replace("create", locks + "create"))
-    await connection.execute("set deadlock_timeout = '10ms'")  # so that it is the one that ends
-    worker = await asyncpg.connect(empty_database_url)
-    gate = await asyncpg.connect(empty_database_url)
-    try:
-        await gate.execute("select pg_advisory_lock(7)")
-        await worker.execute("begin; set local deadlock_timeout = '1min'")
-        await worker.execute("select count(*) from holdfast.numbers")
-        migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
-        await _until_a_lock_is_waited_for(gate, "advisory")
-        reading = asyncio.create_task(
-            worker.execute("select count(*) from holdfast.schema_functions")
-        )
-        await _until_a_lock_is_waited_for(gate, "relation")
-        await gate.execute("select pg_advisory_unlock(7)")
-        await reading
-        await worker.execute("commit")
-        report = await migrating
-    finally:
-        await worker.close()
-        await gate.close()
-    assert report.migrations == ("0002_second",)
+    release.write("migrations/0002_second.sql", TOUCHING)
+    worker, gate = others
+    for each in (connection, worker):  # no server ends a deadlock: one of them has to give way
+        await each.execute("set deadlock_timeout = '1h'")
+    await worker.execute("begin; select count(*) from holdfast.schema_functions")
+    migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
+    await _until_a_lock_is_waited_for(gate, "relation")  # that of `numbers` is the migration's
+    await worker.execute("select count(*) from holdfast.numbers")
+    assert not migrating.done()
+    await worker.execute("commit")
+    assert (await migrating).migrations == ("0002_second",)
     assert await connection.fetchval("select to_regclass('holdfast.letters')") is not None
+    assert await connection.fetchval("show lock_timeout") == "0"
+
+
+async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(
+    connection: asyncpg.Connection, others: tuple[asyncpg.Connection, ...], release: Release
+) -> None:
+    """What a migration locks beside tables, the server has to find out."""
+    await migrate(connection, scripts=release.scripts)
+    locks = "select pg_advisory_xact_lock(8); select pg_advisory_xact_lock(7);\nalter"
+    release.write("migrations/0002_second.sql", TOUCHING.replace("alter", locks, 1))
+    await connection.execute("set deadlock_timeout = '10ms'")  # so that it is the one that ends
+    worker, gate = others
+    await gate.execute("select pg_advisory_lock(8)")
+    await worker.execute("begin; set local deadlock_timeout = '1h'")
+    await worker.execute("select pg_advisory_xact_lock(7)")
+    migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
+    await _until_a_lock_is_waited_for(gate, "advisory")
+    reading = asyncio.create_task(worker.execute("select count(*) from holdfast.numbers"))
+    await _until_a_lock_is_waited_for(gate, "relation")
+    await gate.execute("select pg_advisory_unlock(8)")
+    await reading
+    await worker.execute("commit")
+    assert (await migrating).migrations == ("0002_second",)
+
+
+async def test_a_table_that_others_keep_is_said(
+    connection: asyncpg.Connection,
+    others: tuple[asyncpg.Connection, ...],
+    release: Release,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await migrate(connection, scripts=release.scripts)
+    release.write("migrations/0002_second.sql", TOUCHING)
+    monkeypatch.setattr("holdfast.database.migrate._WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.database.migrate._PATIENCE_SECONDS", 0.1)
+    await others[0].execute("begin; select count(*) from holdfast.numbers")
+    with pytest.raises(MigrationFailed, match="transactions of others keep tables of schema"):
+        await migrate(connection, scripts=release.scripts)
+    assert await connection.fetchval("select to_regclass('holdfast.letters')") is None
+    await others[0].execute("commit")
+    assert (await migrate(connection, scripts=release.scripts)).migrations == ("0002_second",)
+
+
+async def test_migrations_lock_no_table_that_they_do_not_name(
+    connection: asyncpg.Connection,
+) -> None:
+    """Such a lock would be taken late, and could deadlock. An index is a name of its table, too."""
+    tables = "select coalesce(array_agg(oid), '{}') from pg_class where relkind = 'r'"
+    locked = """
+        select c.relname as name, array(select i.indexrelid::regclass::text
+            from pg_index i where i.indrelid = c.oid) as indexes
+        from pg_locks l join pg_class c on c.oid = l.relation
+        where l.pid = pg_backend_pid() and c.oid = any ($1::oid[])
+            and c.relnamespace = 'holdfast'::regnamespace
+            and l.mode in ('AccessExclusiveLock', 'ShareRowExclusiveLock', 'ShareLock')
+    """
+    for migration in load_scripts().migrations:
+        words = set(re.findall(r"holdfast\.(\w+)", migration.body))
+        async with connection.transaction():
+            before = await connection.fetchval(tables)
+            await connection.execute(migration.body)
+            for row in await connection.fetch(locked, before):
+                names = {row["name"], *(each.rpartition(".")[2] for each in row["indexes"])}
+                assert names & words, (migration.version, row["name"])
 
 
 async def _until_a_lock_is_waited_for(connection: asyncpg.Connection, kind: str) -> None:

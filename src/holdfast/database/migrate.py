@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from holdfast.database.grants import grant
 from holdfast.database.schema import SchemaState, read_state
 from holdfast.database.scripts import (
     DEFAULT_SCHEMA,
+    Migration,
     Scripts,
     check_schema_name,
     in_schema,
@@ -34,10 +37,31 @@ from holdfast.errors import InsufficientRights, MigrationFailed
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
 
-_REPETITIONS = 9
-_PAUSE_SECONDS = 0.5
+# For the locks of tables. What works meanwhile is held up for so long at most, and then the
+# migration gives way; a first wait is shorter than that after which a server looks for a deadlock.
+_WAIT_SECONDS = 0.5
+_LONGEST_WAIT_SECONDS = 10.0
+_PATIENCE_SECONDS = 120.0
+
+_IN_THE_WAY = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
+
+_KEPT = (
+    "nothing was changed: transactions of others keep tables of {}; end them (select pid, query "
+    "from pg_stat_activity order by xact_start), or migrate when they have ended"
+)
 
 _LOCK = "select pg_advisory_xact_lock(hashtext('holdfast.migrate'));"
+
+# The tables that files name, also by an index of theirs.
+_NAMED = """
+select distinct coalesce(i.indrelid, c.oid)::regclass::text as name
+from pg_catalog.pg_class c
+join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+left join pg_catalog.pg_index i on i.indexrelid = c.oid
+where n.nspname = $1 and c.relkind in ('r', 'i') and c.relname = any ($2::text[])
+order by 1
+"""
+_NAME = re.compile(r"\bholdfast\.(\w+)")
 
 # So that the recorded signatures are the same for every role that migrates.
 _FIX_PATH = "set local search_path = pg_catalog;"
@@ -121,11 +145,12 @@ async def migrate(
         scripts: the SQL files, those of the package by default.
         grant_to: further roles that are to work with the schema.
 
-    While workers are busy, a change of their tables can deadlock with one of them, and the server
-    may end the migration for that. It is then repeated.
+    It has the tables that it changes to itself. While others work with them, it waits for short
+    times, between which they continue.
 
     Raises:
-        MigrationFailed: a file was refused; the schema is as it was.
+        MigrationFailed: a file was refused, or a transaction of others kept a table for two
+            minutes; the schema is as it was.
         SchemaTooNew: a later release has migrated the schema.
         InsufficientRights: the role may not make or change the schema.
         InvalidSchemaName: the name is not a plain identifier.
@@ -135,24 +160,26 @@ async def migrate(
     check_schema_name(schema)
     if connection.is_in_transaction():
         raise MigrationFailed("a migration is a transaction of its own: commit yours first")
-    for _ in range(_REPETITIONS):
+    wait, latest = _WAIT_SECONDS, time.monotonic() + _PATIENCE_SECONDS
+    while True:
         try:
-            return await _migrate(connection, schema, scripts, grant_to)
-        except (MigrationFailed, asyncpg.DeadlockDetectedError) as error:
-            if not isinstance(error.__cause__ or error, asyncpg.DeadlockDetectedError):
+            return await _migrate(connection, schema, scripts, grant_to, wait)
+        except (MigrationFailed, *_IN_THE_WAY) as error:
+            if not isinstance(error.__cause__ or error, _IN_THE_WAY) or time.monotonic() > latest:
                 raise
-            await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS))
-    return await _migrate(connection, schema, scripts, grant_to)
+        await asyncio.sleep(random.uniform(0, wait))
+        wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
 
 
 async def _migrate(
-    connection: Connection, schema: str, scripts: Scripts, grant_to: Sequence[str]
+    connection: Connection, schema: str, scripts: Scripts, grant_to: Sequence[str], wait: float
 ) -> MigrationReport:
     async with connection.transaction(isolation="read_committed"):
         await connection.execute(f"set local lock_timeout = 0; set local {_STANDARD} {_LOCK}")
         state = await read_state(connection, schema)
         state.refuse_newer(scripts)
         missing = state.missing(scripts)
+        await _lock_tables(connection, state, missing, wait)
         for migration in missing:
             async with _refusals_of(str(migration), state):
                 await connection.execute(in_schema(migration.body, schema))
@@ -162,6 +189,25 @@ async def _migrate(
         if missing or stale or grant_to:
             await grant(connection, schema, grant_to)
     return MigrationReport(schema, tuple(map(str, missing)), stale)
+
+
+async def _lock_tables(
+    connection: Connection, state: SchemaState, missing: Sequence[Migration], wait: float
+) -> None:
+    """Take all locks at once, before anything is changed.
+
+    A lock that is taken later can deadlock with a worker that has it, and waits for one of these.
+    """
+    names = {name for each in missing for name in _NAME.findall(each.body)}
+    tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, list(names))]
+    if tables:
+        await connection.execute(f"set local lock_timeout = {round(wait * 1000)}")
+        async with _refusals_of(f"locking {', '.join(tables)}", state):
+            try:
+                await connection.execute(f"lock table {', '.join(tables)} in access exclusive mode")
+            except asyncpg.LockNotAvailableError as error:
+                raise MigrationFailed(_KEPT.format(state)) from error
+        await connection.execute("set local lock_timeout = 0")
 
 
 async def prepare_schema(url: str, schema: str = DEFAULT_SCHEMA) -> bool:
