@@ -147,11 +147,7 @@ class ManualWorker:
         touches: tuple[UUID, ...] = (),
         has_children: bool = False,
     ) -> Committed:
-        """Commit a turn, by default right behind the claim's log.
-
-        As a worker does, commit again what met the lock of another transaction for 50 ms.
-        """
-        token = token or uuid4()
+        """Commit a turn, by default right behind the claim's log."""
         turn = TurnCommit(
             run_id=task.run_id,
             lease_no=task.lease_no,
@@ -162,10 +158,7 @@ class ManualWorker:
             touches=touches if task.parent_run_id is None else (*touches, task.parent_run_id),
             has_children=has_children,
         )
-        while True:
-            answer = await self.store.commit(self.worker_id, token, [turn])
-            if all(refusal.reason != "busy" for refusal in answer.refused.values()):
-                return answer
+        return await self.store.commit(self.worker_id, token or uuid4(), [turn])
 
     async def commit_together(
         self,
@@ -203,24 +196,19 @@ class ManualWorker:
     ) -> None:
         """Commit a suspend that must succeed."""
         event = Event("WorkflowTaskYielded", None, None, 0)
-        answer = await self.commit(task, event, then=Suspend(until, awaiting), expected=expected)
-        assert not answer.refused, answer.refused
+        await self._succeed(task, event, then=Suspend(until, awaiting), expected=expected)
 
     async def finish(self, task: ClaimedTask, output: str = "null", **options: Any) -> Committed:
         """Commit a completion that must succeed."""
         event = Event("WorkflowCompleted", None, None, 0)
         then = Finish("completed", output=output)
-        answer = await self.commit(task, event, then=then, **options)
-        assert not answer.refused, answer.refused
-        return answer
+        return await self._succeed(task, event, then=then, **options)
 
     async def finish_with(self, task: ClaimedTask, *orders: Event) -> Committed:
         """Commit orders and a completion that must succeed."""
         event = Event("WorkflowCompleted", None, None, 0)
         then = Finish("completed", output="null")
-        answer = await self.commit(task, *orders, event, then=then, has_children=True)
-        assert not answer.refused, answer.refused
-        return answer
+        return await self._succeed(task, *orders, event, then=then, has_children=True)
 
     async def command(
         self,
@@ -231,7 +219,18 @@ class ManualWorker:
     ) -> Committed:
         """Commit orders that must succeed, and suspend if the run awaits something."""
         then = None if awaiting is None else Suspend(awaiting=awaiting)
-        answer = await self.commit(task, *orders, then=then, **more)
+        return await self._succeed(task, *orders, then=then, **more)
+
+    async def _succeed(self, task: ClaimedTask, *events: Event, **options: Any) -> Committed:
+        """Commit a turn that must succeed.
+
+        As a worker does, commit again what met the lock of another transaction for 50 ms.
+        """
+        token = uuid4()
+        while True:
+            answer = await self.commit(task, *events, **{"token": token, **options})
+            if all(refusal.reason != "busy" for refusal in answer.refused.values()):
+                break
         assert not answer.refused, answer.refused
         return answer
 
