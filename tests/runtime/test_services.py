@@ -558,6 +558,7 @@ async def test_services_of_an_idle_worker_ask_nothing_while_heartbeats_name_no_d
     agenda = Agenda(heartbeat_seconds=HOUR, silent_seconds=8.0)
     context = ServiceContext(store, "ann", clock, lambda _: None, 0.001, Observing(), agenda)
     often = Often(context)
+    monkeypatch.setattr(Unserved, "_first_seconds", HOUR)  # asks once, two seconds from now
     duties = Duties(context, app, info(), WorkerOptions(), None)
     asked = {
         "reap_workers",

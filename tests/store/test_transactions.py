@@ -357,7 +357,10 @@ async def test_a_thread_that_has_timed_out_does_not_commit(scene: Scene) -> None
         with pytest.raises(RunFailed, match="ran longer"):
             await client.run(stay, 4)
         released.set()
-        idle = "select count(*) from pg_stat_activity where state like 'idle in%'"
+        idle = """
+            select count(*) from pg_stat_activity
+            where datname = current_database() and state like 'idle in%'
+        """
         await scene.until(idle, lambda count: count == 0)
     assert await rooms(scene) == []
 
