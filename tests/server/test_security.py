@@ -113,7 +113,7 @@ def test_a_line_says_what_a_token_may_see(tokens_file: Path) -> None:
     ("words", "said"),
     [
         ("only=shop only=mail", "each once"),
-        ("olny=shop", "'olny=shop' does not say what a token may see"),
+        ("olny=shop", "'olny=shop' does not say what a caller may see"),
         ("shop", "write only=APP,APP/WORKFLOW or payloads=hidden"),
         ("only=", "what is seen"),
         ("only=shop,", "what is seen"),
@@ -439,6 +439,114 @@ async def test_a_proxy_says_who_asks_and_nobody_else(caplog: pytest.LogCaptureFi
     async with served(access, client="192.168.0.1") as http:
         past = {**ann, "X-Forwarded-For": "10.1.2.3", "Forwarded": "for=10.1.2.3"}
         assert (await http.get("/v1/runs", headers=past)).status_code == 401
+
+
+LIMITS = "X-Limits"
+
+
+def _proxied(*limits: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a proxy that says of ann what she may see, in so many headers."""
+    return [(b"X-User", b"ann"), *((LIMITS.lower().encode(), each) for each in limits)]
+
+
+@pytest.mark.parametrize(
+    ("limits", "seen"),
+    [
+        ([], ((), True)),
+        ([b"only=shop"], (("shop",), True)),
+        ([b" payloads=hidden\tonly=shop,mail/send "], (("shop", "mail/send"), False)),
+        ([b"payloads=hidden"], ((), False)),
+    ],
+)
+async def test_a_proxy_says_what_a_caller_may_see(
+    limits: list[bytes], seen: tuple[tuple[str, ...], bool]
+) -> None:
+    access = ProxyAccess(["10.0.0.0/8"], "X-User", None, LIMITS)
+    scope = {"type": "http", "client": ("10.0.0.1", 1)}
+    headers = [(name.lower(), value) for name, value in _proxied(*limits)]
+    found = await access.principal(Request({**scope, "headers": headers}))
+    assert found == Principal("ann", "admin", *seen)
+    unasked = ProxyAccess(["10.0.0.0/8"], "X-User")
+    assert (await unasked.principal(Request({**scope, "headers": headers}))).sees_all
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        [b""],
+        [b"  "],
+        ["\u00a0\u2003".encode()],
+        [b"all"],
+        [b"none"],
+        [b"*"],
+        [b"shop"],
+        [b"only"],
+        [b"only="],
+        [b"only=*"],
+        [b"only=shop,"],
+        [b"only=shop, mail"],
+        [b"only=/work"],
+        [b"only=shop/"],
+        [b"only=shop/a/b"],
+        [b"only=.."],
+        [b'only="shop"'],
+        [b"only=shop;payloads=hidden"],
+        [b"only=shop%2Cmail"],
+        [b"ONLY=shop"],
+        ["only=sh\u00f6p".encode()],
+        ["only=\uff53hop".encode()],
+        ["only=shop\u200b".encode()],
+        [b"only=shop\0"],
+        [b"payloads="],
+        [b"payloads=shown"],
+        [b"payloads=Hidden"],
+        [b"only=shop only=vault"],
+        [b"payloads=hidden payloads=hidden"],
+        # One header of the caller that the proxy left, and its own: as two, or joined to one.
+        [b"only=vault", b"only=shop"],
+        [b"only=shop", b"only=shop"],
+        [b"", b"only=shop"],
+        [b"only=vault,only=shop"],
+        [b"only=vault, only=shop"],
+        [b"payloads=hidden, only=shop"],
+        [b"only=vault, payloads=hidden"],
+        [b", only=shop"],
+    ],
+)
+async def test_limits_of_a_proxy_that_cannot_be_read_open_nothing(limits: list[bytes]) -> None:
+    access = ProxyAccess(["10.0.0.0/8"], "X-User", None, LIMITS)
+    async with served(access, client="10.1.2.3") as http:
+        for path in ("/v1/runs", "/runs", "/metrics"):
+            answer = await http.get(path, headers=_proxied(*limits))
+            assert answer.status_code == 401, (path, answer.text)
+    async with served(access, client="192.168.0.1") as http:  # past the proxy
+        answer = await http.get("/v1/runs", headers=_proxied(b"only=shop"))
+        assert answer.status_code == 401
+
+
+async def test_limits_of_a_proxy_that_are_not_text_are_refused() -> None:
+    access = ProxyAccess(["10.0.0.0/8"], "X-User", None, LIMITS)
+    async with served(access, client="10.1.2.3") as http:
+        answer = await http.get("/v1/runs", headers=_proxied(b"only=sh\xff"))
+        assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--auth proxy --trusted-proxy 10.0.0.0/8 --limits-header X:Limits", "name of a header"),
+        ("--auth proxy --trusted-proxy 10.0.0.0/8 --limits-header=", "name of a header"),
+        ("--auth proxy --trusted-proxy 10.0.0.0/8 --scope-header=Ä", "name of a header"),
+        ("--auth key --limits-header X-Limits", "--limits-header is for --auth proxy"),
+        ("--auth tokens --limits-header X-Limits", "--limits-header is for --auth proxy"),
+        ("--auth any --trusted-proxy 10.0.0.0/8 --scope-header X-Level", "is for --auth proxy"),
+    ],
+)
+def test_a_header_that_would_never_be_read_is_refused(words: str, said: str) -> None:
+    """All callers would see and do everything."""
+    refused = CliRunner().invoke(holdfast, ["server", *words.split()])
+    assert refused.exit_code != 0
+    assert said in refused.output
 
 
 async def test_the_host_program_says_who_asks() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -16,11 +17,14 @@ from starlette.requests import Request
 
 from holdfast.errors import ConfigurationError
 from holdfast.server.problems import Problem
+from holdfast.server.seeing import read_limits
 from holdfast.types import Value
 from holdfast.values.names import split_name
 
 Level: TypeAlias = Literal["read", "write", "admin"]
 LEVELS: Final[tuple[Level, ...]] = ("read", "write", "admin")
+
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -147,15 +151,26 @@ class AnyAccess:
 
 
 class ProxyAccess:
-    """A proxy has checked who asks, and names them in a header."""
+    """A proxy has checked who asks, and names them in a header.
+
+    Other headers may say the level of the caller, and what it may see.
+    """
 
     def __init__(
-        self, networks: Sequence[str], name_header: str, scope_header: str | None = None
+        self,
+        networks: Sequence[str],
+        name_header: str,
+        scope_header: str | None = None,
+        limits_header: str | None = None,
     ) -> None:
         if not networks:
             raise ConfigurationError("name the networks of the proxy with --trusted-proxy")
         self._networks = read_networks(networks)
+        for each in (name_header, scope_header, limits_header):
+            if each is not None and not _HEADER.fullmatch(each):
+                raise ConfigurationError(f"{each!r} is not the name of a header")
         self._name_header, self._scope_header = name_header, scope_header
+        self._limits_header = limits_header
 
     async def principal(self, request: Request) -> Principal:
         """Return whom the proxy names. Raises Problem 401 for a request past the proxy."""
@@ -170,7 +185,20 @@ class ProxyAccess:
             level = levels[0].strip() if len(levels) == 1 else ""
         if level not in LEVELS:
             raise refused("the proxy did not say what the caller may do")
-        return Principal(names[0].strip()[:200], level)
+        only, payloads = self._limits(request)
+        return Principal(names[0].strip()[:200], level, only, payloads)
+
+    def _limits(self, request: Request) -> tuple[tuple[str, ...], bool]:
+        """Return what the caller may see: all without the header, never all because of it."""
+        given = [] if self._limits_header is None else header_texts(request, self._limits_header)
+        if not given:
+            return (), True
+        if len(given) > 1 or not given[0].strip():
+            raise refused("the proxy did not say once what the caller may see")
+        try:
+            return read_limits(given[0].split())
+        except ConfigurationError as error:
+            raise refused(f"the proxy did not say what the caller may see: {error}") from None
 
     def still(self, principal: Principal) -> bool:
         """Return True: the proxy decides."""

@@ -6,7 +6,6 @@ import hmac
 import os
 import secrets
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -14,7 +13,7 @@ from starlette.requests import Request
 
 from holdfast.errors import ConfigurationError
 from holdfast.server.access import LEVELS, Level, Principal, bearer, digest, refused
-from holdfast.values.names import check_reference
+from holdfast.server.seeing import read_limits
 
 KEY_NAME: Final = "server.key"
 _BYTES: Final = 32
@@ -135,31 +134,3 @@ def read_tokens(path: Path) -> dict[str, tuple[Principal, str]]:
         principal = Principal(parts[0], cast("Level", parts[1]), only, payloads)
         entries[parts[0]] = principal, parts[2].lower()
     return entries
-
-
-def read_limits(words: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """Return what a token may see: the apps and workflows (none for all), and if payloads.
-
-    >>> read_limits(["only=shop,mail/send", "payloads=hidden"])
-    (('shop', 'mail/send'), False)
-
-    Raises ConfigurationError for what is neither: a word that was misspelled must not open more.
-    """
-    found: dict[str, str] = {}
-    for word in words:
-        kind, _, value = word.partition("=")
-        if kind in found or kind not in ("only", "payloads"):
-            raise ConfigurationError(
-                f"{word!r} does not say what a token may see: write only=APP,APP/WORKFLOW or "
-                "payloads=hidden, each once"
-            )
-        found[kind] = value
-    if found.get("payloads", "hidden") != "hidden":
-        raise ConfigurationError("write payloads=hidden, or nothing for a token that sees them")
-    only = found["only"].split(",") if "only" in found else []
-    return tuple(check_reference("what is seen", each) for each in only), "payloads" not in found
-
-
-def limits_text(only: Sequence[str], *, payloads: bool) -> str:
-    """Return what `read_limits` reads, with a space before each word."""
-    return (f" only={','.join(only)}" if only else "") + ("" if payloads else " payloads=hidden")

@@ -67,6 +67,12 @@ _HERE: Final = "holdfast.cli.commands.server"
     help="With --auth proxy: the header with read, write or admin. Default: all may do all.",
 )
 @click.option(
+    "--limits-header",
+    metavar="NAME",
+    help="With --auth proxy: the header with only=APP,APP/WORKFLOW and payloads=hidden, as a line "
+    "of tokens has them. A request without it is not limited.",
+)
+@click.option(
     "--trusted-proxy",
     "proxies",
     metavar="NETWORK",
@@ -130,6 +136,7 @@ def server(
     auth: str,
     auth_header: str,
     scope_header: str | None,
+    limits_header: str | None,
     proxies: tuple[str, ...],
     hosts: tuple[str, ...],
     read_only: bool,
@@ -173,7 +180,7 @@ def server(
     configure(as_json=log_json, debug=settings.debug, level=log_level)
     if root_path and (not root_path.startswith("/") or root_path.endswith("/")):
         raise click.UsageError("--root-path is a path such as /holdfast")
-    access = _access(settings, host, auth, auth_header, scope_header, proxies)
+    access = _access(settings, host, auth, proxies, auth_header, scope_header, limits_header)
     app = load_app(app_reference)
     with checked_database(settings) as database:
         try:
@@ -223,9 +230,10 @@ def _access(
     settings: Settings,
     host: str,
     auth: str,
+    proxies: tuple[str, ...],
     auth_header: str,
     scope_header: str | None,
-    proxies: tuple[str, ...],
+    limits_header: str | None,
 ) -> Access:
     """Return who may ask. Refuse what would leave a server open to others."""
     from holdfast.server.access import AnyAccess, KeyAccess, ProxyAccess
@@ -239,7 +247,10 @@ def _access(
             exits.USAGE,
         )
     if auth == "proxy":
-        return ProxyAccess(proxies, auth_header, scope_header)
+        return ProxyAccess(proxies, auth_header, scope_header, limits_header)
+    for option, given in (("--scope-header", scope_header), ("--limits-header", limits_header)):
+        if given is not None:  # not read, it would let all callers do and see more
+            raise Refusal(f"{option} is for --auth proxy, and this is {auth}", exits.USAGE)
     if auth == "any":
         return AnyAccess(proxies)
     if auth == "tokens":
@@ -285,7 +296,8 @@ def token(
     from holdfast.cli.connecting import with_link
     from holdfast.cli.finding import check_seen
     from holdfast.server.access import digest
-    from holdfast.server.tokens import limits_text, new_token
+    from holdfast.server.seeing import limits_text
+    from holdfast.server.tokens import new_token
     from holdfast.values.names import check_app_name
 
     check_app_name(name)
