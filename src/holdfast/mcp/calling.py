@@ -80,7 +80,11 @@ class Toolbox:
         return Answer(data.decode(), tool.shown.note(content))
 
     async def _carry_out(self, tool: Tool, given: Mapping[str, object]) -> object:
-        site, operation = await self._site.opened_for(self._principal), tool.operation
+        async with self._site.seen_by(self._principal) as site:
+            return await self._ask(site, tool, given)
+
+    async def _ask(self, site: Site, tool: Tool, given: Mapping[str, object]) -> object:
+        operation = tool.operation
         if operation is None:
             return await examine_site(site)
         path = {name: text_of(shown, given.get(shown)) for shown, name in tool.path.items()}

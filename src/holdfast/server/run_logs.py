@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -174,12 +173,6 @@ def _beginning(value: bytes) -> object:
     return _Error(error.kind, error.message[: SMALL // 2])
 
 
-_of_sites: WeakKeyDictionary[Site, Logs] = WeakKeyDictionary()
-
-
 def logs_of(site: Site) -> Logs:
     """Return the logs that a server keeps."""
-    found = _of_sites.get(site)
-    if found is None:
-        found = _of_sites[site] = Logs(site)
-    return found
+    return site.kept(Logs)

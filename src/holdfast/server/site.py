@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 from holdfast.client import Client
 from holdfast.client.waiting import EndWatcher
@@ -18,12 +19,15 @@ from holdfast.server.catalogue import AppCatalogue, Catalogue, NarrowCatalogue
 from holdfast.server.gates import MAX_BODY, RequestGate, StreamGate
 from holdfast.server.hiding import without_payloads
 from holdfast.server.hub import Hub
+from holdfast.server.narrow_sites import NarrowSites
 from holdfast.server.narrowing import narrow
 from holdfast.server.problems import Problem
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
 from holdfast.telemetry.sending import CountedSignals
 from holdfast.telemetry.server import ServerMetrics
+
+T = TypeVar("T")
 
 WRITERS: Final = 4  # connections
 READERS: Final = 8
@@ -43,6 +47,8 @@ class Site:
     store: Store
     ends: EndWatcher
     hub: Hub
+
+    _kept: dict[object, Any]
 
     def __init__(
         self,
@@ -74,7 +80,8 @@ class Site:
         self._database, self._given_store = database, store
         self._lock = asyncio.Lock()
         self._opened: AsyncExitStack | None = None
-        self._narrow: dict[tuple[tuple[str, ...], bool], Site] = {}
+        self._narrow = NarrowSites[Site](self._narrowed)
+        self._kept = {}
 
     @property
     def is_open(self) -> bool:
@@ -92,27 +99,29 @@ class Site:
                 await self._open(stack)
                 self._opened = stack.pop_all()
 
-    async def opened_for(self, principal: Principal) -> Site:
-        """Connect, and return this server as a principal sees it. Raises DatabaseError.
+    @asynccontextmanager
+    async def seen_by(self, principal: Principal) -> AsyncGenerator[Site]:
+        """Connect, and return this server as a principal sees it, while the block lasts.
 
-        Those who may see the same share one: what it keeps is only theirs.
+        What outlives the block must ask again. Raises DatabaseError.
         """
         await self.open()
         if principal.sees_all:
-            return self
-        seen = principal.only, principal.payloads
-        async with self._lock:
-            if seen not in self._narrow:
-                if self._opened is None:  # pyright: ignore[reportUnnecessaryComparison]
-                    raise Problem(503, "closing", "the server is stopping")
-                self._narrow[seen] = await self._narrowed(principal, self._opened)
-            return self._narrow[seen]
+            yield self
+        else:
+            async with self._narrow.use(principal) as site:
+                yield site
+
+    def kept(self, make: Callable[[Site], T]) -> T:
+        """Return what a part of the server keeps for those who see this; `make` makes it once."""
+        if make not in self._kept:
+            self._kept[make] = make(self)
+        return cast("T", self._kept[make])
 
     async def close(self) -> None:
         """End streams and waits, finish the calls under way, and disconnect. Idempotent."""
         self.closing.set()
         opened, self._opened = self._opened, None
-        self._narrow = {}
         if opened is not None:
             await opened.aclose()
         self.closing = asyncio.Event()
@@ -146,10 +155,14 @@ class Site:
         stack.push_async_callback(self.ends.close)
         self.hub = Hub(self.store)
         stack.push_async_callback(self.hub.close)
+        stack.push_async_callback(self._narrow.close)
 
     async def _narrowed(self, principal: Principal, stack: AsyncExitStack) -> Site:
         """Return a copy of this site that has what a principal may see, and knows no code."""
+        if self._opened is None:
+            raise Problem(503, "closing", "the server is stopping")
         site = copy(self)
+        site._kept = {}  # what is kept for others is not for this caller
         site.app, site.catalogue = None, NarrowCatalogue(self.catalogue, self.app, principal.sees)
         if principal.only:
             site.database = None  # what looks at all of it is not for this caller

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import AsyncExitStack
 from typing import Final
 
 import msgspec
@@ -38,13 +39,14 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request = Request(scope, receive)
-        try:
-            response = await self._answer(request)
-        except Exception as error:
-            response = problem_of(error).response()
-        await response(scope, receive, send)
+        async with AsyncExitStack() as used:  # until the answer is sent: it may be a stream
+            try:
+                response = await self._answer(request, used)
+            except Exception as error:
+                response = problem_of(error).response()
+            await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, used: AsyncExitStack) -> Response:
         site = self._site
         found = self._paths.find(route_path(request.scope))
         is_open = found is not None and all(each.level == "open" for each in found[0].values())
@@ -52,13 +54,18 @@ class Api:
         operation, path = self._choose(request, found)
         began = time.perf_counter()
         try:
-            return await self._carry_out(request, principal, operation, path)
+            return await self._carry_out(request, principal, operation, path, used)
         finally:
             route = f"{operation.method} {operation.path}"
             site.metrics.http_seconds.observe((route,), time.perf_counter() - began)
 
     async def _carry_out(
-        self, request: Request, principal: Principal, operation: Operation, path: dict[str, str]
+        self,
+        request: Request,
+        principal: Principal,
+        operation: Operation,
+        path: dict[str, str],
+        used: AsyncExitStack,
     ) -> Response:
         site = self._site
         if operation.level != "open" and not principal.may(operation.level):
@@ -67,7 +74,7 @@ class Api:
             query, inputs = read_query(request, operation)
             run_id, key = read_path(path), read_key(request, operation)
             body = await read_body(request, operation, site.max_body)
-            seen = await site.opened_for(principal)
+            seen = await used.enter_async_context(site.seen_by(principal))
             call = Call(seen, principal, request, path, query, body, key, run_id, inputs, slot=slot)
             if "run" in path and "name" in path:
                 await _check_workflow(call)

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from holdfast.client import Client
 from holdfast.client.bulk import BulkOutcome
@@ -59,7 +58,8 @@ class Job:
         self.task.cancel()
 
 
-_jobs: WeakKeyDictionary[Site, dict[str, Job]] = WeakKeyDictionary()
+def _jobs(_: Site) -> dict[str, Job]:
+    return {}
 
 
 async def bulk_page(view: View) -> Page:
@@ -102,14 +102,16 @@ async def start(view: View) -> Redirect:
         raise Problem(
             422, "invalid-input", f"type {count} to confirm: so many runs would be changed"
         )
-    jobs, form = _jobs.setdefault(view.site, {}), dict(view.form)
+    jobs, form = view.site.kept(_jobs), dict(view.form)
     number = form.get("job", "")
     if number not in jobs:
-        client, by = view.client, view.principal.name
+        principal, by = view.principal, view.principal.name
         payload = decode(form.get("payload", ""), "the payload")  # an error before anything is done
 
         async def work(progress: Progress) -> BulkOutcome:
-            return await _change(client, do, where, form | {"_": payload, "by": by}, progress)
+            async with view.site.seen_by(principal) as site:  # the request is over
+                given = form | {"_": payload, "by": by}
+                return await _change(site.client, do, where, given, progress)
 
         while len(jobs) >= _KEPT:
             ended = next((each for each, job in jobs.items() if job.task.done()), None)
@@ -122,7 +124,7 @@ async def start(view: View) -> Redirect:
 
 async def job_page(view: View) -> Page:
     """Return how far a change is, or where to continue it if this server cannot know."""
-    job = _jobs.get(view.site, {}).get(_number(view))
+    job = view.site.kept(_jobs).get(_number(view))
     do = view.param("do")
     if job is None and do not in LEVELS:
         raise _unknown()
@@ -150,7 +152,7 @@ async def stop(view: View) -> Redirect:
 
 
 def _find(view: View) -> Job:
-    job = _jobs.get(view.site, {}).get(_number(view))
+    job = view.site.kept(_jobs).get(_number(view))
     if job is None:
         raise _unknown()
     return job

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -102,19 +101,13 @@ class _Reader:
         return kept[1:]
 
 
-_of_sites: WeakKeyDictionary[Site, _Reader] = WeakKeyDictionary()
-
-
 async def read_stats(view: View, span: str = "1h", name: str | None = None) -> Stats:
     """Return the statistics of a span, some seconds old: of one workflow, or of all."""
     return (await _reader(view).read(span, name))[0]
 
 
 def _reader(view: View) -> _Reader:
-    reader = _of_sites.get(view.site)
-    if reader is None:
-        reader = _of_sites[view.site] = _Reader(view.site)
-    return reader
+    return view.site.kept(_Reader)
 
 
 async def read_charts(view: View, name: str | None = None) -> tuple[Charts, LoadCharts]:

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final, get_args
-from weakref import WeakKeyDictionary
 
 from holdfast.client.filters import RunFilters
 from holdfast.errors import DatabaseError, HoldfastError
@@ -21,12 +20,9 @@ _KEPT: Final = 100
 
 
 class _Counts:
-    def __init__(self) -> None:
+    def __init__(self, _: Site) -> None:
         self.lock = asyncio.Lock()
         self.found: dict[str, tuple[float, Mapping[str, str]]] = {}
-
-
-_of_sites: WeakKeyDictionary[Site, _Counts] = WeakKeyDictionary()
 
 
 async def count_states(site: Site, filters: RunFilters) -> Mapping[str, str]:
@@ -40,7 +36,7 @@ async def count_states(site: Site, filters: RunFilters) -> Mapping[str, str]:
     names = [given] if isinstance(given, str) else list(given)
     if rest or len(names) > 1 or not all("/" in name for name in names):
         return {}
-    name, counts = names[0] if names else "", _of_sites.setdefault(site, _Counts())
+    name, counts = names[0] if names else "", site.kept(_Counts)
     async with counts.lock:
         now = asyncio.get_running_loop().time()
         counts.found = {key: each for key, each in counts.found.items() if each[0] > now}

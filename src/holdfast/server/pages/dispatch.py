@@ -121,8 +121,7 @@ class _Pages:
         if _is_live(request):
             return await self._stream(request, row, principal)
         form: Mapping[str, str] = {} if row.method == "GET" else await read_form(request)
-        async with self._site.requests.slot():
-            site = await self._site.opened_for(principal)
+        async with self._site.requests.slot(), self._site.seen_by(principal) as site:
             view = View(site, principal, request, form)
             try:
                 with noting_reads() as notes:
@@ -150,20 +149,25 @@ class _Pages:
                     return HTMLResponse(await _html(view, made, notes), made.status)
 
     async def _stream(self, request: Request, row: Row, principal: Principal) -> Response:
-        view = View(await self._site.opened_for(principal), principal, request)
-        page = await row.maker(view)
+        async with self._site.seen_by(principal) as site:
+            view = View(site, principal, request)
+            page = await row.maker(view)
         if not isinstance(page, Page) or not page.parts:
             raise Problem(404, "not-found", "this page has no stream")
 
         async def look() -> Mapping[str, str]:
-            with noting_reads() as notes:
-                found = await row.maker(view)
-            assert isinstance(found, Page)
-            return await _parts(view, found, notes)
+            async with self._site.seen_by(principal) as site:
+                view = View(site, principal, request)
+                with noting_reads() as notes:
+                    found = await row.maker(view)
+                assert isinstance(found, Page)
+                return await _parts(view, found, notes)
+
+        root = view.root
 
         async def messages() -> AsyncGenerator[str]:
             seen = f"{principal.level} {principal.only} {principal.payloads}"
-            url = f"{seen} {view.root} {request.url.path}?{request.url.query}"
+            url = f"{seen} {root} {request.url.path}?{request.url.query}"
             browser = request.cookies.get(COOKIE, "")
             follow = self._streams.follow(url, principal, look, page.seconds, browser)
             async for each in follow:

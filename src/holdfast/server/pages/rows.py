@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from holdfast.client.run import RunPage
 from holdfast.server.site import Site
@@ -69,9 +68,10 @@ async def _awaited(ask: Callable[[], Awaitable[RunPage]]) -> RunPage:
     return await ask()
 
 
-_of_sites: WeakKeyDictionary[Site, Rows] = WeakKeyDictionary()
-
-
 def rows_of(site: Site) -> Rows:
     """Return the rows of a server."""
-    return _of_sites.setdefault(site, Rows())
+    return site.kept(_new)
+
+
+def _new(_: Site) -> Rows:
+    return Rows()
