@@ -7,7 +7,6 @@ import logging
 import re
 import time
 import typing
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -426,26 +425,6 @@ async def test_a_fork_with_an_empty_form_has_the_input_of_its_run() -> None:
         assert answer.startswith("303 ")
         asker.principal = Principal("all", "admin")
         assert SECRET in await asker.ask("GET", f"/v1/runs/{made}/input")
-
-
-async def test_the_archive_is_not_a_way_around(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}")
-    async with furnished(memory()) as (asker, *_):
-        client = asker.server.site.client
-        handle = await client.start("vault/vault-child", SECRET, retention=0)
-        await handle.terminate()
-        await client.retention.sweep()
-        url = f"/v1/runs/{handle.run_id}"
-        assert '"archive":"file' in await asker.ask("GET", url)
-        for asker.principal in (OF_SHOP, BLIND, Principal("a", "admin", ("vault",))):
-            for way in ("", "/events", "/input", "/timeline", "/why"):
-                answer = await asker.ask("GET", url + way)
-                assert answer.startswith("404 "), (way, answer)
-                assert SECRET not in answer
-            assert "file:" not in await asker.ask("POST", f"{url}/retry", {})
-            assert "file:" not in await asker.ask("POST", f"{url}/restore", {})
 
 
 async def test_agents_see_as_much_as_they_are_allowed() -> None:

@@ -60,7 +60,9 @@ class Archives:
         """
         run_id = await self._session.id_of(run)
         archive = await self._archive()
-        found = (await archive.find([run_id])).get(run_id)
+        found = await self._session.archived(run_id)
+        if found is None and self._session.narrowing is not None:
+            raise RunNotFound(run_id)
         if found is None:
             kept = run_id in await self._session.store.get_runs([run_id])
             where = "; the database has it" if kept else ", nor has the database"

@@ -16,7 +16,6 @@ from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.insight.flow_progress import StepProgress, progress_without_tasks
-from holdfast.payloads import PayloadStore, with_payloads
 from holdfast.retention.viewing import archived_store
 from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, RunRecord
@@ -65,9 +64,7 @@ async def store_of(session: Session, run_id: UUID) -> Store:
         return session.store
     if (archived := await session.archived(run_id)) is None:
         raise RunNotFound(run_id)
-    view = await archived_store(archived, session.store)
-    store: object = session.store
-    return with_payloads(view, store.payloads if isinstance(store, PayloadStore) else None)
+    return session.viewed(await archived_store(archived, session.store))
 
 
 async def read_log(session: Session, run: RunRef, from_index: int) -> list[LoggedEvent]:

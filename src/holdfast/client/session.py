@@ -7,7 +7,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.client.chains import newest_of_key
@@ -48,6 +48,22 @@ Start: TypeAlias = Callable[[Sequence[NewRun]], Awaitable[tuple[list[StartedRun]
 """Starts runs of one kind in the store."""
 
 
+class ArchiveNarrowing(Protocol):
+    """What a session sees of the archive that shows less of the database than there is."""
+
+    async def archive(self) -> Archive | None:
+        """Return the archive with the runs that are seen; None if runs are not archived."""
+        ...
+
+    def run(self, run: ArchivedRun) -> ArchivedRun:
+        """Return an archived run as it is shown."""
+        ...
+
+    def store(self, store: Store) -> Store:
+        """Return a store of an archived run as it is shown."""
+        ...
+
+
 class Session:
     """Holds a client's store while it is open, and what its callers share.
 
@@ -72,7 +88,7 @@ class Session:
             payloads = app.payloads
         self.payloads = payloads
         self.app = app
-        self.has_archive = True  # False: a run of the archive does not exist for this session
+        self.narrowing: ArchiveNarrowing | None = None  # None: all of the archive is seen
         self._database, self._schema, self._connecting = database, schema, connecting
         self._given_store = store
         self._tracer: ClientTracer | None = None
@@ -209,9 +225,9 @@ class Session:
 
         Raises ConfigurationError if its URL cannot be used.
         """
+        if self.narrowing is not None:
+            return await self.narrowing.archive()
         parts = self._live
-        if not self.has_archive:
-            return None
         if parts.archive is None:
             parts.archive = open_archive(None if self.app is None else self.app.archive)
         if parts.archive is None:
@@ -221,7 +237,15 @@ class Session:
     async def archived(self, run_id: UUID) -> ArchivedRun | None:
         """Return a run that was archived; None if it was not. Raises ObjectsUnavailable."""
         archive = await self.archive()
-        return None if archive is None else (await archive.find([run_id])).get(run_id)
+        found = None if archive is None else (await archive.find([run_id])).get(run_id)
+        return found if found is None or self.narrowing is None else self.narrowing.run(found)
+
+    def viewed(self, store: Store) -> Store:
+        """Return a store that has an archived run as one that shows what this session's shows."""
+        if self.narrowing is not None:
+            return self.narrowing.store(store)
+        own: object = self.store
+        return with_payloads(store, own.payloads if isinstance(own, PayloadStore) else None)
 
     @property
     def busy(self) -> bool:

@@ -16,7 +16,8 @@ import gzip
 import os
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from copy import copy
 from datetime import datetime
 from typing import Final, TypeVar
 from uuid import UUID
@@ -102,6 +103,16 @@ class Archive:
         self._objects = objects or open_objects(url)
         self.url = self._objects.url
         self._indexes: OrderedDict[str, _Index] = OrderedDict()
+        self._sees: Callable[[str], bool] = lambda _: True
+
+    def narrowed(self, sees: Callable[[str], bool]) -> Archive:
+        """Return this archive as one without the runs of workflows that are not seen.
+
+        `sees` is given full names. Of other runs no object is read: that takes time, and may fail.
+        """
+        other = copy(self)
+        other._sees = sees
+        return other
 
     async def check(self) -> None:
         """See that runs can be written here; make the archive if there is none yet.
@@ -131,7 +142,7 @@ class Archive:
         found: dict[UUID, tuple[_Found, str]] = {}
         async for index in self._read_indexes(run_ids):
             for run in index.runs:
-                if run.run_id not in run_ids:
+                if run.run_id not in run_ids or not self._sees(run.name):
                     continue
                 other = found.get(run.run_id)
                 if other is None or other[0].completed_at < run.completed_at:
@@ -147,7 +158,8 @@ class Archive:
         for each in sorted(names, reverse=True):
             index = await self._index(each)
             for run in reversed(index.runs):
-                if name is None or name in (run.name, run.name.rpartition("/")[2]):
+                asked = name is None or name in (run.name, run.name.rpartition("/")[2])
+                if asked and self._sees(run.name):
                     yield _entry(run, index.object)
 
     async def _read_indexes(self, run_ids: Collection[UUID]) -> AsyncGenerator[_Index]:

@@ -15,6 +15,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidInput, UnknownWorkflow
+from holdfast.retention.reading import read_head
 from holdfast.server.narrow_runs import MOST, NarrowRuns, Sees
 from holdfast.server.problems import Problem
 from holdfast.store.port import Store
@@ -35,6 +36,7 @@ from holdfast.types import (
     NewSignal,
     Notice,
     Pause,
+    Restoring,
     RetryPlan,
     RulesOfStart,
     RunTarget,
@@ -152,6 +154,12 @@ class NarrowStore(NarrowRuns):
         if scope != "workflow" or not self._sees(name):
             raise _not_found()
         return await self._store.set_pause(scope, name, paused=paused, reason=reason)
+
+    async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
+        """Restore a run of a workflow that is seen; see `ArchiveStore.restore_run`."""
+        if not self._sees(read_head(lines[0]).name):
+            raise _not_found()
+        return await self._store.restore_run(lines, retention_seconds=retention_seconds)
 
     # What apps have
 

@@ -19,6 +19,7 @@ from holdfast.server.catalogue import AppCatalogue, Catalogue, NarrowCatalogue
 from holdfast.server.gates import MAX_BODY, RequestGate, StreamGate
 from holdfast.server.hiding import without_payloads
 from holdfast.server.hub import Hub
+from holdfast.server.narrow_archive import NarrowClient
 from holdfast.server.narrow_sites import NarrowSites
 from holdfast.server.narrowing import narrow
 from holdfast.server.problems import Problem
@@ -143,14 +144,15 @@ class Site:
         writes = CountedSignals(writes, self.metrics.signals).store
         known = None if self.app is None else self.app.payloads
         readable = None if known else READABLE  # a client takes those of the app itself
-        self._writes = with_payloads(writes, known or READABLE)
+        self._payloads = known or READABLE
+        self._writes = with_payloads(writes, self._payloads)
         self.client = await stack.enter_async_context(
             Client(store=with_payloads(writes, readable), app=self.app)
         )
         self.reader = await stack.enter_async_context(
             Client(store=with_payloads(reads, readable), app=self.app)
         )
-        self.store = with_payloads(reads, known or READABLE)
+        self.store = with_payloads(reads, self._payloads)
         self.ends = EndWatcher(self.store)
         stack.push_async_callback(self.ends.close)
         self.hub = Hub(self.store)
@@ -167,10 +169,11 @@ class Site:
         if principal.only:
             site.database = None  # what looks at all of it is not for this caller
         site.store = _seen_by(principal, self.store)
-        site.reader = await stack.enter_async_context(_NarrowClient(site.store))
-        site.client = await stack.enter_async_context(
-            _NarrowClient(_seen_by(principal, self._writes))
-        )
+        clients = [
+            NarrowClient(store, principal, self.reader, self._payloads)
+            for store in (site.store, _seen_by(principal, self._writes))
+        ]
+        site.reader, site.client = [await stack.enter_async_context(each) for each in clients]
         site.ends, site.hub = EndWatcher(site.store), Hub(site.store)
         stack.push_async_callback(site.ends.close)
         stack.push_async_callback(site.hub.close)
@@ -180,11 +183,3 @@ class Site:
 def _seen_by(principal: Principal, store: Store) -> Store:
     narrowed = narrow(store, principal.sees, principal.only) if principal.only else store
     return narrowed if principal.payloads else without_payloads(narrowed)
-
-
-class _NarrowClient(Client):
-    """A client that finds nothing in the archive, which is read past the store."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store=store)
-        self._session.has_archive = False

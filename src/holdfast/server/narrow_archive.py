@@ -1,0 +1,44 @@
+"""What callers that see less are shown of the archive: runs that they may see, and no payloads."""
+
+from __future__ import annotations
+
+from holdfast.client import Client
+from holdfast.client.session import Session
+from holdfast.payloads import Payloads, with_payloads
+from holdfast.retention import Archive, ArchivedRun
+from holdfast.server.access import Principal
+from holdfast.server.hiding import hide, without_payloads
+from holdfast.store.port import Store
+
+
+class NarrowArchive:
+    """The archive of a server, as a principal sees it; see `ArchiveNarrowing`."""
+
+    def __init__(self, session: Session, principal: Principal, payloads: Payloads) -> None:
+        """`session` sees all of it, and `payloads` is what it reads payloads with."""
+        self._session, self._principal, self._payloads = session, principal, payloads
+
+    async def archive(self) -> Archive | None:
+        """Return the archive with the runs that are seen; None if runs are not archived."""
+        archive, principal = await self._session.archive(), self._principal
+        return archive and archive.narrowed(principal.sees) if principal.only else archive
+
+    def run(self, run: ArchivedRun) -> ArchivedRun:
+        """Return an archived run as it is shown. Its lines, which nobody is shown, stay."""
+        return run if self._principal.payloads else hide(run)
+
+    def store(self, store: Store) -> Store:
+        """Return a store of an archived run as it is shown."""
+        readable = with_payloads(store, self._payloads)
+        return readable if self._principal.payloads else without_payloads(readable)
+
+
+class NarrowClient(Client):
+    """A client over a store that shows less, which does not look past that into the archive."""
+
+    def __init__(
+        self, store: Store, principal: Principal, whole: Client, payloads: Payloads
+    ) -> None:
+        """`whole` sees all, and `payloads` is what it reads payloads with."""
+        super().__init__(store=store)
+        self._session.narrowing = NarrowArchive(whole._session, principal, payloads)
