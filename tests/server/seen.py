@@ -112,7 +112,8 @@ async def furnish(store: Store, app: App, tokens: Mapping[str, str]) -> Furnishe
     client = Client(store=store, app=app)
     async with client:
         start = client.start
-        work = await start("work", text, key=f"{app.name}-key", tags=[f"{app.name}-tag"])
+        own = {"tags": [f"{app.name}-tag"], "attributes": {"owner": app.name}}
+        work = await start("work", text, key=f"{app.name}-key", **own)
         broken = await start("broken", text)
         ones = [await start("one", text) for _ in range(2)]
         graph = await start("graph", text)

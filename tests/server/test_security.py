@@ -441,6 +441,11 @@ async def test_a_proxy_says_who_asks_and_nobody_else(caplog: pytest.LogCaptureFi
         assert (await http.get("/v1/runs", headers=past)).status_code == 401
 
 
+def test_a_text_in_the_place_of_names_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="write a tuple"):
+        Principal("ann", "read", only="shop")  # type: ignore[arg-type]
+
+
 LIMITS = "X-Limits"
 
 

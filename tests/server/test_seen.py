@@ -18,17 +18,13 @@ from click.testing import CliRunner, Result
 from holdfast import App, Client, Context
 from holdfast.cli.root import holdfast
 from holdfast.events import TYPES
-from holdfast.mcp.calling import Toolbox
 from holdfast.mcp.server import McpServer
-from holdfast.mcp.tools import TOOLS
 from holdfast.payloads import AesGcm
 from holdfast.server import Principal
-from holdfast.server.access import AnyAccess
 from holdfast.server.api.table import OPERATIONS
 from holdfast.server.hiding import DETAILS, FIELDS, MARK, REFUSED
 from holdfast.server.operations import Operation
 from holdfast.server.pages.table import TABLE
-from holdfast.server.site import Site
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.types import ErrorInfo, Notice
@@ -425,24 +421,6 @@ async def test_a_fork_with_an_empty_form_has_the_input_of_its_run() -> None:
         assert answer.startswith("303 ")
         asker.principal = Principal("all", "admin")
         assert SECRET in await asker.ask("GET", f"/v1/runs/{made}/input")
-
-
-async def test_agents_see_as_much_as_they_are_allowed() -> None:
-    store = memory()
-    async with furnished(store) as (_, shop, vault):
-        site = Site(store=store, access=AnyAccess())
-        tools = Toolbox(site, may_write=True, only=["shop"], payloads=False)
-        for tool in TOOLS:
-            arguments = {name: str(vault.runs["work"]) for name in tool.path if name == "run_id"}
-            for run in (arguments, {**arguments, "run_id": str(shop.runs["work"])}):
-                told = await tools.call(tool.name, run if arguments else {})
-                assert "vault" not in told.text, tool.name
-                assert SECRET not in told.text, tool.name
-        assert "shop" in (await tools.call("list_runs", {})).text
-        missing = await tools.call("get_run", {"run_id": str(vault.runs["work"])})
-        assert missing.failed
-        assert "run" in missing.text
-        await site.close()
 
 
 def shapes(kind: Any, found: dict[type, set[str]]) -> None:

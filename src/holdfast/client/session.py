@@ -55,7 +55,7 @@ class ArchiveNarrowing(Protocol):
         """Return the archive with the runs that are seen; None if runs are not archived."""
         ...
 
-    def run(self, run: ArchivedRun) -> ArchivedRun:
+    async def run(self, run: ArchivedRun) -> ArchivedRun:
         """Return an archived run as it is shown."""
         ...
 
@@ -238,7 +238,9 @@ class Session:
         """Return a run that was archived; None if it was not. Raises ObjectsUnavailable."""
         archive = await self.archive()
         found = None if archive is None else (await archive.find([run_id])).get(run_id)
-        return found if found is None or self.narrowing is None else self.narrowing.run(found)
+        if found is None or self.narrowing is None:
+            return found
+        return await self.narrowing.run(found)
 
     def viewed(self, store: Store) -> Store:
         """Return a store that has an archived run as one that shows what this session's shows."""

@@ -41,6 +41,11 @@ class Principal(Value, frozen=True):
     only: tuple[str, ...] = ()
     payloads: bool = True
 
+    def __post_init__(self) -> None:
+        # A text would show what has a name that is a part of it.
+        if isinstance(self.only, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"only={self.only!r} is a text: write a tuple of names")
+
     @property
     def sees_all(self) -> bool:
         """True if nothing is kept from it."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
+from msgspec.structs import replace
+
 from holdfast.client import Client
 from holdfast.client.session import Session
 from holdfast.payloads import Payloads, with_payloads
 from holdfast.retention import Archive, ArchivedRun
 from holdfast.server.access import Principal
 from holdfast.server.hiding import hide, without_payloads
+from holdfast.server.narrow_runs import without_parent
 from holdfast.store.port import Store
 
 
@@ -23,9 +28,19 @@ class NarrowArchive:
         archive, principal = await self._session.archive(), self._principal
         return archive and archive.narrowed(principal.sees) if principal.only else archive
 
-    def run(self, run: ArchivedRun) -> ArchivedRun:
+    async def run(self, run: ArchivedRun) -> ArchivedRun:
         """Return an archived run as it is shown. Its lines, which nobody is shown, stay."""
+        parent = run.record.parent_run_id
+        if parent is not None and not await self._has(parent):
+            run = replace(run, record=without_parent(run.record))
         return run if self._principal.payloads else hide(run)
+
+    async def _has(self, run_id: UUID) -> bool:
+        found = (await self._session.store.get_runs([run_id], payloads=False)).get(run_id)
+        if found is not None:
+            return self._principal.sees(found.full_name)
+        archive = await self.archive()
+        return archive is not None and run_id in await archive.find([run_id])
 
     def store(self, store: Store) -> Store:
         """Return a store of an archived run as it is shown."""

@@ -33,6 +33,11 @@ Sees: TypeAlias = Callable[[str], bool]
 MOST: Final = 1_000  # rows that are looked through
 
 
+def without_parent(run: RunRecord) -> RunRecord:
+    """Return a run as one that no other run has started."""
+    return replace(run, parent_run_id=None, parent_key=None) if run.parent_run_id else run
+
+
 class NarrowRuns:
     """Answers what is asked of runs as if there were no others than those that are seen."""
 
@@ -44,8 +49,8 @@ class NarrowRuns:
         self, run_ids: Sequence[UUID], *, payloads: bool = True
     ) -> dict[UUID, RunRecord]:
         """Return runs; see `QueryStore.get_runs`."""
-        found = await self._store.get_runs(run_ids, payloads=payloads)
-        return {run_id: run for run_id, run in found.items() if self._sees(run.full_name)}
+        found = await self._seen(run_ids, payloads=payloads)
+        return {each.run_id: each for each in await self._shown(found.values())}
 
     async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
         """Wait for ends; see `ListenStore.wait_for_end`."""
@@ -55,7 +60,10 @@ class NarrowRuns:
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """List runs; see `QueryStore.list_runs`."""
         narrowed = await self._narrowed(where)
-        return RecordPage([], None) if narrowed is None else await self._store.list_runs(narrowed)
+        if narrowed is None:
+            return RecordPage([], None)
+        page = await self._store.list_runs(narrowed)
+        return replace(page, runs=await self._shown(page.runs))
 
     async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
         """Count runs; see `QueryStore.count_runs_by`."""
@@ -146,7 +154,18 @@ class NarrowRuns:
     async def _own(self, run_ids: Iterable[UUID]) -> set[UUID]:
         """Return those of the runs that are seen."""
         asked = list(dict.fromkeys(run_ids))
-        return set(await self.get_runs(asked, payloads=False)) if asked else set()
+        return set(await self._seen(asked, payloads=False)) if asked else set()
+
+    async def _seen(self, run_ids: Sequence[UUID], *, payloads: bool) -> dict[UUID, RunRecord]:
+        found = await self._store.get_runs(run_ids, payloads=payloads)
+        return {run_id: run for run_id, run in found.items() if self._sees(run.full_name)}
+
+    async def _shown(self, runs: Iterable[RunRecord]) -> list[RunRecord]:
+        """Return runs that do not name a parent that is not seen, nor its call."""
+        shown = list(runs)
+        parents = {each.parent_run_id for each in shown if each.parent_run_id is not None}
+        seen = await self._own(parents)
+        return [each if each.parent_run_id in seen else without_parent(each) for each in shown]
 
     async def _names(self) -> list[str]:
         """Return the full names of all workflows and flows that are seen."""

@@ -29,6 +29,7 @@ from holdfast.types import (
     Delivered,
     Delivery,
     FlowShape,
+    Gauges,
     HeldKey,
     MinuteCounts,
     NewRun,
@@ -60,6 +61,9 @@ EMPTY: Final[Mapping[str, object]] = {
     "list_queues": (),
     "list_subscriptions": (),
     "queue_metrics": (),
+    "read_gauges": Gauges(
+        in_flight={}, due={}, oldest_due_seconds={}, approvals_open=0, runs_stuck=0
+    ),
     "read_samples": (),
 }
 """Calls about what all apps share, and what they answer."""
