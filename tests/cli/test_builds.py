@@ -42,6 +42,12 @@ def test_builds_are_listed_promoted_and_left(cli: CommandLine) -> None:
     listed = words(cli("builds", "list").stdout)
     assert "shop b1 current 1 0 no worker" in listed
     assert "shop b2 0 0 safe to stop" in listed
+    [run] = cli.json("runs", "list", "--build", "b1")["runs"]
+    assert run["build"] == "b1"
+    assert cli.json("runs", "list", "--build", "b2")["runs"] == []
+    assert cli.json("runs", "count", "--by", "state", "--build", "b1")["counts"] == {"queued": 1}
+    wrong = cli("runs", "list", "--build", "b 1", code=exits.USAGE).stderr
+    assert "'b 1' is not a name for a build" in wrong
     assert "10% of new runs get build b2" in cli("builds", "ramp", "b2", "10%").stdout
     assert "already" in cli("builds", "ramp", "b2", "10", code=exits.FAILED).stderr
     assert "shop b2 10% 0 0" in words(cli("builds", "list").stdout)

@@ -399,6 +399,17 @@ async def test_builds_are_listed_promoted_ramped_and_left(api: Api, store: Store
     assert states == {"b1": (True, 1), "b2": (False, 0)}
     assert [each["safe_to_stop"] for each in found if each["build"] == "b2"] == [True]
     assert (await api.ask("GET", f"/v1/runs/{run_id}"))["build"] == "b1"
+    for path in ("/v1/runs", "/v1/workflows/buy/runs"):
+        for build, expected in (("b1", [str(run_id)]), ("b2", [])):
+            page = await api.ask("GET", f"{path}?build={build}")
+            assert [each["run_id"] for each in page["runs"]] == expected
+    assert (await api.ask("GET", "/v1/runs/count?by=state&build=b1"))["counts"] == {"queued": 1}
+    refused = await api.ask("GET", "/v1/runs?build=b%201", status=422)
+    assert "'b 1' is not a name for a build" in refused["detail"]
+    await api.ask("GET", "/v1/runs?build=", status=400)
+    body = {"do": "pause", "where": {"build": "b2"}, "dry_run": True}
+    answer = await api.http.post("/v1/bulk", json=body)
+    assert '"matched":0' in answer.text
     ramp = {"build": "b2", "percent": 10}
     assert await api.ask("POST", "/v1/builds/ramp", ramp) == {"changed": True}
     await api.ask("POST", "/v1/builds/ramp", {"build": "b2", "percent": 101}, status=422)

@@ -963,3 +963,23 @@ async def test_the_overview_shows_alerts_and_what_they_see(
     assert "nobody (shop): began" in shown  # among what needs a person
     assert "a task of queue mail waits for 5 m" in shown
     assert "<script>alert" not in shown
+
+
+async def test_runs_are_filtered_by_their_build(
+    server: Server, browser: httpx.AsyncClient, store: Store
+) -> None:
+    """By the search, and by the link on the page of a run; forms and pages keep it."""
+    unpinned = await start(server)
+    await store.declare_build("desk", "a81f", ["desk/checkout@1"])
+    pinned = await start(server)
+    assert '/runs?build=a81f">build a81f</a>' in await page(browser, f"/runs/{pinned}")
+    for query in ("build=a81f", "q=build:a81f"):
+        html = await page(browser, f"/runs?{query}")
+        assert pinned in html
+        assert unpinned not in html
+    html = await page(browser, "/runs?build=a81f&state=queued")
+    assert 'aria-label="Not only build a81f"' in html
+    assert html.count('<input type="hidden" name="build" value="a81f">') == 2
+    assert "/runs?build=a81f&amp;state=failed" in html
+    assert pinned not in await page(browser, "/runs?build=b72c")
+    assert "is not a name for a build" in await page(browser, "/runs?build=b+1")

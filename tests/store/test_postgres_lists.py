@@ -27,7 +27,7 @@ SEED = f"""
         from generate_series(1, {RUNS}) as n
     ), added as (
         insert into holdfast.runs (run_id, name, version, queue, priority, status, input, tags,
-            created_at, completed_at, parent_run_id, parent_key, parent_close)
+            created_at, completed_at, parent_run_id, parent_key, parent_close, build)
         select run_id, 'shop/order', 1, case when n = 1 then 'slow' else 'default' end, 2,
             case when n % 5000 = 0 then 'failed' when n % 3 = 0 then 'running'
                 else 'completed' end,
@@ -35,7 +35,8 @@ SEED = f"""
             case when n = 2 then array['vip'] else '{{}}' end, created_at,
             case when n % 5000 = 0 or n % 3 <> 0 then created_at end,
             case when n % 20 = 0 then '00000000-0000-7000-8000-000000000001'::uuid end,
-            case when n % 20 = 0 then 'child#' || n end, case when n % 20 = 0 then 'cancel' end
+            case when n % 20 = 0 then 'child#' || n end, case when n % 20 = 0 then 'cancel' end,
+            case when n <= 300 then 'b1' end
         from numbers
     ), described as (  -- half of the runs are of one stage, and each 1,000th of one customer
         insert into holdfast.attributes (run_id, name, value, created_at)
@@ -99,11 +100,12 @@ class Counted:
             where.limit + 1,
             False,
             json.dumps(where.attributes) if where.attributes else None,
+            where.build,
         )
         places = ", ".join(f"${n}" for n in range(1, len(arguments) + 1))
         before = await self.connection.fetchval(READ)
         rows = await self.connection.fetch(
-            f"select * from holdfast.list_runs({places}, p_seconds => $15)", *arguments, seconds
+            f"select * from holdfast.list_runs({places}, p_seconds => $16)", *arguments, seconds
         )
         return rows, await self.connection.fetchval(READ) - before
 
@@ -167,6 +169,8 @@ QUESTIONS = {
         RunFilter(names=("shop/order",), attributes={"customer": "c9"}),
         50,
     ),
+    "open ones of a build": (RunFilter(states=("queued", "waiting"), build="b1"), 50),
+    "of a build that no run has": (RunFilter(states=("waiting",), build="b9"), 0),
     "of a key": (RunFilter(names=("shop/order",), key="order-7"), 0),
     "of a key alone": (RunFilter(key="order-7"), 0),
 }
@@ -236,9 +240,10 @@ async def test_edge_21_the_counts_of_the_dashboard_touch_a_bounded_number_of_ent
     [
         RunFilter(tags=("vip",)),
         RunFilter(queues=("slow",)),
+        RunFilter(build="b1"),
         RunFilter(input_contains='{"customer": 3}'),
     ],
-    ids=["tag", "queue", "input"],
+    ids=["tag", "queue", "build", "input"],
 )
 async def test_a_filter_without_an_index_searches_a_bounded_number_of_runs(
     counted: Counted, where: RunFilter

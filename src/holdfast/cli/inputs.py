@@ -233,6 +233,7 @@ _NAMES = {
     "workflows": "names",
     "queues": "queues",
     "tags": "tags",
+    "build": "build",
     "key": "key",
     "parent": "parent",
     "since": "since",
@@ -268,6 +269,7 @@ _OPTIONS = (
         multiple=True,
         help="Runs with this attribute; if repeated, with all of these.",
     ),
+    click.option("--build", metavar="BUILD", help="Runs that stay with this build."),
     click.option(
         "--key",
         metavar="KEY",

@@ -13,6 +13,7 @@ from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError
 from holdfast.types import AttributeValue, EndStatus, RunFilter, State
 from holdfast.values.attributes import check_attributes
+from holdfast.values.names import check_build
 
 STATES = ("queued", "running", "waiting", "stuck", "paused", *get_args(EndStatus))
 MAX_LIMIT = 1_000
@@ -33,6 +34,8 @@ class RunFilters(TypedDict, total=False):
     """Tags that a run must all have."""
     where: Mapping[str, AttributeValue] | None
     """Attributes that a run must all have. Texts are compared: 7 finds the text, too."""
+    build: str | None
+    """The build that runs of pinned workflows stay with."""
     key: str | None
     """The run that was started with this key, and all that continued or retried it."""
     since: datetime | None
@@ -72,12 +75,14 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
         raise ConfigurationError(f"a page has 1 to {MAX_LIMIT:,} runs, not {limit}")
     since, until = filters.get("since"), filters.get("until")
     parent, contains = filters.get("parent"), filters.get("input_contains")
+    build = filters.get("build")
     return RunFilter(
         states=cast("tuple[State, ...]", states),
         names=await naming.matching(_several(filters.get("names"))),
         queues=_several(filters.get("queues")),
         tags=_several(filters.get("tags")),
         attributes=check_attributes(filters.get("where")),
+        build=None if build is None else check_build(build),
         key=filters.get("key"),
         since=None if since is None else moment(since),
         until=None if until is None else moment(until),

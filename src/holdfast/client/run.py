@@ -144,10 +144,10 @@ class Run:
 class RunPage(Value, frozen=True):
     """A page of runs; `cursor` continues after it, None at the end.
 
-    A filter by tag, queue or input looks at 5,000 runs at most for one page, and at fewer where
-    that takes long. So does a state like `queued` that more than 5,000 runs are in. Where that
-    was not enough, `searched_until` is the creation of the last run that was looked at, and the
-    page has fewer runs than the limit, or none, although more may follow.
+    A filter by tag, queue, build or input looks at 5,000 runs at most for one page, and at fewer
+    where that takes long. So does a state like `queued` that more than 5,000 runs are in. Where
+    that was not enough, `searched_until` is the creation of the last run that was looked at, and
+    the page has fewer runs than the limit, or none, although more may follow.
     """
 
     runs: list[Run]

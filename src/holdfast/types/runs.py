@@ -172,6 +172,7 @@ class RunFilter(Value, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()  # all of them
     attributes: Mapping[str, AttributeValue] = {}  # all of them, by the texts of their values
+    build: str | None = None  # that they stay with
     key: str | None = None  # runs started with it, and all that continued or retried one of them
     since: int | None = None  # created_at >= since
     until: int | None = None  # created_at < until
@@ -196,11 +197,11 @@ class RunCounts(Value, frozen=True):
 class RecordPage(Value, frozen=True):
     """A page of runs; `cursor` continues after it, None at the end.
 
-    A filter by tag, queue or input looks at 5,000 runs at most for one page, and at fewer where
-    that takes long. So does one by several attributes, and a state like `queued` that more than
-    5,000 runs are in. Where that was not enough, `searched_until` is the creation (microseconds
-    since 1970) of the last run that was looked at, and the page has fewer runs than the limit, or
-    none, although more may follow.
+    A filter by tag, queue, build or input looks at 5,000 runs at most for one page, and at fewer
+    where that takes long. So does one by several attributes, and a state like `queued` that more
+    than 5,000 runs are in. Where that was not enough, `searched_until` is the creation
+    (microseconds since 1970) of the last run that was looked at, and the page has fewer runs than
+    the limit, or none, although more may follow.
     """
 
     runs: list[RunRecord]

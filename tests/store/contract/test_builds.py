@@ -16,11 +16,13 @@ from holdfast.insight.builds import check_builds
 from holdfast.insight.why.explain import explain_run
 from holdfast.store.port import Store
 from holdfast.types import (
+    OPEN_STATES,
     DeclaredRules,
     Finish,
     Fork,
     Notice,
     RouteChange,
+    RunFilter,
     StartRules,
     WorkerInfo,
 )
@@ -100,6 +102,43 @@ async def test_runs_from_before_the_first_build_are_for_all_workers(
     late = await start(store, name="shop/buy")
     assert await ann.claims(handlers=[BUY]) == [early]
     assert await ann.claims(handlers=[f"{BUY}+b1"]) == [late]
+
+
+async def test_runs_are_listed_and_counted_by_build(store: Store, clock: Clock) -> None:
+    """Open and ended, alone and with other conditions, page by page."""
+    await two_builds(store, clock)
+    ended, waits, ship = [
+        await start(store, name=name) for name in ("shop/buy", "shop/buy", "shop/ship")
+    ]
+    await store.promote_build("shop", "b2")
+    other, unpinned = await start(store, name="shop/buy"), await start(store, name="shop/other")
+    await store.cancel_runs([ended])
+    await store.pause_runs([waits, ship])
+
+    async def listed(build: str | None, **where: Any) -> set[UUID]:
+        found, cursor = set[UUID](), None
+        while True:
+            asked = RunFilter(build=build, limit=2, cursor=cursor, **where)
+            page = await store.list_runs(asked)
+            found |= {run.run_id for run in page.runs}
+            if (cursor := page.cursor) is None:
+                return found
+
+    assert await listed("b1") == {ended, waits, ship}
+    assert await listed("b2") == {other}
+    assert await listed("b9") == set()
+    assert await listed(None) == {ended, waits, ship, other, unpinned}
+    assert await listed("b1", states=OPEN_STATES) == {waits, ship}
+    assert await listed("b1", states=("cancelled",)) == {ended}
+    assert await listed("b1", states=("paused", "cancelled")) == {ended, waits, ship}
+    assert await listed("b2", states=("queued",)) == {other}
+    assert await listed("b2", states=("waiting",)) == set()
+    assert await listed("b1", names=("shop/ship",)) == {ship}
+    assert await listed("b1", names=("shop/ship",), states=("failed",)) == set()
+    counted = await store.count_runs_by("state", RunFilter(build="b1", limit=100))
+    assert counted.counts == {"paused": 2, "cancelled": 1}
+    await store.move_to_build([waits], "b2")
+    assert await listed("b2", states=OPEN_STATES) == {waits, other}
 
 
 async def test_every_kind_of_start_gets_a_build(

@@ -38,8 +38,8 @@ def list_runs(limit: int, cursor: str | None, payloads: bool, **options: object)
     """List runs, newest first.
 
     A run is listed if it matches all filters. --state, --workflow and --queue may be repeated: a
-    run must match one of each. With a tag, a queue or an input, 5,000 runs at most are searched
-    at a time; the command says how far it searched.
+    run must match one of each. With a tag, a queue, a build or an input, 5,000 runs at most are
+    searched at a time; the command says how far it searched.
     """
     from holdfast.cli.finding import find_parent
     from holdfast.cli.render.console import console

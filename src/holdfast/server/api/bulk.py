@@ -33,6 +33,7 @@ class Where(Body, frozen=True):
     queue: tuple[Name, ...] = ()
     tag: Annotated[tuple[Key, ...], Meta(max_length=20)] = ()
     attributes: Attributes | None = None
+    build: Name | None = None
     key: Key | None = None
     parent: UUID | None = None
     since: Moment | None = None
@@ -174,6 +175,7 @@ def _filters(where: Where) -> RunFilters:
         "queues": where.queue,
         "tags": where.tag,
         "where": where.attributes,
+        "build": where.build,
         "key": where.key,
         "parent": where.parent,
         "since": where.since,

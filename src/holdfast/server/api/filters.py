@@ -39,6 +39,7 @@ class RunConditions(Query, frozen=True):
     queue: tuple[Name, ...] = ()
     tag: tuple[Key, ...] = ()
     where: Where = ()
+    build: Name | None = None
     key: Key | None = None
     parent: UUID | None = None
     since: Moment | None = None
@@ -59,6 +60,7 @@ class WorkflowRunQuery(OfWorkflow, frozen=True):
     queue: tuple[Name, ...] = ()
     tag: tuple[Key, ...] = ()
     where: Where = ()
+    build: Name | None = None
     key: Key | None = None
     parent: UUID | None = None
     since: Moment | None = None
@@ -85,6 +87,7 @@ async def filters_of(call: Call[Any, Any]) -> RunFilters:
         "queues": query.queue,
         "tags": query.tag,
         "where": _attributes(query.where),
+        "build": query.build,
         "key": query.key,
         "since": await _moment(call, "since", query.since),
         "until": await _moment(call, "until", query.until),

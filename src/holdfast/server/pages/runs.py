@@ -121,6 +121,7 @@ async def list_page(view: View) -> Page | Redirect:
                 "state": view.params("state"),
                 "workflow": view.param("workflow"),
                 "queue": view.param("queue"),
+                "build": view.param("build"),
                 "since": view.param("since"),
             },
             "stream": "" if not ids and cursor else f"{here}ids={ids}&live=1" if ids else "",
@@ -169,9 +170,9 @@ def what_now(run: RunRecord, now: int, question: str = "") -> str:
 def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
     """Return a run that the search names, and the filters among its words.
 
-    `state:failed`, `tag:vip`, `queue:mail`, `workflow:shop/buy`, `customer=acme` (an attribute) and
-    `input.customer=7` are filters; a word that is a state is one too. What has spaces is quoted:
-    `tag:"big order"`. Any other word is looked for by `find`.
+    `state:failed`, `tag:vip`, `queue:mail`, `workflow:shop/buy`, `build:a81f`, `customer=acme` (an
+    attribute) and `input.customer=7` are filters; a word that is a state is one too. What has
+    spaces is quoted: `tag:"big order"`. Any other word is looked for by `find`.
     """
     filters: dict[str, list[str]] = {}
     direct: str | None = None
@@ -180,7 +181,7 @@ def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
         value = value[1:-1] if _QUOTED.fullmatch(value) else value
         if word in STATES:
             filters.setdefault("state", []).append(word)
-        elif colon and value and name in ("state", "tag", "queue", "workflow", "key"):
+        elif colon and value and name in ("state", "tag", "queue", "workflow", "key", "build"):
             filters.setdefault(name, []).append(value)
         elif word.startswith("input.") and "=" in word:
             filters.setdefault("input", []).append(word[6:])
@@ -207,6 +208,8 @@ def read_filters(view: View, text: dict[str, list[str]]) -> RunFilters:
         filters["where"] = read_attributes(where)
     if key := (view.param("key") or next(iter(text.get("key", [])), "")):
         filters["key"] = key
+    if build := (view.param("build") or next(iter(text.get("build", [])), "")):
+        filters["build"] = build
     if inputs := text.get("input"):
         filters["input_contains"] = _contained(inputs)
     if since := view.param("since"):
@@ -299,7 +302,7 @@ def _searched(view: View, name: str, text: str) -> Redirect:
     words = [
         filter_ if word.strip('"') == text else word for word in _WORD.findall(view.param("q"))
     ]
-    kept = {each: view.params(each) for each in ("state", "workflow", "queue", "since")}
+    kept = {each: view.params(each) for each in ("state", "workflow", "queue", "build", "since")}
     return Redirect(f"/runs{url_query({'q': ' '.join(words), **kept})}")
 
 

@@ -282,6 +282,7 @@ def _matches(run: RunRecord, where: RunFilter) -> bool:
         lambda: not where.states or run.state in where.states,
         lambda: not where.names or run.full_name in where.names,
         lambda: not where.queues or run.queue in where.queues,
+        lambda: where.build in (None, run.build),
         lambda: set(where.tags) <= set(run.tags),
         lambda: has_all(run, where.attributes),
         lambda: where.since is None or run.created_at >= where.since,

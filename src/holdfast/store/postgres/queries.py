@@ -64,7 +64,12 @@ class PostgresQueries(Part):
         """Return how many runs have what; see `QueryStore.count_runs_by`."""
         with _in_time():
             found = await self._database.rows(
-                "count_runs_by", by, *_conditions(where), where.limit, _attributes(where)
+                "count_runs_by",
+                by,
+                *_conditions(where),
+                where.limit,
+                _attributes(where),
+                where.build,
             )
         stopped_at = found[0]["stopped_at"] if found else None
         return RunCounts(
@@ -184,6 +189,7 @@ async def _list_runs(
         where.limit + 1,
         where.payloads,
         _attributes(where),
+        where.build,
     )
 
 

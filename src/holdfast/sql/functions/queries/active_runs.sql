@@ -1,4 +1,4 @@
--- Runs in the states that few runs are in at once, found from the rows of their tasks.
+-- Open runs that are few, found from the rows of their tasks, or from the build they stay with.
 
 -- Return the runs that may be in one of the states queued, running, stuck and paused, from the few
 -- rows of tasks in that state: turns, and steps of flows, so a run may come several times. More
@@ -56,10 +56,25 @@ begin
     end if;
 end $$;
 
--- Return the runs that may be in these states, from the few rows of tasks in one of them; null if
--- there are more than p_most, or if the states are not all of those that such rows are found for.
--- Called by _list_ids.
-create or replace function holdfast._active_candidates(p_states text[], p_most int) returns uuid[]
+-- Return the open runs that stay with a build, p_limit at most. Called by _active_candidates.
+create or replace function holdfast._active_runs_of_build(p_build text, p_limit int)
+returns setof uuid
+language plpgsql stable
+set enable_bitmapscan = off
+as $$
+begin
+    return query
+    select r.run_id from holdfast.runs r
+    where r.build = p_build and r.status = 'running'
+    limit p_limit;
+end $$;
+
+-- Return the runs that may be in these states and of this build (null: any), from the few rows of
+-- tasks in one of the states, else from the open runs of the build; null if there are more than
+-- p_most, or if such runs may have ended, or wait and have no build. Called by _list_ids.
+create or replace function holdfast._active_candidates(
+    p_states text[], p_build text, p_most int
+) returns uuid[]
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
 as $$
@@ -68,6 +83,10 @@ declare
 begin
     if p_states <@ array['queued', 'running', 'stuck', 'paused'] then
         v_found := array(select * from holdfast._active_runs(p_states, p_most));
+    end if;
+    if p_build is not null and (v_found is null or cardinality(v_found) > p_most)
+        and p_states <@ array['queued', 'running', 'stuck', 'paused', 'waiting'] then
+        v_found := array(select * from holdfast._active_runs_of_build(p_build, p_most + 1));
     end if;
     return case when cardinality(v_found) <= p_most then v_found end;
 end $$;

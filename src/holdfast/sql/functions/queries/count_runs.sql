@@ -45,8 +45,8 @@ end $$;
 create or replace function holdfast.count_runs_by(
     p_by text, p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since bigint, p_until bigint, p_parent_run_id uuid, p_input_contains jsonb,
-    p_most int default 10000, p_attributes json default null, p_bound int default 10000,
-    p_seconds float8 default 0.2
+    p_most int default 10000, p_attributes json default null, p_build text default null,
+    p_bound int default 10000, p_seconds float8 default 0.2
 ) returns table (value text, runs bigint, stopped_at bigint)
 language plpgsql stable
 as $$
@@ -64,7 +64,7 @@ begin
         holdfast._moment(holdfast._check_moment('the first moment', p_since)),
         holdfast._moment(holdfast._check_moment('the last moment', p_until)), p_parent_run_id,
         p_input_contains, null, null, holdfast._limit(p_most) + 1, p_bound, p_seconds,
-        p_attributes) as l;
+        p_attributes, p_build) as l;
     if cardinality(v_run_ids) > p_most then
         v_run_ids := v_run_ids[:p_most];
         v_stopped_at := (select r.created_at from holdfast.runs r

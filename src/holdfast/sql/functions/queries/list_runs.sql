@@ -109,7 +109,7 @@ end $$;
 -- again one by one. Called by _list_ids.
 create or replace function holdfast._matching_runs(
     p_run_ids uuid[], p_states text[], p_names text[], p_queues text[], p_tags text[],
-    p_parent_run_id uuid, p_input_contains jsonb, p_limit int, p_attributes json
+    p_parent_run_id uuid, p_input_contains jsonb, p_limit int, p_attributes json, p_build text
 ) returns uuid[]
 language plpgsql stable
 set plan_cache_mode = force_custom_plan
@@ -139,6 +139,7 @@ begin
                             end = any (p_states))
                         and (p_names is null or r.name = any (p_names))
                         and (p_queues is null or r.queue = any (p_queues))
+                        and (p_build is null or r.build = p_build)
                         and (p_tags is null or r.tags @> p_tags)
                         and (p_parent_run_id is null or r.parent_run_id = p_parent_run_id)
                         and (p_attributes is null or not exists (
@@ -240,7 +241,7 @@ create or replace function holdfast._list_ids(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since timestamptz, p_until timestamptz, p_parent_run_id uuid, p_input_contains jsonb,
     p_before_at timestamptz, p_before_id uuid, p_limit int, p_bound int, p_seconds float8,
-    p_attributes json
+    p_attributes json, p_build text
 ) returns table (run_ids uuid[], stopped_at timestamptz, stopped_id uuid)
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
@@ -269,10 +270,10 @@ begin
     if p_key is not null then
         v_candidates := holdfast._runs_of_key(p_names, p_key);
     elsif p_parent_run_id is null then
-        v_candidates := holdfast._active_candidates(p_states, p_bound);
+        v_candidates := holdfast._active_candidates(p_states, p_build, p_bound);
     end if;
     select * into v_attribute from holdfast._rarest_attribute(p_attributes);
-    v_filtered := v_candidates is not null or p_parent_run_id is not null
+    v_filtered := v_candidates is not null or p_parent_run_id is not null or p_build is not null
         or p_queues is not null or p_tags is not null or p_attributes is not null
         or p_input_contains is not null or coalesce(v_open && p_states, false);
     if v_candidates is not null then
@@ -298,7 +299,7 @@ begin
             v_part := 500;
             run_ids := run_ids || holdfast._matching_runs(v_walked[v_from:v_to], p_states,
                 p_names, p_queues, p_tags, p_parent_run_id, p_input_contains,
-                p_limit - cardinality(run_ids), p_attributes);
+                p_limit - cardinality(run_ids), p_attributes, p_build);
             stopped_at := v_moments[v_to];
             stopped_id := v_walked[v_to];
             v_looked := v_looked + v_to - v_from + 1;
@@ -320,15 +321,16 @@ end $$;
 
 -- Return runs as get_runs shows them, newest first, that match all of the filters that are not
 -- null. p_attributes is an object: runs have all of its names, with values of the same texts. If
--- tags, queues, states or an input must be looked for run by run, p_bound runs are looked at, and
--- fewer if that takes p_seconds (null: any time), as with large inputs. If more may follow,
+-- tags, queues, builds, states or an input must be looked for run by run, p_bound runs are looked
+-- at, and fewer if that takes p_seconds (null: any time), as with large inputs. If more may follow,
 -- stopped_at and stopped_id are the run after which the next call continues; a list without any run
 -- is then one row without a run_id. Called by clients.
 create or replace function holdfast.list_runs(
     p_states text[], p_names text[], p_queues text[], p_tags text[], p_key text,
     p_since bigint, p_until bigint, p_parent_run_id uuid, p_input_contains jsonb,
     p_before_at bigint, p_before_id uuid, p_limit int, p_payloads boolean default false,
-    p_attributes json default null, p_bound int default 5000, p_seconds float8 default 0.02
+    p_attributes json default null, p_build text default null, p_bound int default 5000,
+    p_seconds float8 default 0.02
 ) returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
     state text, input json, output json, error json, tags text[], headers json,
@@ -345,7 +347,7 @@ as $$
         holdfast._moment(holdfast._check_moment('the last moment', p_until)), p_parent_run_id,
         p_input_contains, holdfast._moment(holdfast._check_moment('the place', p_before_at)),
         p_before_id,
-        holdfast._limit(p_limit), p_bound, p_seconds, p_attributes) as l
+        holdfast._limit(p_limit), p_bound, p_seconds, p_attributes, p_build) as l
     left join lateral holdfast._show_runs(l.run_ids, p_payloads) as s on true
 $$;
 
