@@ -32,6 +32,7 @@ from holdfast.testing import Environment
 from holdfast.types import LOG_STREAM, LogLine, StreamRead
 from holdfast.worker import WorkerOptions
 from tests.server.shop import HOST, KEY
+from tests.server.test_attach import attached
 from tests.streams.test_streams import QUICK, Cue, working
 
 log = logging.getLogger("shop.packing")
@@ -424,6 +425,93 @@ async def test_lines_are_read_over_http(memory_store: MemoryStore) -> None:
         )
         for ask, status in ((f"{path}?level=loud", 422), (f"/v1/runs/{uuid4()}/logs", 404)):
             assert (await http.get(ask)).status_code in (status, 400), ask
+
+
+async def test_lines_are_followed_over_http(store: Store) -> None:
+    """As events that come while the run is open, to its end, and that can be resumed."""
+    patient, cue = App("shop"), Cue()
+
+    @patient.step
+    async def hold(item: str) -> None:
+        log.info("holding %s", item)
+        await cue.wait()
+        log.error("let go of %s", item)
+
+    @patient.workflow
+    async def wait(ctx: Context, item: str) -> None:
+        log.info("begin")
+        await hold(item)
+
+    async with (
+        kept(store, patient) as client,
+        Server(store=store, auth=KeyAccess(KEY), app=patient, hosts=[HOST]) as server,
+    ):
+        handle = await client.start(wait, "lamp")
+        path = f"/v1/runs/{handle.run_id}/logs/follow"
+        async with asyncio.timeout(30):
+            async with attached(server, path) as live:
+                assert await live.begin() == 200
+                first, second = await live.event(), await live.event()
+                assert first is not None
+                assert second is not None
+                cue.go.set()  # the rest is written while the caller reads
+                rest = await live.rest()
+            events = [first, second, *rest]
+            assert [(name, id) for name, id, _ in events] == [
+                ("line", "1"),
+                ("line", "2"),
+                ("line", "3"),
+                ("end", "end"),
+            ]
+            lines = [each for _, _, each in events[:3]]
+            assert [(each["call"], each["level"], each["message"]) for each in lines] == [
+                ("", "info", "begin"),
+                ("hold", "info", "holding lamp"),
+                ("hold", "error", "let go of lamp"),
+            ]
+            assert [each["offset"] for each in lines] == [1, 2, 3]
+            assert events[3][2] == {"after": 3}
+            for query, given, expected in (
+                ("?after=2", {}, events[2:]),
+                ("?after=1", {"last_event_id": "2"}, events[2:]),
+                ("?level=error", {}, events[2:]),
+                ("?call=", {}, [events[0], ("end", "end", {"after": 1})]),
+            ):
+                async with attached(server, path + query, **given) as again:
+                    assert await again.begin() == 200
+                    assert await again.rest() == expected, query
+
+
+async def test_what_cannot_be_followed_is_refused_before_anything_is_sent(
+    memory_store: MemoryStore,
+) -> None:
+    async with kept(memory_store) as client:
+        handle = await client.start(ship, "lamp")
+        await handle.result(timeout=20)
+    async with (
+        Server(store=memory_store, auth=KeyAccess(KEY), app=app, hosts=[HOST]) as server,
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(server),
+            base_url=f"http://{HOST}",
+            headers={"Authorization": f"Bearer {KEY}"},
+        ) as http,
+    ):
+        path = f"/v1/runs/{handle.run_id}/logs/follow"
+        for ask, status in (
+            (f"{path}?level=loud", 400),
+            (f"{path}?after=-1", 400),
+            (f"{path}?after=99", 422),
+            (f"{path}?limit=1", 400),
+            (f"/v1/runs/{uuid4()}/logs/follow", 404),
+        ):
+            answer = await http.get(ask)
+            assert answer.status_code == status, (ask, answer.text)
+        ended = await http.get(path, headers={"Last-Event-ID": "end"})
+        assert ended.status_code == 204
+        bad = await http.get(path, headers={"Last-Event-ID": "x"})
+        assert bad.status_code == 400
+        key = f"/v1/workflows/ship/runs/{handle.run_id}/logs/follow"
+        assert '"shipped lamp"' in (await http.get(key)).text
 
 
 async def test_an_odd_option_is_refused_before_anything_is_read(memory_store: MemoryStore) -> None:

@@ -61,11 +61,23 @@ async def follow_log_lines(
     session: Session, run: RunRef, options: LogOptions
 ) -> AsyncGenerator[LogLine]:
     """Yield the lines of a run as they come, to its end; see `Runs.follow_log_lines`."""
+    async with aclosing(follow_lines(session, run, options)) as found:
+        async for line in found:
+            if line is not None:
+                yield line
+
+
+async def follow_lines(
+    session: Session, run: RunRef, options: LogOptions
+) -> AsyncGenerator[LogLine | None]:
+    """Yield what `follow_log_lines` does, and None each time that more has to be waited for."""
     fits, reading = _filter(options), await _open(session, run, options)
     waited = False
     async with aclosing(reading.follow()) as found:
         async for item in found:
-            waited = waited or item is None
+            if item is None:
+                waited = True
+                yield None
             for line in filter(fits, _lines([item])):
                 yield line
     if waited:

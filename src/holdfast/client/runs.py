@@ -30,7 +30,7 @@ from holdfast.client.reading import (
 )
 from holdfast.client.rescheduling import RescheduleOptions, read_change, reschedule_run
 from holdfast.client.run import Run, RunPage, read_page
-from holdfast.client.run_logs import LogOptions, follow_log_lines, read_log_lines
+from holdfast.client.run_logs import LogOptions, follow_lines, follow_log_lines, read_log_lines
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError
@@ -587,3 +587,8 @@ class Runs:
             already_existed=already_existed,
             status_at_start=status_at_start,
         )
+
+
+def follow_lines_of(runs: Runs, run: RunRef, options: LogOptions) -> AsyncGenerator[LogLine | None]:
+    """Yield what `follow_log_lines` does, and None each time that more has to be waited for."""
+    return follow_lines(runs._session, run, options)  # pyright: ignore[reportPrivateUsage]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Annotated, Final
 
 from msgspec import Meta
+from starlette.responses import Response
 
 from holdfast.client.run_logs import LogOptions
+from holdfast.client.runs import follow_lines_of
 from holdfast.errors import InvalidInput, PayloadError, RunNotFound
 from holdfast.server.api.fields import Offset
+from holdfast.server.api.following import FollowQuery, StreamEnd, send_as_read
 from holdfast.server.operations import Call, ForAgents, Operation, Query
-from holdfast.types import LogLevel, LogLinePage
+from holdfast.server.sse import Bye
+from holdfast.types import LogLevel, LogLine, LogLinePage
+
+CallKey = Annotated[str, Meta(max_length=1024)]
 
 
 class LogLineQuery(Query, frozen=True):
@@ -22,16 +29,44 @@ class LogLineQuery(Query, frozen=True):
     after: Offset = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     level: LogLevel = "debug"
-    call: Annotated[str, Meta(max_length=1024)] | None = None
+    call: CallKey | None = None
+
+
+class FollowLinesQuery(FollowQuery, frozen=True):
+    """Which lines: those after `after`, of `level` and higher, of one `call`.
+
+    A Last-Event-ID header stands above `after`.
+    """
+
+    level: LogLevel = "debug"
+    call: CallKey | None = None
 
 
 async def read_log_lines(call: Call[LogLineQuery, None]) -> LogLinePage:
     """Return what the code of a run has logged, a page at a time, the oldest line first."""
-    query = call.query
-    options: LogOptions = {"after": query.after, "level": query.level}
+    options = _options(call.query, call.query.after)
+    limit = call.query.limit
+    return await call.site.reader.runs.read_log_lines(call.run_id, limit=limit, **options)
+
+
+async def follow_log_lines(call: Call[FollowLinesQuery, None]) -> Response:
+    """Follow what the code of a run logs: a server-sent event `line` for each line, as they come.
+
+    The `id` is the line's offset: with `after` or Last-Event-ID the lines after it are sent. When
+    the run has ended, `end` comes; a stream that must end before sends `bye`.
+    """
+
+    def lines(after: int) -> AsyncGenerator[LogLine | None]:
+        return follow_lines_of(call.site.reader.runs, call.run_id, _options(call.query, after))
+
+    return await send_as_read(call, lines, call.query.after)
+
+
+def _options(query: LogLineQuery | FollowLinesQuery, after: int) -> LogOptions:
+    options: LogOptions = {"after": after, "level": query.level}
     if query.call is not None:
         options["call"] = query.call
-    return await call.site.reader.runs.read_log_lines(call.run_id, limit=query.limit, **options)
+    return options
 
 
 def _cut(page: LogLinePage) -> str | None:
@@ -53,5 +88,16 @@ OPERATIONS: Final = (
             about="Read the lines that the code of a run has logged, if its worker keeps them.",
             note=_cut,
         ),
+    ),
+    Operation(
+        method="GET",
+        path="/v1/runs/{run}/logs/follow",
+        level="read",
+        handler=follow_log_lines,
+        query=FollowLinesQuery,
+        answers=(LogLine, StreamEnd, Bye),
+        media_type="text/event-stream",
+        problems=(RunNotFound, InvalidInput, PayloadError),
+        nested=True,
     ),
 )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -16,17 +13,11 @@ from holdfast.client.handle import follow_items
 from holdfast.client.streams import Attempts
 from holdfast.errors import InvalidInput, InvalidName, PayloadError, RunNotFound
 from holdfast.server.api.fields import Offset
+from holdfast.server.api.following import FollowQuery, Read, StreamEnd, send_as_read
 from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query
-from holdfast.server.problems import Problem
-from holdfast.server.sse import BYE, COMMENT, Bye, Stream, cancelled, frame
+from holdfast.server.sse import Bye
 from holdfast.types import Restarted, StreamInfo, StreamItem, StreamPage
 from holdfast.values.names import check_stream_name
-
-ENDED: Final = "end"  # the id of the last event: what comes after it is nothing
-
-_OFFSET: Final = re.compile(r"[0-9]{1,15}")
-
-Read: TypeAlias = StreamItem[Any] | Restarted | None
 
 
 class StreamQuery(Query, frozen=True):
@@ -37,22 +28,10 @@ class StreamQuery(Query, frozen=True):
     attempts: Attempts = "counted"
 
 
-class FollowQuery(Query, frozen=True):
-    """Which values the caller has: those up to `after`. A Last-Event-ID header says the same."""
-
-    after: Offset | None = None
-
-
 class StreamList(msgspec.Struct, frozen=True):
     """The streams of a run, by name."""
 
     streams: list[StreamInfo]
-
-
-class StreamEnd(msgspec.Struct, frozen=True):
-    """The stream has ended; `after` is the offset of the last value that was sent."""
-
-    after: int
 
 
 async def list_streams(call: Call[Nothing, None]) -> StreamList:
@@ -76,51 +55,12 @@ async def follow_stream(call: Call[FollowQuery, None]) -> Response:
     `restarted` says that what came of a step or an activity after the offset `after` does not count
     any more. When nothing can follow, `end` comes; a stream that must end before sends `bye`.
     """
-    seen = call.request.headers.get("last-event-id")
-    if seen == ENDED:
-        return Response(status_code=204)
-    if seen is not None and not _OFFSET.fullmatch(seen):
-        raise Problem(400, "bad-event-id", f"Last-Event-ID {seen!r} is not one of this stream")
-    after = (call.query.after or 0) if seen is None else int(seen)
     name = check_stream_name(call.path["stream"])
-    items = follow_items(call.site.reader.handle(call.run_id), name, after)
-    first = await anext(items, ENDED)  # refuses what cannot be read
-    try:
-        stream = Stream(call)
-    except BaseException:
-        await items.aclose()
-        raise
-    return stream.response(_frames(stream, items, first, after))
 
+    def items(after: int) -> AsyncGenerator[Read]:
+        return follow_items(call.site.reader.handle(call.run_id), name, after)
 
-async def _frames(
-    stream: Stream, items: AsyncGenerator[Read], each: Read | str, after: int
-) -> AsyncGenerator[bytes]:
-    """Yield what was read and what comes, part by part, however slowly the caller reads."""
-    async with aclosing(items):
-        while True:
-            if isinstance(each, StreamItem):
-                after = each.offset
-                yield frame("item", each, str(after))
-            elif isinstance(each, Restarted):
-                yield frame("restarted", each)
-            elif each is not None:
-                yield frame("end", StreamEnd(after), ENDED)
-                return
-            more = asyncio.ensure_future(anext(items, ENDED))
-            try:
-                while not stream.is_over and not more.done():
-                    if not await stream.wait(more):
-                        yield COMMENT
-                if stream.is_over:
-                    yield BYE
-                    return
-                each = more.result()
-            except RunNotFound:
-                yield frame("bye", Bye("the run was deleted"))
-                return
-            finally:
-                await cancelled(more)
+    return await send_as_read(call, items, call.query.after)
 
 
 OPERATIONS: Final = (
