@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
@@ -138,13 +138,17 @@ class RunStep:
         return self._step.encode_result(result)
 
     def retry_at(self, error: BaseException, now: int) -> int | None:
-        """Return when the step's policy tries again after an error, None for never."""
+        """Return when the step's policy tries again after an error, None for never.
+
+        Raises ConfigurationError for an async `should_retry`, which only workers can ask.
+        """
         retry = self._step.retry
-        verdict = retry.accepts(error)
+        verdict = not isinstance(error, PayloadError) and retry.accepts(error)
         if isinstance(verdict, Awaitable):
+            if isinstance(verdict, Coroutine):
+                verdict.close()  # otherwise Python warns that it was never awaited
             raise ConfigurationError(f"should_retry of step {self._step.name} is async")
-        refused = isinstance(error, PayloadError) or not verdict
-        if refused or not retry.lasts(self.attempt):
+        if not verdict or not retry.lasts(self.attempt):
             return None
         asked = retry.asked_seconds(error)
         seconds = retry.delay_seconds(self.attempt, random.random) if asked is None else asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Sequence
 from uuid import UUID, uuid4
 
@@ -22,6 +23,7 @@ from holdfast.core import (
     signal_received,
     started,
 )
+from holdfast.errors import ConfigurationError, PayloadError
 
 START = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -47,6 +49,15 @@ async def refuse() -> None:
     raise ValueError("not today")
 
 
+async def ask(error: BaseException) -> bool:
+    return True
+
+
+@app.step(retry=Retry(attempts=2, should_retry=ask))
+async def asking() -> None:
+    raise ValueError("not today")
+
+
 @app.activity
 async def ship(parcel: int) -> str:
     raise AssertionError("activities are carried out by others")
@@ -61,6 +72,11 @@ async def total(ctx: Context, number: int) -> int:
 async def wait(ctx: Context) -> str:
     await add(1, 2)
     return await ctx.wait_for_signal("go", type=str)
+
+
+@app.workflow
+async def ask_first(ctx: Context) -> None:
+    await asking()
 
 
 @app.workflow
@@ -265,3 +281,17 @@ def test_changed_code_is_stuck(store: Lists) -> None:
 def test_an_empty_log_is_refused() -> None:
     with pytest.raises(ValueError, match="has no log"):
         Replay(total, uuid4(), [])
+
+
+@pytest.mark.filterwarnings("error")
+async def test_an_async_should_retry_is_refused_and_closed() -> None:
+    replay = Replay(ask_first, uuid4(), [started(ask_first, at=START)], now=lambda: START)
+    todo = replay.begin()
+    while not todo.steps:
+        assert todo.append is not None
+        todo = replay.appended()
+    [step] = todo.steps
+    with pytest.raises(ConfigurationError, match="should_retry of step asking is async"):
+        replay.failed(step, ValueError("not today"))
+    gc.collect()  # a coroutine that was never awaited would warn now
+    assert step.retry_at(PayloadError("never fits"), START) is None
