@@ -45,6 +45,16 @@ async def test_bodies_that_cannot_be_are_refused(api: Api) -> None:
     assert (await api.ask("GET", "/v1/runs"))["runs"] == []
 
 
+async def test_a_lone_surrogate_is_named(api: Api) -> None:
+    for text, escape in ((r"\ud800", r"\ud800"), (r"\ud83d\ude00\\\uDC00!", r"\uDC00")):
+        body = b'{"input": "%b"}' % text.encode()
+        answer = await api.http.post(RUNS, content=body, headers=JSON)
+        told = f"{escape} (byte {body.rindex(escape.encode())}) is a lone surrogate"
+        assert told in answer.json()["detail"], answer.text
+    cut = await api.http.post(RUNS, content=rb'{"input": "\\ud800', headers=JSON)
+    assert "truncated" in cut.json()["detail"]
+
+
 async def test_a_body_has_its_type_and_its_size(api: Api) -> None:
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(30):

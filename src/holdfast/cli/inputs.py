@@ -99,7 +99,7 @@ def read_json(text: str | None, what: str) -> str:
     """
     import msgspec
 
-    from holdfast.codec import MAX_DEPTH, depth
+    from holdfast.codec import MAX_DEPTH, depth, why_not_json
 
     source, content = _read(text)
     if not content.strip() and source != "argument":
@@ -112,7 +112,8 @@ def read_json(text: str | None, what: str) -> str:
         hint = ""
         if source == "argument" and text and text[0].isalpha():
             hint = f"; a text needs quotes: '\"{text}\"'"
-        raise click.BadParameter(f"the {what} is not JSON ({error}){hint}") from None
+        why = why_not_json(content.encode(errors="replace"), error)
+        raise click.BadParameter(f"the {what} is not JSON ({why}){hint}") from None
     return content
 
 

@@ -34,6 +34,7 @@ from holdfast.codec._values import (
     fingerprint,
     has_nul,
     raw,
+    why_not_json,
     without_nul,
 )
 
@@ -66,6 +67,7 @@ __all__ = [
     "storable",
     "summarize",
     "texts_before_fields",
+    "why_not_json",
     "with_reason",
     "without_nul",
 ]

@@ -38,6 +38,10 @@ _encode_finite = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 
 # An escaped NUL, and not a backslash that is followed by the text "u0000".
 _nul = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+# Escapes; the group is half of a surrogate pair without the other half.
+_surrogates = re.compile(
+    rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
 _string = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _UNTYPED: Final = (Any, object, Never, NoReturn)
@@ -129,6 +133,15 @@ def without_nul(payload: msgspec.Raw) -> msgspec.Raw:
     if not has_nul(data):
         return payload
     return msgspec.Raw(_nul.sub(rb"\1\\ufffd", data))
+
+
+def why_not_json(data: bytes, error: Exception) -> str:
+    """Return why a text could not be read as JSON: the error's words, or its lone surrogate."""
+    for found in _surrogates.finditer(data):
+        if found[1] is not None:
+            escape = f"\\{found[1].decode()}"
+            return f"{escape} (byte {found.start()}) is a lone surrogate, which UTF-8 cannot hold"
+    return str(error)
 
 
 def _encode_with_odd_keys(value: object) -> bytes:

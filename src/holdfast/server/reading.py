@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from holdfast.codec import check_depth
+from holdfast.codec import check_depth, why_not_json
 from holdfast.errors import ConfigurationError
 from holdfast.server.access import header_texts
 from holdfast.server.operations import Operation, Query
@@ -160,7 +160,9 @@ async def read_body(request: Request, operation: Operation, largest: int) -> Any
     except msgspec.ValidationError as error:
         raise _invalid(error, "invalid-body", 422) from None
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise Problem(400, "malformed-json", f"the body is not JSON: {error}") from None
+        raise Problem(
+            400, "malformed-json", f"the body is not JSON: {why_not_json(data, error)}"
+        ) from None
 
 
 async def _receive(request: Request, largest: int) -> bytes:

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias, cast
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.codec import why_not_json
 from holdfast.server.problems import Problem
 
 Kind: TypeAlias = Literal["text", "number", "boolean", "choice", "json"]
@@ -95,7 +96,8 @@ def decode(text: str, name: str) -> object:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        told = f"{name} is not JSON: {error}. Texts stand in double quotes."
+        why = why_not_json(text.encode(errors="replace"), error)
+        told = f"{name} is not JSON: {why}. Texts stand in double quotes."
         raise Problem(422, "invalid-input", told, title="That is not JSON") from None
 
 
