@@ -33,7 +33,7 @@ HoldfastError
 │   ├── QueueExists               there is one with other settings
 │   ├── QueueInUse                it has the dead letters of another one
 │   ├── MessageNotFound           the message queue does not have the message
-│   ├── MessageInFlight           a receiver has the message, so that it cannot be changed
+│   ├── MessageInFlight           a receiver has the message, so it cannot be cancelled or changed
 │   ├── RunFailed                 its result is an error
 │   ├── RunCancelled
 │   ├── RunTerminated

@@ -95,7 +95,8 @@ def _waiting(tables: Tables, row: QueueRow, message_id: int, now: int) -> Messag
         if flying.visible_at > now:
             raise MessageInFlight(
                 f"message {message_id} of queue {row.settings.name} is in flight: it can be "
-                "changed when its receiver has given it back, or when its visibility has ended"
+                "cancelled or changed when its receiver has given it back, or when its visibility "
+                "has ended"
             )
         late = MessageReturn(Receipt(row.queue_id, delivery_id), error=EXPIRED)
         give_back(tables.queues, late, now, [])

@@ -96,8 +96,9 @@ begin
             for update;
         elsif v_one.visible_at > holdfast.now() then
             raise exception using errcode = 'HFQ04', message = format(
-                'message %s of queue %s is in flight: it can be changed when its receiver has '
-                'given it back, or when its visibility has ended', p_message_id, p_queue.name);
+                'message %s of queue %s is in flight: it can be cancelled or changed when its '
+                'receiver has given it back, or when its visibility has ended', p_message_id,
+                p_queue.name);
         else
             perform holdfast.return_messages(array[p_queue.queue_id], array[v_one.delivery_id],
                 null, null, array['the visibility timeout ended']);
