@@ -12,6 +12,7 @@ from clocks import Clock
 
 from holdfast import App, Context, Singleton
 from holdfast.client.run import Run
+from holdfast.errors import InvalidInput
 from holdfast.insight.builds import check_builds
 from holdfast.insight.why.explain import explain_run
 from holdfast.store.port import Store
@@ -248,6 +249,17 @@ async def test_a_build_that_is_promoted_before_its_workers_is_waited_for(
     await store.declare_build("shop", "b2", [BUY, SHIP])
     [info] = [each for each in await store.list_builds() if each.build == "b2"]
     assert (info.signed_on_at is None, info.pinned) == (False, (BUY, SHIP))
+
+
+@pytest.mark.parametrize("build", ["b1", "b2", "b9"])
+async def test_a_share_is_refused_outside_of_0_to_100(
+    store: Store, clock: Clock, build: str
+) -> None:
+    await two_builds(store, clock)
+    for percent in (101, -1, float("nan"), float("inf")):
+        with pytest.raises(InvalidInput, match="a share of new runs is from 0 to 100 percent"):
+            await store.ramp_build("shop", build, percent)
+    assert (await store.ramp_build("shop", "b2", 0)).outcome == "same"
 
 
 async def test_a_ramp_is_decided_by_the_ids_of_runs(store: Store, clock: Clock) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import TURN, BuildRow, Parent, RouteRow
@@ -98,6 +99,8 @@ class MemoryBuilds(Part):
 
     async def ramp_build(self, app: str, build: str, percent: float) -> RouteChange:
         """Let a share of new runs get a build; see `BuildStore.ramp_build`."""
+        if not 0 <= percent <= 100:
+            raise InvalidInput(f"a share of new runs is from 0 to 100 percent, not {percent:g}")
         async with self._transaction() as (tables, _):
             if (app, build) not in tables.builds:
                 return RouteChange("unknown")

@@ -44,7 +44,10 @@ class BuildStore(Protocol):
 
     @readable
     async def ramp_build(self, app: str, build: str, percent: float) -> RouteChange:
-        """Let a share of new runs get a build: 'changed', 'same', 'unknown', or 'current'."""
+        """Let a share of new runs get a build: 'changed', 'same', 'unknown', or 'current'.
+
+        Raises InvalidInput for a share outside of 0 to 100 percent.
+        """
         ...
 
     @readable

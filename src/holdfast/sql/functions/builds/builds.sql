@@ -175,7 +175,8 @@ end $$;
 
 -- Let a share of new runs get a build; 0 ends the ramp. Outcomes: 'changed', 'same', 'unknown' as
 -- in promote_build, 'current' for the build that all other runs get already.
--- Refuses a share below 0 or above 100 (23514). Locks: the app's route. Called by clients.
+-- Refuses a share below 0 or above 100 (22023), whatever the build. Locks: the app's route. Called
+-- by clients.
 create or replace function holdfast.ramp_build(
     p_app text, p_build text, p_percent float8, out outcome text
 )
@@ -185,6 +186,10 @@ declare
     v_route holdfast.build_routes := holdfast._lock_route(p_app);
     v_ramped constant text := case when p_percent <> 0 then p_build end;
 begin
+    if (p_percent between 0 and 100) is not true then
+        raise exception using errcode = '22023', message = format(
+            'a share of new runs is from 0 to 100 percent, not %s', p_percent);
+    end if;
     outcome := case
         when not exists (
             select from holdfast.builds b where b.app = p_app and b.build = p_build)
