@@ -166,7 +166,8 @@ class FlowStepState(Value, frozen=True, kw_only=True):
     """A step of a run. A map has counts of its elements as soon as it has begun.
 
     `output` is JSON text, `error` that of an ErrorInfo, if the error came from Python. `attempts`
-    and `worker` are those of a single step's last attempt. `delay_seconds` is how long its start is
+    and `worker` are those of a single step's last attempt, and of a step or a map that failed those
+    of the attempt that failed it. `delay_seconds` is how long its start is
     delayed. `failed_tasks` counts elements that failed and that the map tolerates: in its output
     they are null. Moments are microseconds.
     """

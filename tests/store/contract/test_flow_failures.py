@@ -47,6 +47,7 @@ async def test_a_failed_attempt_is_tried_again_after_a_growing_pause(
     assert await flows.details(run_id, "FlowStepFailed") == [{"error": error}]
     state = (await flows.steps(run_id))["a"]
     assert (state.status, json.loads(state.error or "")) == ("failed", error)
+    assert (state.attempts, state.worker) == (3, "ann")
     assert (await flows.log(run_id))[-2:] == ["FlowStepFailed a", "WorkflowFailed"]
 
 
@@ -109,6 +110,8 @@ async def test_the_error_of_a_run_names_the_element_that_failed(
     error = await flows.error(run_id)
     assert (error["step"], error["task_index"]) == ("each", 2)
     assert error["message"] == "step each:2 failed: OSError: no luck"
+    state = (await flows.steps(run_id))["each"]
+    assert (state.status, state.attempts, state.worker) == ("failed", 1, "ann")
 
 
 async def test_a_run_that_has_failed_takes_no_output_any_more(

@@ -2,8 +2,9 @@
 
 -- Return the steps of runs in the order in which they were added, as the shape had them when the
 -- run was created. One of which nothing is known yet
--- is 'created'; a single step whose task has been claimed is 'started'. Without p_outputs, outputs
--- are null. Called by clients.
+-- is 'created'; a single step whose task has been claimed is 'started'. One that failed has the
+-- attempts and the worker that its error names. Without p_outputs, outputs are null.
+-- Called by clients.
 create or replace function holdfast.flow_steps(p_run_ids uuid[], p_outputs boolean default true)
 returns table (
     run_id uuid, step_slug text, step_type text, deps text[], status text, initial_tasks int,
@@ -20,7 +21,8 @@ begin
             then 'started' else coalesce(t.status, 'created') end,
         t.initial_tasks, t.remaining_tasks, case when t.status = 'completed' and p_outputs
             then holdfast._step_output(r.run_id, s.step_slug)::json end,
-        t.error, t.skip_reason, coalesce(t.attempts, k.attempts), coalesce(t.worker, k.worker),
+        t.error, t.skip_reason, coalesce(t.attempts, k.attempts, (f.error ->> 'attempts')::int),
+        coalesce(t.worker, k.worker, f.error ->> 'worker'),
         holdfast._micros(coalesce(t.started_at, k.started_at)), holdfast._micros(t.ended_at),
         coalesce(s.opt_start_delay, 0), s.trigger_rule, coalesce(t.failed_tasks, 0)
     from unnest(p_run_ids) as u (run_id)
@@ -58,6 +60,7 @@ begin
         select * from holdfast.tasks k
         where k.run_id = r.run_id and k.key = s.step_slug limit 1
     ) as k on true
+    left join lateral (select t.error where t.error ->> 'step' = s.step_slug) as f on true
     order by r.run_id, s.step_index;
 end $$;
 

@@ -27,6 +27,14 @@ class _Failed(msgspec.Struct):
     error: msgspec.Raw
 
 
+class _Failure(msgspec.Struct):
+    """What the error of a step says of the attempt that failed it."""
+
+    step: str | None = None
+    attempts: int | None = None
+    worker: str | None = None
+
+
 def steps_of(tables: Tables, run_id: UUID, *, outputs: bool) -> list[FlowStepState]:
     """Return the steps of a run of a flow, in the order of its shape."""
     states = [_state(tables, run_id, step) for step in shape_had(tables, run_id).shape.steps]
@@ -92,6 +100,9 @@ def _state(tables: Tables, run_id: UUID, step: StepShape) -> FlowStepState:
         attempts = task.attempts if attempts is None else attempts
         worker = task.worker if worker is None else worker
         started_at = task.started_at if started_at is None else started_at
+    if row.error is not None and (failure := read(row.error, _Failure)).step == step.slug:
+        attempts = failure.attempts if attempts is None else attempts
+        worker = failure.worker if worker is None else worker
     return FlowStepState(
         run_id=run_id,
         step=step.slug,
