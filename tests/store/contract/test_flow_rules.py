@@ -252,6 +252,21 @@ async def test_a_cancel_while_the_last_step_runs_waits_for_it(
     assert (await get(flows.store, run_id)).status == "cancelled"
 
 
+async def test_a_run_that_is_cancelled_before_its_start_runs_no_step(
+    flows: Flows, worker: StepWorker
+) -> None:
+    """Its start is delayed: nothing has begun that the last step would have to clean up."""
+    await flows.define(once("a"), mapped("m"), once("last", trigger_rule="always"))
+    early, late = [await flows.start([1], delay_seconds=60.0) for _ in range(2)]
+    assert (await flows.store.cancel_runs([early])).outcomes == ["delivered"]
+    assert (await get(flows.store, early)).status == "cancelled"
+    assert (await flows.log(early))[-1] == "WorkflowCanceled"
+    assert await worker.take() == {}
+    await flows.clock.advance(60)
+    await flows.store.cancel_runs([late])
+    assert list(await worker.take()) == ["last"]
+
+
 async def test_terminate_waits_for_no_step(flows: Flows, worker: StepWorker) -> None:
     run_id = await flows.run_of(once("a"), once("last", trigger_rule="always"))
     await flows.store.cancel_runs([run_id])

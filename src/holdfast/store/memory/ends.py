@@ -122,13 +122,13 @@ def request_cancels(
     """Ask runs to stop, unless they have ended or were asked before; return those it asked.
 
     `reasons` are the details of the requests. A run ends at once if there is nothing to clean up:
-    no worker ever had it (nor its origin, for a fork), or it is a run of a flow without steps that
-    always run at the end.
+    no worker ever had it (nor its origin, for a fork), or it is a run of a flow that has no steps
+    that always run at the end, or whose delayed start has not come.
     """
     asked = [run_id for run_id in sorted(reasons) if _can_be_asked(tables, run_id)]
     for run_id in asked:
         tables.append(run_id, Event("WorkflowCancelRequested", None, reasons[run_id], now))
-    lasting = [run_id for run_id in asked if _has_last_steps(tables, run_id)]
+    lasting = [run_id for run_id in asked if _has_last_steps(tables, now, run_id)]
     notices = tables.nesting.cancel(tables, now, lasting) if lasting else []
     others = [run_id for run_id in asked if run_id not in lasting]
     untouched = [run_id for run_id in others if _has_nothing_to_clean_up(tables, run_id)]
@@ -139,10 +139,10 @@ def request_cancels(
     return asked, notices
 
 
-def _has_last_steps(tables: Tables, run_id: UUID) -> bool:
-    """Return True for a run of a flow with steps that always run at the end."""
+def _has_last_steps(tables: Tables, now: int, run_id: UUID) -> bool:
+    """Return True for a run of a flow that has begun and has steps that always run at the end."""
     run = tables.runs[run_id]
-    return run.is_flow and bool(tables.shapes[run.handler].last)
+    return run.is_flow and (run.due_at or 0) <= now and bool(tables.shapes[run.handler].last)
 
 
 def _has_nothing_to_clean_up(tables: Tables, run_id: UUID) -> bool:

@@ -36,7 +36,7 @@ end $$;
 
 -- Ask runs to stop, except those that were asked before; p_details are the details of the requests.
 -- `asked` are the runs that were asked now, each once, in no order. A run of a flow ends at once,
--- or, if it has steps that always run at the end, after these.
+-- or, if it has begun and has steps that always run at the end, after these.
 -- Locks: expects the turn rows of the runs and of their parents locked; events and runs; as
 -- _cancel_flows. Called by cancel_runs, _cancel_children, _close_children, _cancel_child_steps and
 -- _stop_open.
@@ -53,7 +53,7 @@ begin
     select array_agg(u.run_id), array_agg(u.details),
         array_agg(u.run_id) filter (where u.started_at is null or u.kind = 'flow'),
         array_agg(u.run_id) filter (
-            where u.kind = 'flow' and holdfast._has_last_steps(u.handler))
+            where u.kind = 'flow' and holdfast._has_last_steps(p_now, u.run_id, u.handler))
     into asked, v_details, v_untouched, v_lasting
     from (
         select distinct on (u.run_id) u.run_id, u.details, t.started_at, t.kind, t.handler

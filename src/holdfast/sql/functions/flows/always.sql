@@ -1,13 +1,19 @@
 -- Steps that always run at the end of a run: also of one that is cancelled.
 
--- Return true if a shape has steps that always run at the end. Locks nothing. Called by _cancel.
-create or replace function holdfast._has_last_steps(p_handler text) returns boolean
+-- Return true if a run of a flow has steps that always run at the end: none of one whose delayed
+-- start has not come. Locks nothing. Called by _cancel.
+create or replace function holdfast._has_last_steps(
+    p_now timestamptz, p_run_id uuid, p_handler text
+)
+returns boolean
 language plpgsql stable
 as $$
 begin
     return exists (
         select from holdfast.steps s
-        where s.handler = p_handler and s.trigger_rule = 'always');
+        where s.handler = p_handler and s.trigger_rule = 'always')
+        and not exists (
+            select from holdfast.runs r where r.run_id = p_run_id and r.due_at > p_now);
 end $$;
 
 -- Stop all steps of runs but those that always run at the end, and begin these, unless they have
