@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from html import unescape
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -22,10 +22,10 @@ from holdfast.client import Client
 from holdfast.errors import RunNotFound, StepFailed
 from holdfast.server import Level, Principal, Server
 from holdfast.server.access import KeyAccess
-from holdfast.server.pages.graph import layers_of
+from holdfast.server.pages.graph import draw_flow, layers_of
 from holdfast.server.pages.table import TABLE
 from holdfast.store.port import Store
-from holdfast.types import AlertRule, FlowShape, StepShape
+from holdfast.types import AlertRule, FlowShape, NewRun, StepShape
 from holdfast.values.trace_ids import trace_text
 from holdfast.worker import Worker, WorkerOptions
 from tests.server.desk import Order, app, checkout, refund, render, rest
@@ -803,6 +803,22 @@ async def test_queues_and_topics_are_shown_and_dead_deliveries_delivered_again(
     await send(browser, "/messages/redrive", id="all")
     await send(browser, "/messages/discard", id="7")
     await send(browser, "/messages/discard", 400, id="x")
+
+
+async def test_a_drawing_names_trigger_rules_as_the_command_line_does(store: Store) -> None:
+    steps = [StepShape(slug="a")]
+    steps += [
+        StepShape(slug=rule, deps=("a",), trigger_rule=rule) for rule in ("all_done", "one_failed")
+    ]
+    steps += [StepShape(slug="always", trigger_rule="always")]
+    await store.ensure_flow(FlowShape(name="desk/rules", steps=tuple(steps)), "hash")
+    run = NewRun(run_id=uuid4(), name="desk/rules", input="1")
+    await store.start_flows([run])
+    drawn = await draw_flow(store, (await store.get_runs([run.run_id]))[run.run_id])
+    assert drawn is not None
+    below = {node.name: node.below for node in drawn.nodes}
+    assert below.pop("a") == "queued"
+    assert below == {rule: f"({rule})" for rule in ("all_done", "one_failed", "always")}
 
 
 def test_a_line_over_several_layers_passes_beside_the_steps_between() -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.flows import rule_words
 from holdfast.flows.layers import comes_after, steps_by_depth
 from holdfast.insight.flow_progress import StepProgress, graph_steps, progress_of
 from holdfast.insight.wording import length, shorten
@@ -16,11 +17,6 @@ from holdfast.types import FlowShape, RunRecord
 
 MOST_DRAWN: Final = 2_000  # steps
 _EDGE: Final = 8
-_RULES: Final = {
-    "all_done": "when all are done",
-    "one_failed": "if one failed",
-    "always": "always, at the end",
-}
 
 
 class Size(msgspec.Struct, frozen=True):
@@ -169,8 +165,8 @@ def _below(step: StepProgress) -> str:
     if step.tasks is not None and step.state != "completed":
         failed = f", {step.failed_tasks:,} failed" if step.failed_tasks else ""
         return f"{step.done:,} of {step.tasks:,}{failed}"
-    if step.state == "created" and step.trigger_rule in _RULES:
-        return _RULES[step.trigger_rule]
+    if step.state == "created" and (rule := rule_words(step.trigger_rule)):
+        return rule
     if step.started_at is not None and step.ended_at is not None:
         took = length(step.ended_at - step.started_at)
         failed = f", {step.failed_tasks:,} failed" if step.failed_tasks else ""
