@@ -9,7 +9,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from holdfast.client import message_ends
+from holdfast.client import changing_queues
 from holdfast.client.control import list_pauses, set_pause
 from holdfast.client.message import Message, receive_messages
 from holdfast.client.messages import (
@@ -78,7 +78,7 @@ class Queues:
         """
         kind = fifo, priorities, filters
         new = settings_of(name, kind, visibility, max_receives, dead_letters, deduplication, keep)
-        return await message_ends.create_queue(self._session, new)
+        return await changing_queues.create_queue(self._session, new)
 
     async def update(
         self,
@@ -250,7 +250,7 @@ class Queues:
         await client.queues.ack(messages)
         ```
         """
-        return await message_ends.ack_messages(self._session, messages, connection)
+        return await changing_queues.ack_messages(self._session, messages, connection)
 
     async def nack(
         self,
@@ -270,7 +270,7 @@ class Queues:
         await client.queues.nack(message, delay="10s", error="the warehouse does not answer")
         ```
         """
-        return await message_ends.nack_messages(self._session, messages, delay, error, counted)
+        return await changing_queues.nack_messages(self._session, messages, delay, error, counted)
 
     async def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
         """Keep messages in flight for so long from now. Return for each if it was in flight still.
@@ -282,7 +282,7 @@ class Queues:
         await client.queues.extend(message, "5m")
         ```
         """
-        return await message_ends.extend_messages(self._session, messages, visibility)
+        return await changing_queues.extend_messages(self._session, messages, visibility)
 
     async def purge(self, queue: str) -> int:
         """Delete all messages that wait in a queue; what is in flight stays. Return how many.
@@ -291,7 +291,7 @@ class Queues:
         await client.queues.purge("parcels")
         ```
         """
-        return await message_ends.purge_messages(self._session, queue)
+        return await changing_queues.purge_messages(self._session, queue)
 
     async def redrive(self, queue: str, message_ids: Iterable[int] | None = None) -> int:
         """Move dead letters back to the queue that they come from. Return how many.
@@ -304,7 +304,7 @@ class Queues:
         ```
         """
         ids = None if message_ids is None else [*message_ids]
-        return await message_ends.redrive_messages(self._session, queue, ids)
+        return await changing_queues.redrive_messages(self._session, queue, ids)
 
     async def metrics(self, queue: str | None = None) -> builtins.list[QueueMetrics]:
         """Count what is due, delayed, in flight and dead in a queue, or in all; up to 10,000 each.

@@ -1,4 +1,4 @@
-"""Create and empty queues, and end receives; calls that met a lock are made again."""
+"""Create, empty and redrive queues, and end receives; calls that met a lock are made again."""
 
 from __future__ import annotations
 
