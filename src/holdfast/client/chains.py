@@ -31,16 +31,26 @@ async def newest_of_key(store: Store, run_id: UUID) -> UUID:
 
 async def newest_of_keys(store: Store, run_ids: Collection[UUID]) -> dict[UUID, UUID]:
     """Return the newest runs of keys, by their first runs; see `newest_of_key`."""
+    return (await search_newest(store, run_ids))[0]
+
+
+async def search_newest(
+    store: Store, run_ids: Collection[UUID]
+) -> tuple[dict[UUID, UUID], dict[UUID, RunRecord]]:
+    """Return what `newest_of_keys` does, and the runs, without payloads, that it has read."""
+    read: dict[UUID, RunRecord] = {}
     last_of = {run_id: run_id for run_id in run_ids}
     asked = set(run_ids)
     while asked:
         newest, retries = await asyncio.gather(
             store.newest_runs(list(asked)), find_last_retries(store, asked)
         )
-        next_of = retries | {run_id: last for run_id, last in newest.items() if last != run_id}
+        read |= {each.run_id: each for each in retries.values()}
+        next_of = {run_id: retry.run_id for run_id, retry in retries.items()}
+        next_of |= {run_id: last for run_id, last in newest.items() if last != run_id}
         last_of = {run_id: next_of.get(last, last) for run_id, last in last_of.items()}
         asked = set(next_of.values())
-    return last_of
+    return last_of, read
 
 
 async def find_successor(store: Store, run_id: UUID, *, next_only: bool = False) -> UUID | None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.chains import newest_of_keys
+from holdfast.client.chains import search_newest
 from holdfast.client.session import Session
 from holdfast.errors import ConfigurationError, RunEnded
 from holdfast.types import IfEnded, NewRun, RulesOfStart, StartedRun
@@ -45,8 +45,9 @@ async def start_ended(
     found = list(answers)
     pending = [at for at, each in enumerate(found) if _has_ended(each)]
     while pending:
-        newest = await newest_of_keys(session.store, {found[at].run_id for at in pending})
-        records = await session.store.get_runs(list(set(newest.values())), payloads=False)
+        newest, records = await search_newest(session.store, {found[at].run_id for at in pending})
+        if unread := list(set(newest.values()) - records.keys()):
+            records |= await session.store.get_runs(unread, payloads=False)
         again: dict[int, NewRun] = {}
         for at in pending:
             last = records.get(newest[found[at].run_id])

@@ -15,10 +15,12 @@ _MOST_KEYS: Final = 10  # of calls that a text names
 _MOST_AHEAD: Final = 256  # of runs of a chain that are asked for at once
 
 
-async def find_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, RunRecord]:
+async def find_retries(
+    store: Store, run_ids: Collection[UUID], *, payloads: bool = True
+) -> dict[UUID, RunRecord]:
     """Return the retries of runs, by the run that each retries; runs without one are left out."""
     asked = [make(run_id) for run_id in run_ids for make in (retry_run_id, former_retry_run_id)]
-    found = await store.get_runs(asked) if asked else {}
+    found = await store.get_runs(asked, payloads=payloads) if asked else {}
     retries: dict[UUID, RunRecord] = {}
     for run_id in run_ids:
         former = found.get(former_retry_run_id(run_id))
@@ -29,14 +31,14 @@ async def find_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, Ru
     return retries
 
 
-async def find_last_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, UUID]:
+async def find_last_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUID, RunRecord]:
     """Return the last run of each chain of retries, by its first; those without are left out.
 
     It asks for twice as much of a chain each time: a key that was started a thousand times takes
-    ten round trips.
+    ten round trips. The runs have no payloads.
     """
-    last = {run_id: retry.run_id for run_id, retry in (await find_retries(store, run_ids)).items()}
-    unfinished, width = dict(last), 2
+    last = await find_retries(store, run_ids, payloads=False)
+    unfinished, width = {run_id: retry.run_id for run_id, retry in last.items()}, 2
     while unfinished:
         ahead = {run_id: list(_retries_of(at, width)) for run_id, at in unfinished.items()}
         asked = [each for chain in ahead.values() for each in chain]
@@ -44,9 +46,10 @@ async def find_last_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUI
         unfinished.clear()
         for run_id, chain in ahead.items():
             there = list(takewhile(found.__contains__, chain))
-            last[run_id] = (there or [last[run_id]])[-1]
+            if there:
+                last[run_id] = found[there[-1]]
             if len(there) == width:
-                unfinished[run_id] = last[run_id]
+                unfinished[run_id] = there[-1]
         width = min(2 * width, _MOST_AHEAD)
     return last
 

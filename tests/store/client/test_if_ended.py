@@ -81,6 +81,24 @@ async def test_a_key_that_was_used_often_takes_few_questions(
     assert asked <= 8
 
 
+async def test_the_newest_run_of_a_key_is_read_once(
+    client: Client, finisher: Finisher, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.start(tick, key="a")
+    await finisher.complete(1, least=1)
+    second = await client.start(tick, key="a", if_ended="start")
+    get_runs, read = store.get_runs, list[tuple[UUID, bool]]()
+
+    async def note(run_ids: Sequence[UUID], *, payloads: bool = True) -> Any:
+        found = await get_runs(run_ids, payloads=payloads)
+        read.extend((run_id, payloads) for run_id in found)
+        return found
+
+    monkeypatch.setattr(store, "get_runs", note)
+    assert (await client.start(tick, key="a", if_ended="start")).run_id == second.run_id
+    assert read == [(second.run_id, False)]
+
+
 async def test_starts_that_race_after_the_end_make_one_run(
     client: Client, finisher: Finisher
 ) -> None:
