@@ -23,8 +23,9 @@ class BuildInfo(Value, frozen=True, kw_only=True):
     instead, None for none. `open_runs` stay with it, `workers` that live serve its pinned
     workflows, which `pinned` names as `app/name@version`. `needed_for` names what else has open
     work that no live worker serves but those of this build: workflows, and activities and steps
-    as `app/name@0`. It was first known at `seen_at`; a worker of it signed on last at
-    `signed_on_at`, None if it was promoted before there was one. Moments are microseconds.
+    as `app/name@0`. `first_known_at` is when its first worker signed on, or it was promoted
+    without one; `signed_on_at` is when a worker of it signed on last, None if none did.
+    Moments are microseconds.
     """
 
     app: str
@@ -35,7 +36,7 @@ class BuildInfo(Value, frozen=True, kw_only=True):
     workers: int
     needed_for: tuple[str, ...]
     pinned: tuple[str, ...]
-    seen_at: int
+    first_known_at: int
     signed_on_at: int | None
 
     @property

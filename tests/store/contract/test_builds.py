@@ -251,6 +251,21 @@ async def test_a_build_that_is_promoted_before_its_workers_is_waited_for(
     assert (info.signed_on_at is None, info.pinned) == (False, (BUY, SHIP))
 
 
+async def test_a_build_is_known_from_its_first_worker_or_its_promotion(
+    store: Store, clock: Clock
+) -> None:
+    await store.declare_build("shop", "b1", [BUY])
+    await store.promote_build("shop", "b2", force=True)
+    before = {each.build: each.first_known_at for each in await store.list_builds("shop")}
+    await clock.advance(60)
+    for build in ("b1", "b2"):
+        await store.declare_build("shop", build, [BUY])
+    after = await store.list_builds("shop")
+    assert {each.build: each.first_known_at for each in after} == before
+    signed = [(each.signed_on_at or 0) - each.first_known_at for each in after]
+    assert all(span >= 60_000_000 for span in signed)
+
+
 @pytest.mark.parametrize("build", ["b1", "b2", "b9"])
 async def test_a_share_is_refused_outside_of_0_to_100(
     store: Store, clock: Clock, build: str

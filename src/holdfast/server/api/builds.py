@@ -32,7 +32,7 @@ class BuildShape(msgspec.Struct, frozen=True, kw_only=True):
     needed_for: tuple[str, ...]
     safe_to_stop: bool
     pinned: tuple[str, ...]
-    seen_at: datetime
+    first_known_at: datetime
     signed_on_at: datetime | None
 
 
@@ -95,7 +95,7 @@ def build_shape(build: BuildInfo) -> BuildShape:
         needed_for=build.needed_for,
         safe_to_stop=build.safe_to_stop,
         pinned=build.pinned,
-        seen_at=to_datetime(build.seen_at),
+        first_known_at=to_datetime(build.first_known_at),
         signed_on_at=None if build.signed_on_at is None else to_datetime(build.signed_on_at),
     )
 

@@ -28,8 +28,8 @@ class MemoryBuilds(Part):
         """Record that a worker of a build signs on; see `BuildStore.declare_build`."""
         async with self._transaction() as (tables, now):
             known = tables.builds.get((app, build))
-            seen_at = now if known is None else known.seen_at
-            tables.builds[app, build] = BuildRow(tuple(pinned), seen_at, now)
+            first_known_at = now if known is None else known.first_known_at
+            tables.builds[app, build] = BuildRow(tuple(pinned), first_known_at, now)
             route = tables.build_routes.setdefault(app, RouteRow(build))
             for (of, name), row in list(tables.builds.items()):
                 if (
@@ -72,11 +72,11 @@ class MemoryBuilds(Part):
                             workers=_workers(tables, now, name, row),
                             needed_for=_needed_for(tables, now, of, name, row),
                             pinned=row.pinned,
-                            seen_at=row.seen_at,
+                            first_known_at=row.first_known_at,
                             signed_on_at=row.signed_on_at,
                         )
                     )
-            return sorted(found, key=lambda each: (each.app, -each.seen_at, each.build))
+            return sorted(found, key=lambda each: (each.app, -each.first_known_at, each.build))
 
     async def promote_build(self, app: str, build: str, *, force: bool = False) -> RouteChange:
         """Make a build the one that new runs get; see `BuildStore.promote_build`."""

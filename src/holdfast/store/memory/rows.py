@@ -203,7 +203,7 @@ class BuildRow:
     """A build of an app, and the handlers of its pinned workflows."""
 
     pinned: tuple[str, ...]
-    seen_at: int
+    first_known_at: int
     signed_on_at: int | None
 
 

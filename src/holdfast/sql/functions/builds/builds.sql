@@ -107,13 +107,15 @@ begin
 end $$;
 
 -- List the builds of an app, or of all with a null, the newest first within an app. `ramp_percent`
--- is the share of new runs that get one which is not current. `seen_at` is when it was first
--- known; `signed_on_at` is null if it was promoted before any worker of it was there. Moments are
--- microseconds since 1970. Called by clients.
+-- is the share of new runs that get one which is not current. `first_known_at` is when its
+-- first worker signed on, or it was promoted without one: `seen_at` of the table; `signed_on_at` is
+-- when a worker signed on last, null if none did. Moments are microseconds since 1970. Called by
+-- clients.
 create or replace function holdfast.list_builds(p_app text default null)
 returns table (
     app text, build text, is_current boolean, ramp_percent float8, open_runs bigint,
-    workers bigint, needed_for text[], pinned text[], seen_at bigint, signed_on_at bigint
+    workers bigint, needed_for text[], pinned text[], first_known_at bigint,
+    signed_on_at bigint
 )
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
