@@ -17,10 +17,10 @@ from holdfast.types import (
     Value,
     WorkerInfo,
 )
+from holdfast.types.work import SILENT_SECONDS
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import split_handler
 
-SILENT_SECONDS = 8  # a worker that was not heard of for longer counts as dead
 _NEWEST = 200  # runs whose names are suggested for a mistyped one
 
 

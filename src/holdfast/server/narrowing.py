@@ -46,6 +46,7 @@ from holdfast.types import (
     StartedRun,
     WorkerInfo,
 )
+from holdfast.types.work import SILENT_SECONDS
 from holdfast.values.ids import keyed_run_id, retry_run_id
 from holdfast.values.names import full_name, split_name
 
@@ -215,7 +216,9 @@ class NarrowStore(NarrowRuns):
         ]
         return [each for each in found if each.handlers]
 
-    async def unserved(self, *, silent_seconds: float | None = 8.0) -> list[tuple[str, str, int]]:
+    async def unserved(
+        self, *, silent_seconds: float | None = SILENT_SECONDS
+    ) -> list[tuple[str, str, int]]:
         """Count tasks that nobody claims; see `WorkerStore.unserved`."""
         found = await self._store.unserved(silent_seconds=silent_seconds)
         return [each for each in found if self._serves(each[1])]

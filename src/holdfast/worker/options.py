@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.turn.checking import Check
+from holdfast.types.work import SILENT_SECONDS
 
 _POSITIVE = (
     "concurrency",
@@ -40,7 +41,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     grace_seconds: float = 30.0
     lease_seconds: float = 30.0
     heartbeat_seconds: float = 2.0
-    silent_seconds: float = 8.0
+    silent_seconds: float = SILENT_SECONDS
     poll_seconds: float = 2.0
     maintenance_seconds: float = 4.0
     check: Check = "no"

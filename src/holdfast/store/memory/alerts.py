@@ -24,6 +24,7 @@ from holdfast.types import (
     Notice,
 )
 from holdfast.types.stats import BUCKETS, COUNTS, ENDED, percentile
+from holdfast.types.work import SILENT_SECONDS
 from holdfast.values.moments import to_datetime
 from holdfast.values.patterns import check_topic
 
@@ -58,7 +59,7 @@ class MemoryAlerts(Part):
             return DeclaredAlerts(tuple(added), tuple(changed))
 
     async def look_at_alerts(
-        self, *, silent_seconds: float = 8.0, limit: int = 1_000
+        self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 1_000
     ) -> tuple[list[AlertChange], list[Notice]]:
         """Look at those that are due; see `AlertStore.look_at_alerts`."""
         async with self._transaction() as (tables, now):

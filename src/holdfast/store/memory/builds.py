@@ -14,10 +14,11 @@ from holdfast.store.memory.rows import TURN, BuildRow, Parent, RouteRow
 from holdfast.store.memory.tables import Tables, distinct, is_heard
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import BuildInfo, MovedRuns, MoveOutcome, NewRun, Notice, RouteChange
+from holdfast.types.work import SILENT_SECONDS
 from holdfast.values.names import split_name, turn_handler
 
 _KEPT: Final = to_micros(30 * 86_400)  # a build that nothing needs, after its last worker signed on
-_SILENT: Final = to_micros(8.0)
+_SILENT: Final = to_micros(SILENT_SECONDS)
 _MOST_FORMER: Final = 20
 
 

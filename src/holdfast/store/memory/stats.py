@@ -14,6 +14,7 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import Tables
 from holdfast.types import EndStatus, Gauges, LoadSample, MinuteCounts
 from holdfast.types.stats import BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS
+from holdfast.types.work import SILENT_SECONDS
 
 _MINUTE: Final = 60_000_000
 _HOUR: Final = 60 * _MINUTE
@@ -64,7 +65,9 @@ class MemoryStats(Part):
             _merge(tables, keys, 60)
             return taken
 
-    async def sample_load(self, *, silent_seconds: float = 8.0, limit: int = 10_000) -> bool:
+    async def sample_load(
+        self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 10_000
+    ) -> bool:
         """Write the sample of this minute; see `StatsStore.sample_load`."""
         async with self._transaction() as (tables, now):
             minute = _floor(now, _MINUTE)

@@ -24,6 +24,7 @@ from holdfast.store.memory.stats import has_outside_ends, record_stats
 from holdfast.store.memory.tables import Tables, distinct, is_heard
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Duty, Heartbeat, Lease, MinuteCounts, Notice, Release, WorkerInfo
+from holdfast.types.work import SILENT_SECONDS
 
 _RIVAL = 3_000_000  # µs; a worker heard within this time may want back the runs that it suspended
 _COUNT_LIMIT: Final = 1_000
@@ -85,7 +86,7 @@ class MemoryWorkers(Part):
         self,
         *,
         observer: str | None = None,
-        silent_seconds: float = 8.0,
+        silent_seconds: float = SILENT_SECONDS,
         worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
         """Remove workers that are gone; see `WorkerStore.reap_workers`."""
@@ -118,7 +119,9 @@ class MemoryWorkers(Part):
         async with self._transaction() as (tables, _):
             return [info for _, info in sorted(tables.workers.items())]
 
-    async def unserved(self, *, silent_seconds: float | None = 8.0) -> list[tuple[str, str, int]]:
+    async def unserved(
+        self, *, silent_seconds: float | None = SILENT_SECONDS
+    ) -> list[tuple[str, str, int]]:
         """Count the tasks that no live worker claims; see `WorkerStore.unserved`."""
         silent = None if silent_seconds is None else to_micros(silent_seconds)
         async with self._transaction() as (tables, now):

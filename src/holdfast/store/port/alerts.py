@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.store.port.readable import readable
 from holdfast.types import AlertChange, AlertInfo, AlertRule, DeclaredAlerts, Notice
+from holdfast.types.work import SILENT_SECONDS
 
 
 class AlertStore(Protocol):
@@ -24,7 +25,7 @@ class AlertStore(Protocol):
 
     @readable
     async def look_at_alerts(
-        self, *, silent_seconds: float = 8.0, limit: int = 1_000
+        self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 1_000
     ) -> tuple[list[AlertChange], list[Notice]]:
         """Look at those that are due, each at most once in 10 seconds; return what changed.
 

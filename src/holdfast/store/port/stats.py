@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.store.port.readable import readable
 from holdfast.types import Gauges, LoadSample, MinuteCounts
+from holdfast.types.work import SILENT_SECONDS
 
 
 class StatsStore(Protocol):
@@ -37,7 +38,9 @@ class StatsStore(Protocol):
         ...
 
     @readable
-    async def sample_load(self, *, silent_seconds: float = 8.0, limit: int = 10_000) -> bool:
+    async def sample_load(
+        self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 10_000
+    ) -> bool:
         """Write how much waits and is worked on in this minute; False if that is written.
 
         Of each pair of a queue and a handler `limit` tasks are counted; of 1,000 pairs at most,

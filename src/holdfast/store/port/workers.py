@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holdfast.store.port.readable import readable
 from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, Release, WorkerInfo
+from holdfast.types.work import SILENT_SECONDS
 
 
 class WorkerStore(Protocol):
@@ -47,7 +48,7 @@ class WorkerStore(Protocol):
         self,
         *,
         observer: str | None = None,
-        silent_seconds: float = 8.0,
+        silent_seconds: float = SILENT_SECONDS,
         worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
         """Remove silent workers and the named workers, and make their tasks due at once.
@@ -65,7 +66,9 @@ class WorkerStore(Protocol):
         ...
 
     @readable
-    async def unserved(self, *, silent_seconds: float | None = 8.0) -> list[tuple[str, str, int]]:
+    async def unserved(
+        self, *, silent_seconds: float | None = SILENT_SECONDS
+    ) -> list[tuple[str, str, int]]:
         """Count the tasks that no live worker claims, as (queue, handler, tasks); at most 1,000.
 
         A worker that was not heard for `silent_seconds` counts as dead; with None all that are

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.store.postgres.database import Part, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.types import AlertChange, AlertInfo, AlertRule, DeclaredAlerts, Notice
+from holdfast.types.work import SILENT_SECONDS
 
 _read_change = reader(AlertChange)
 _read_rule = reader(AlertRule)
@@ -27,7 +28,7 @@ class PostgresAlerts(Part):
         return DeclaredAlerts(tuple(row["added"] or ()), tuple(row["changed"] or ()))
 
     async def look_at_alerts(
-        self, *, silent_seconds: float = 8.0, limit: int = 1_000
+        self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 1_000
     ) -> tuple[list[AlertChange], list[Notice]]:
         """Look at those that are due; see `AlertStore.look_at_alerts`."""
         rows = await self._database.rows("look_at_alerts", silent_seconds, limit)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.store.postgres.database import Part
 from holdfast.types import Gauges, LoadSample, MinuteCounts
+from holdfast.types.work import SILENT_SECONDS
 
 
 class PostgresStats(Part):
@@ -33,7 +34,9 @@ class PostgresStats(Part):
             for row in await self._database.rows("take_counts", app, limit)
         ]
 
-    async def sample_load(self, *, silent_seconds: float = 8.0, limit: int = 10_000) -> bool:
+    async def sample_load(
+        self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 10_000
+    ) -> bool:
         """Write the sample of this minute; see `StatsStore.sample_load`."""
         row = await self._database.row("sample_load", silent_seconds, limit)
         written: bool = row["sample_load"]

@@ -19,6 +19,7 @@ from holdfast.types import (
     ThreadUse,
     WorkerInfo,
 )
+from holdfast.types.work import SILENT_SECONDS
 
 _read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes")
 
@@ -89,7 +90,7 @@ class PostgresWorkers(Part):
         self,
         *,
         observer: str | None = None,
-        silent_seconds: float = 8.0,
+        silent_seconds: float = SILENT_SECONDS,
         worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
         """Remove workers that are gone; see `WorkerStore.reap_workers`."""
@@ -109,7 +110,9 @@ class PostgresWorkers(Part):
             for row in await self._database.rows("list_workers")
         ]
 
-    async def unserved(self, *, silent_seconds: float | None = 8.0) -> list[tuple[str, str, int]]:
+    async def unserved(
+        self, *, silent_seconds: float | None = SILENT_SECONDS
+    ) -> list[tuple[str, str, int]]:
         """Count the tasks that no live worker claims; see `WorkerStore.unserved`."""
         found = await self._database.rows("unserved", silent_seconds)
         return [(row["queue"], row["handler"], row["tasks"]) for row in found]
