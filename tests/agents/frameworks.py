@@ -22,6 +22,7 @@ from openai.types.responses import (
     Response,
     ResponseCompletedEvent,
     ResponseFunctionToolCall,
+    ResponseIncompleteEvent,
     ResponseOutputMessage,
     ResponseOutputText,
     ResponseTextDeltaEvent,
@@ -88,6 +89,7 @@ class Plan:
     stream: str | None = None
     calls: tuple[tuple[str, dict[str, Any]], ...] = (("weather", {"city": "Rome"}),)
     failures: list[BaseException | None] = field(default_factory=list)
+    cut_short: bool = False  # by the limit of its tokens
 
     def but(self, **changes: Any) -> Plan:
         """Return a plan that differs by these fields."""
@@ -242,7 +244,12 @@ class _Model(sdk.Model):
             output_tokens_details=OutputTokensDetails(reasoning_tokens=0),
         )
         answer = Response.model_construct(id="r", output=calls or self._say(), usage=usage)
-        yield ResponseCompletedEvent.model_construct(type="response.completed", response=answer)
+        if self._plan.cut_short and not calls:
+            yield ResponseIncompleteEvent.model_construct(
+                type="response.incomplete", response=answer
+            )
+        else:
+            yield ResponseCompletedEvent.model_construct(type="response.completed", response=answer)
 
 
 def _openai(plan: Plan) -> Ask:

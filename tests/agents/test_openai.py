@@ -36,6 +36,7 @@ from holdfast import App, Context
 from holdfast.agents.openai import RunSession, install
 from holdfast.errors import ConfigurationError, RunFailed
 from holdfast.testing import Environment
+from tests.agents.frameworks import WORDS, Plan, make_app
 from tests.agents.prefixes import Recorded, approve_all, check_prefixes, do, effects, nobody
 
 
@@ -299,6 +300,13 @@ async def test_a_hook_stops_an_agent_at_its_budget() -> None:
     agent = lone([weather], *[[call(n, "weather", city=str(n))] for n in range(9)])
     assert "its tokens are spent" in await failure(agent, hooks=Budget())
     assert effects["support.model"] + effects["support.model#2"] == sum(effects.values()) - 1 == 2
+
+
+async def test_an_answer_that_its_limit_cut_short_is_recorded_and_paid_once() -> None:
+    app = make_app("openai", Plan(stream="words", cut_short=True))
+    recorded = await check_prefixes(app, "once", "hello?")
+    assert recorded.result == "".join(WORDS)
+    assert effects["support.model#2"] == 1
 
 
 # Bad input

@@ -174,8 +174,8 @@ async def _write_words(
             await words.write(event.delta)
         elif event.type == "response.output_item.done":
             items.append(event.item)
-        elif event.type == "response.completed":
-            answer = event.response
+        elif event.type == "response.completed" or event.type == "response.incomplete":
+            answer = event.response  # what its limit cut short is paid, and an answer too
     if answer is None:
         raise ModelBehaviorError("the model's stream has ended before its answer was complete")
     used = sdk.Usage(requests=1)
