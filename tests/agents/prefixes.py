@@ -19,7 +19,7 @@ from holdfast.testing import Environment
 from holdfast.testing.crashes import CrashPlan, crashes
 from holdfast.types import Decision, Event, NewRun, TurnCommit
 
-MOST = 12  # points of a run, spread over its log
+MOST = 12  # points of a run: of each kind of entry, of each call, then spread over its log
 COMPLETED = "StepCompleted"
 LEASE_SECONDS = 5.0
 LEDGER = "AGENTS_LEDGER"  # the file in which the effects of all processes leave their traces

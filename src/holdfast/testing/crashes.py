@@ -7,6 +7,7 @@ tell of have happened and are lost, or some, or all, when only the answer is los
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast
@@ -46,6 +47,9 @@ _AGAIN: Final = (
     "What has run and is not recorded runs again: let a second time change nothing, by the "
     "idempotency_key of `current_step()`"
 )
+
+
+_number: Final = re.compile(r"[#:]\d+")
 
 
 class Point(NamedTuple):
@@ -298,7 +302,35 @@ def _first(parts: Sequence[Part], kept: int) -> Iterator[Part]:
 
 
 def _spread(points: Sequence[Point], most: int) -> Sequence[Point]:
-    """Return at most so many of the points, from the first to the last."""
+    """Return at most so many of the points, in their order.
+
+    Each kind of entry has one, before each call by name has; the others are spread evenly.
+    """
     if len(points) <= most:
         return points
-    return [points[place * (len(points) - 1) // max(most - 1, 1)] for place in range(most)]
+    chosen: set[int] = set()
+    for kind in (_kind, _call):
+        first: dict[str, int] = {}
+        for place, point in enumerate(points):
+            first.setdefault(kind(point), place)
+        chosen |= set(_evenly(sorted({*first.values()} - chosen), most - len(chosen)))
+    rest = [place for place in range(len(points)) if place not in chosen]
+    chosen |= set(_evenly(rest, most - len(chosen)))
+    return [points[place] for place in sorted(chosen)]
+
+
+def _kind(point: Point) -> str:
+    """Return of which type the entry is, and if it is lost."""
+    return f"{point.kept == 0} {' '.join(point.what.split(' ')[:2])}"
+
+
+def _call(point: Point) -> str:
+    """Return the kind with the name in the key, without numbers and where it is called."""
+    return f"{_kind(point)} {_number.sub('', point.what.rpartition('/')[2])}"
+
+
+def _evenly(places: Sequence[int], most: int) -> Sequence[int]:
+    """Return at most so many places, from the first to the last."""
+    if len(places) <= most:
+        return places
+    return [places[place * (len(places) - 1) // max(most - 1, 1)] for place in range(most)]
