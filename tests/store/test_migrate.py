@@ -73,6 +73,14 @@ $$;
 TWICE = """\
 create or replace function holdfast.twice(p_n int) returns int language sql as 'select p_n * 2';
 """
+COMMIT = """\
+create or replace function holdfast.commit() returns int language plpgsql as $$
+begin
+    perform from holdfast.numbers;
+    return holdfast.twice(2);
+end
+$$;
+"""
 TOUCHING = SECOND.replace(
     "create",
     """\
@@ -258,6 +266,39 @@ async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(
     assert (await migrating).migrations == ("0002_second",)
 
 
+async def test_a_report_that_waits_for_a_migration_meets_no_function_of_before(
+    connection: asyncpg.Connection, empty_database_url: str, release: Release
+) -> None:
+    """Fault: a worker's report looked for a function that was gone, and its step ran again."""
+    release.write("functions/core/commit.sql", COMMIT)
+    await migrate(connection, scripts=release.scripts)
+    more = TWICE.replace("p_n int)", "p_n int, p_more int)")
+    release.write("functions/core/twice.sql", more)
+    release.write("functions/core/commit.sql", COMMIT.replace("twice(2)", "twice(2, 0)"))
+    locks = "select pg_advisory_xact_lock(8);\nalter"
+    release.write("migrations/0002_second.sql", TOUCHING.replace("alter", locks, 1))
+    async with AsyncExitStack() as stack:
+        gate, worker, client, person = [
+            await asyncpg.connect(empty_database_url, server_settings={"application_name": name})
+            for name in ("gate", "holdfast", "holdfast", "psql")
+        ]
+        for each in (gate, worker, client, person):
+            stack.push_async_callback(each.close)
+        await gate.execute("select pg_advisory_lock(8)")
+        migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
+        await _until_a_lock_is_waited_for(gate, "advisory")
+        asked = asyncio.create_task(worker.fetchval("select holdfast.commit()"))
+        count = "select holdfast.count_numbers()"
+        others = [asyncio.create_task(each.fetchval(count)) for each in (client, person)]
+        await _until_a_lock_is_waited_for(gate, "relation", 3)
+        await gate.execute("select pg_advisory_unlock(8)")
+        with pytest.raises(asyncpg.QueryCanceledError):  # workers call again after it
+            await asked
+        assert (await migrating).functions
+        assert await asyncio.gather(*others) == ["0 holdfast.numbers"] * 2
+        assert await worker.fetchval("select holdfast.commit()") == 4
+
+
 async def test_a_table_that_others_keep_is_said(
     connection: asyncpg.Connection,
     others: tuple[asyncpg.Connection, ...],
@@ -299,10 +340,12 @@ async def test_migrations_lock_no_table_that_they_do_not_name(
                 assert names & words, (migration.version, row["name"])
 
 
-async def _until_a_lock_is_waited_for(connection: asyncpg.Connection, kind: str) -> None:
+async def _until_a_lock_is_waited_for(
+    connection: asyncpg.Connection, kind: str, times: int = 1
+) -> None:
     waiting = "select count(*) from pg_locks where not granted and locktype = $1"
     async with asyncio.timeout(60):
-        while not await connection.fetchval(waiting, kind):
+        while await connection.fetchval(waiting, kind) < times:
             await asyncio.sleep(0.01)
 
 

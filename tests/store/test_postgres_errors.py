@@ -51,6 +51,14 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         (TimeoutError("x"), DatabaseUnavailable),
         (asyncpg.InsufficientPrivilegeError("x"), InsufficientRights),
         (asyncpg.UndefinedFunctionError("x"), SchemaMissing),
+        (
+            asyncpg.UndefinedFunctionError("function holdfast.start_one(uuid) does not exist"),
+            SchemaMissing,
+        ),
+        (
+            asyncpg.UndefinedFunctionError('function "my shop"._due(uuid[]) does not exist'),
+            TransientDatabaseError,
+        ),
         (asyncpg.InvalidTextRepresentationError("x"), PayloadError),
         (asyncpg.CheckViolationError("x"), PayloadError),
         (asyncpg.DivisionByZeroError("x"), PayloadError),

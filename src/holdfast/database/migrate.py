@@ -63,6 +63,16 @@ order by 1
 """
 _NAME = re.compile(r"\bholdfast\.(\w+)")
 
+# A call that waits for a table is in the middle of a function of before, and would look for others
+# of before when the migration is over. Where that would lose what a worker has done, the call is
+# cancelled: the worker makes it again.
+_CANCEL_REPORTS = r"""
+select pg_cancel_backend(pid) from pg_stat_activity
+where datname = current_database() and application_name = 'holdfast' and wait_event = 'relation'
+    and query ~ '\.(commit|end_activities|end_step_tasks)\('
+    and pg_backend_pid() = any (pg_blocking_pids(pid))
+"""
+
 # So that the recorded signatures are the same for every role that migrates.
 _FIX_PATH = "set local search_path = pg_catalog;"
 
@@ -188,6 +198,8 @@ async def _migrate(
             await _replace_functions(connection, scripts, state)
         if missing or stale or grant_to:
             await grant(connection, schema, grant_to)
+        if stale:
+            await connection.execute(_CANCEL_REPORTS)
     return MigrationReport(schema, tuple(map(str, missing)), stale)
 
 

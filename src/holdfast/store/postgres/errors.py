@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from uuid import UUID
 
@@ -60,8 +61,12 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "HFQ04": MessageInFlight,
 }
 
-# A call that began before a migration, and looks for a function that was replaced by it (XX000).
-_REPLACED: Final = "cache lookup failed for function"
+# A call that began before a migration, and looks for a function that was replaced by it: one of
+# those that functions alone call, or one whose number it knew.
+_REPLACED: Final = {
+    "42883": re.compile(r"function (\w+|\"[^\"]+\")\._\w+\("),
+    "XX000": re.compile("cache lookup failed for function"),
+}
 
 # Their messages are those of our own functions.
 _OURS: Final = (InvalidInput, UnknownFlow, UnknownQueue, QueueExists, QueueInUse, MessageInFlight)
@@ -119,7 +124,7 @@ def translate(error: Exception) -> HoldfastError:
 def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
     """Return the class of holdfast's error for an error of the server."""
     code = error.sqlstate or ""
-    if code == "XX000" and str(error).startswith(_REPLACED):
+    if code in _REPLACED and _REPLACED[code].match(str(error)):
         return TransientDatabaseError
     return _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
 
