@@ -299,6 +299,16 @@ async def test_a_report_that_waits_for_a_migration_meets_no_function_of_before(
         assert await worker.fetchval("select holdfast.commit()") == 4
 
 
+async def test_sessions_that_may_not_be_cancelled_stop_no_migration(
+    connection: asyncpg.Connection, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A role that may see the sessions of all may not cancel those of a superuser."""
+    refusal = "do $$ begin raise insufficient_privilege; end $$"
+    monkeypatch.setattr("holdfast.database.migrate._CANCEL_REPORTS", refusal)
+    await migrate(connection, scripts=release.scripts)
+    assert await functions(connection) == ["count_numbers", "is_even", "twice"]
+
+
 async def test_a_table_that_others_keep_is_said(
     connection: asyncpg.Connection,
     others: tuple[asyncpg.Connection, ...],

@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -199,7 +199,9 @@ async def _migrate(
         if missing or stale or grant_to:
             await grant(connection, schema, grant_to)
         if stale:
-            await connection.execute(_CANCEL_REPORTS)
+            with suppress(asyncpg.InsufficientPrivilegeError):  # sessions of other roles
+                async with connection.transaction():
+                    await connection.execute(_CANCEL_REPORTS)
     return MigrationReport(schema, tuple(map(str, missing)), stale)
 
 
