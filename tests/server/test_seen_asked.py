@@ -27,7 +27,8 @@ from tests.server.seen import SECRET, Asker, Furnished, asking, furnished
 from tests.server.test_seen import GHOST, OF_SHOP, body_of, logs_of, memory, plain, urls_of
 
 ALL = Principal("all", "admin")
-MOVING = r"\d+\.\d+|\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d{6,}\b|\b[\d.]+ m?s\b"
+MOMENT = r"\d{4}-\d\d-\d\d[T ][\d:.]+(?:Z| UTC)"
+MOVING = rf"{MOMENT}|\d+\.\d+|\b\d{{6,}}\b|\b[\d.]+ m?s\b"
 
 
 def asked_of(of: Furnished) -> Mapping[str, list[str]]:

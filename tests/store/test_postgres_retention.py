@@ -188,7 +188,7 @@ async def test_a_batch_reads_what_is_due_and_nothing_else(scene: Scene, ann: Man
         insert into holdfast.runs (run_id, name, version, queue, priority, status, input,
             created_at, completed_at, delete_after)
         select gen_random_uuid(), 'order', 1, 'default', 2, 'terminated', 'null', now(), now(),
-            now() + n * interval '1 s' - interval '10.5 s'
+            now() + n * interval '1 h' - interval '10.5 h'
         from generate_series(1, 5000) as n
         """
     )
