@@ -23,7 +23,7 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -32,6 +32,7 @@ import httpx
 
 from holdfast import App, Client, Context, local
 from holdfast.database.migrate import prepare_schema
+from holdfast.database.resolve import resolve_database
 from holdfast.server import Server
 from holdfast.server.access import KeyAccess
 from holdfast.worker import WorkerOptions
@@ -49,12 +50,14 @@ LIMITS = {
     "activity": 33,
     "step of a flow": 18,
     "message": 30,
-    "start by HTTP": 53,
+    "start by HTTP": 47,
 }
 QUEUE = "orders"
 HOST = "127.0.0.1"
 KEY = "k" * 32
 START = "/v1/workflows/nothing/runs?app=trace"
+
+Call = Callable[[Client, str], Awaitable[None]]
 
 app = App("trace")
 
@@ -212,20 +215,21 @@ async def _http(client: Client, key: str) -> None:
         async with httpx.AsyncClient(
             transport=transport, base_url=f"http://{HOST}", headers=headers
         ) as http:
+            await asyncio.sleep(0.3)  # until its services have begun, and wait
             tracer.open()
-            answer = await http.post(START, json={"input": 1, "delay": "1h"})  # wakes no worker
+            answer = await http.post(START, json={"input": 1})
             tracer.close()
             answer.raise_for_status()
 
 
-CALLS: dict[str, Callable[[Client, str], object]] = {
+WITH_WORKER: dict[str, Call] = {
     "step": _step,
     "signal": _signal,
     "activity": _activity,
     "step of a flow": _flow,
     "message": _message,
-    "start by HTTP": _http,
 }
+ALONE: dict[str, Call] = {"start by HTTP": _http}
 
 
 def _sql_files() -> dict[str, str]:
@@ -237,27 +241,34 @@ def _sql_files() -> dict[str, str]:
     }
 
 
-async def trace(database: str | None, data: Path | None) -> dict[str, set[str]]:
+async def trace(database: str) -> dict[str, set[str]]:
     """Return the files that each call passed through."""
     tracer.install()
     quiet = WorkerOptions(
         heartbeat_seconds=60, lease_seconds=600, poll_seconds=5, maintenance_seconds=60
     )
     found: dict[str, set[str]] = {}
-    if database is not None:
-        await prepare_schema(database, SCHEMA)
-    async with local(app, database, data=data, schema=SCHEMA, options=quiet) as client:
+    await prepare_schema(database, SCHEMA)
+    async with local(app, database, schema=SCHEMA, options=quiet) as client:
         await client.queues.create(QUEUE)
         await asyncio.sleep(_FIRST_RUN_SECONDS)
-        for name, call in CALLS.items():
-            for attempt in range(1 + _MOST_TRIES):
-                if attempt > _TRIES and len(found[name]) <= LIMITS[name]:
-                    break
-                await call(client, f"{name}-{attempt}-{id(tracer)}")  # type: ignore[misc]
-                if attempt == 1:  # the one before imported and filled caches
-                    found[name] = tracer.files
-                elif attempt > 1:
-                    found[name] &= tracer.files
+        for name, call in WITH_WORKER.items():
+            found[name] = await _files_of(name, call, client)
+    async with Client(database, app=app, schema=SCHEMA) as client:
+        for name, call in ALONE.items():
+            found[name] = await _files_of(name, call, client)
+    return found
+
+
+async def _files_of(name: str, call: Call, client: Client) -> set[str]:
+    """Return the files that all tries of a call passed through."""
+    await call(client, f"{name}-{id(tracer)}")  # imports, and fills caches
+    found: set[str] = set()
+    for attempt in range(_MOST_TRIES):
+        if attempt >= _TRIES and len(found) <= LIMITS[name]:
+            break
+        await call(client, f"{name}-{attempt}-{id(tracer)}")
+        found = found & tracer.files if attempt else tracer.files
     return found
 
 
@@ -273,7 +284,11 @@ def main() -> int:
     parser.add_argument("--files", action="store_true", help="print the files too")
     parser.add_argument("--check", action="store_true", help="fail if a count is above its limit")
     options = parser.parse_args()
-    found = asyncio.run(trace(options.database, options.data))
+    database = resolve_database(options.database, options.data)
+    try:
+        found = asyncio.run(trace(database.url))
+    finally:
+        database.close()
     for name, files in found.items():
         print(f"{name}: {len(files)} files (at most {LIMITS[name]})")
         if options.files:
