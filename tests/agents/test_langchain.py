@@ -98,6 +98,27 @@ async def test_an_agent_killed_anywhere_repeats_nothing_that_is_recorded() -> No
     assert recorded.result == f"{told} (7) | {told} (9)"
 
 
+async def test_the_messages_of_an_agent_come_whole_and_in_order_from_its_stream() -> None:
+    """LangGraph calls the loop as from a thread, since it does not know who calls."""
+    app, agent = App("shop"), support()
+
+    @app.workflow
+    async def answer(ctx: Context, question: str) -> list[str]:
+        asked = {"messages": [("user", question)]}
+        stream = agent.astream(asked, stream_mode="messages")
+        return [str(message.text) or message.type async for message, _ in stream]
+
+    recorded = await check_prefixes(app, "answer", "hello?", approve_all)
+    assert recorded.result == [
+        "ai",
+        "sun in Rome",
+        "sun in Oslo",
+        "ai",
+        "17 refunded",
+        "sun in Rome, sun in Oslo, 17 refunded (7)",
+    ]
+
+
 def lone(tools: list[Any], *turns: list[dict[str, Any]], **options: Any) -> Any:
     prompt = options.pop("system_prompt", "be kind")
     shape = options.pop("response_format", None)

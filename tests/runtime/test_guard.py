@@ -44,6 +44,12 @@ def running() -> Any:
     return asyncio.get_running_loop()
 
 
+def done_in_a_thread() -> Future[int]:
+    done = Future[int]()
+    done.set_result(1)
+    return done
+
+
 FORBIDDEN: dict[str, Callable[[], Awaitable[object] | object]] = {
     "to_thread": lambda: asyncio.to_thread(print),
     "executor": lambda: running().run_in_executor(None, print),
@@ -51,7 +57,7 @@ FORBIDDEN: dict[str, Callable[[], Awaitable[object] | object]] = {
     "server": lambda: asyncio.start_server(print, "localhost", 0),
     "subprocess": lambda: asyncio.create_subprocess_exec("true"),
     "shell": lambda: asyncio.create_subprocess_shell("true"),
-    "threadsafe": lambda: running().call_soon_threadsafe(print),
+    "wrap_future": lambda: asyncio.wrap_future(done_in_a_thread()),
     "lookup": lambda: running().getaddrinfo("localhost", 1),
     "signals": lambda: running().add_signal_handler(2, print),
     "by hand": lambda: running().run_until_complete(None),
@@ -114,6 +120,24 @@ def test_a_future_of_a_thread_leaves_the_run_stuck() -> None:
     bench = Bench(flow)
     assert bench.stuck is not None
     result.set_result(1)
+
+
+def test_code_calls_its_own_loop_as_a_thread_would() -> None:
+    """As libraries do that cannot know who calls them. It is `call_soon`, in order with others."""
+
+    async def flow(ctx: Context) -> list[int]:
+        found: list[int] = []
+        loop = asyncio.get_running_loop()
+        loop.call_soon(found.append, 1)
+        loop.call_soon_threadsafe(found.append, 2)
+        loop.call_soon(found.append, 3)
+        await work(1)
+        return found
+
+    bench = Bench(flow)
+    bench.complete("work", 1)
+    bench.settle()
+    assert bench.output == [1, 2, 3]
 
 
 def test_calls_from_other_threads_are_refused_and_remembered() -> None:

@@ -10,6 +10,7 @@ import functools
 import sys
 from asyncio import mixins
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -34,6 +35,7 @@ def install() -> None:
     _installed = True
     asyncio.as_completed = asyncio.tasks.as_completed = _ordered(asyncio.as_completed)
     asyncio.wait = asyncio.tasks.wait = _ordered_wait(asyncio.wait)
+    asyncio.wrap_future = asyncio.futures.wrap_future = _threadless(asyncio.wrap_future)
     _LoopBound._get_loop = _telling(_LoopBound._get_loop)
     _Gathering.__hash__ = _number_of  # type: ignore[method-assign, assignment]
     if sys.version_info < (3, 12):
@@ -131,6 +133,19 @@ def _ordered_wait(
 
 def _in_order(order: Iterable[Any], found: set[Any]) -> set[Any]:
     return OrderedSet(each for each in order if each in found)
+
+
+def _threadless(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `wrap_future` that refuses a thread's future in workflows, done or not."""
+
+    @functools.wraps(original)
+    def wrap_future(future: Any, *, loop: Any = None) -> Any:
+        running = _get_running() if loop is None else loop
+        if isinstance(running, WorkflowLoop) and isinstance(future, Future):
+            raise running.refuse("asyncio.wrap_future(), or a thread,")
+        return original(future, loop=loop)
+
+    return wrap_future
 
 
 def _taskless(

@@ -197,11 +197,10 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        error = self.refuse("loop.call_soon_threadsafe() or a thread")
         if _get_running() is self:
-            raise error
+            return self.call_soon(callback, *args, context=context)
         # In that thread, RuntimeError is what libraries expect of a closed loop.
-        raise RuntimeError(str(error))
+        raise RuntimeError(str(self.refuse("loop.call_soon_threadsafe() or a thread")))
 
     def call_later(
         self,
