@@ -218,7 +218,7 @@ def test_a_start_does_not_look_at_tasks_that_wait_for_a_delay(hand: Hand, gone: 
     rows = hand.rows("select * from holdfast.read_tasks('late', 60, 5)")
     ids = [row["msg_id"] for row in rows]
     hand.rows(
-        "update holdfast.tasks set visible_at = holdfast.now() + interval '30 s' "
+        "update holdfast.tasks set visible_at = holdfast.now() + interval '1 h' "
         "where kind = 'step' and message_id is null returning 1"
     )
     hand.connection.execute("vacuum analyze holdfast.tasks")
