@@ -25,6 +25,7 @@ from holdfast.types import (
 _encode: Final = msgspec.json.Encoder().encode
 
 ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
+OnCancel: TypeAlias = Literal["try", "wait", "abandon"]
 
 
 class StepCompleted(msgspec.Struct, gc=False):
@@ -94,13 +95,15 @@ class ActivityScheduled(msgspec.Struct, gc=False):
     schedule_to_close: float | None
     heartbeat_timeout: float | None
     units: int | msgspec.UnsetType = msgspec.UNSET
+    on_cancel: OnCancel | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordedActivity(msgspec.Struct, gc=False):
-    """The fields of an ActivityScheduled that tell one call from another."""
+    """The fields of an ActivityScheduled that tell one call from another, and its policy."""
 
     activity_name: str
     args: int
+    on_cancel: OnCancel = "try"
 
 
 class ActivityRetryScheduled(msgspec.Struct, gc=False):
@@ -148,14 +151,16 @@ class ChildStarted(msgspec.Struct, gc=False):
     headers: Mapping[str, str] | None = None
     kind: RunKind | None = None
     attributes: Mapping[str, AttributeValue] | msgspec.UnsetType = msgspec.UNSET
+    on_cancel: OnCancel | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordedChild(msgspec.Struct, gc=False):
-    """The fields of a ChildStarted that tell one call from another, and the run that it started."""
+    """The fields of a ChildStarted that tell one call from another, its run and its policy."""
 
     workflow_name: str
     args: int
     child_run_id: UUID
+    on_cancel: OnCancel = "try"
 
 
 class ChildCompleted(msgspec.Struct, gc=False):

@@ -114,3 +114,27 @@ async def desk(ctx: Context, errand: Errand) -> list[str]:
         below = group.create_task(ctx.child(leaf, errand, queue=queue))
         await ctx.request_approval("Desk again")
     return [*nonces, there.result()["nonce"], *below.result()]
+
+
+@app.activity(retry=_AGAIN, on_cancel="wait")
+async def dawdle() -> None:
+    """Work for longer than its caller waits."""
+    await asyncio.sleep(3600)
+
+
+@app.workflow
+async def lull(ctx: Context) -> None:
+    """Wait for nothing that comes."""
+    await ctx.wait_for_signal("never")
+
+
+@app.workflow
+async def brief(ctx: Context, errand: Errand) -> str:
+    """Stop an activity and a child, and return when both have ended."""
+    try:
+        async with asyncio.timeout(0.1), asyncio.TaskGroup() as group:
+            group.create_task(dawdle.with_options(queue=errand["queue"])())
+            group.create_task(ctx.child(lull, queue=errand["queue"], on_cancel="wait"))
+    except TimeoutError:
+        return "late"
+    return "in time"

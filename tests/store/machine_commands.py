@@ -38,6 +38,7 @@ COMMAND_KINDS = (
     "activity",
     "activity",
     "hasty activity",
+    "patient activity",
     "cancelled activity",
     "terminate",
     "cancel",
@@ -165,6 +166,8 @@ class CommandsAgree(People):
                 limits = {"start_to_close": 3.0, "schedule_to_close": 6.0 + self.calls_made / 1e3}
                 retry = {"attempts": None, "backoff": "linear", "base": 0.5}
                 return activity(key, queue=queue, retry=retry, **limits)
+            case "patient activity":
+                return activity(key, queue=queue, on_cancel="wait")
             case "cancelled activity":
                 return cancelled_activity(self.task_of(run_id, "activity", other))
             case "terminate" | "cancel" | "abandon":

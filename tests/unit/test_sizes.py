@@ -39,6 +39,7 @@ STATEMENT: Final = "one statement, whose parts see the same snapshot"
 EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("constructor", "client/client.py Client.__init__"): OPTIONS,
     ("constructor", "definitions/app.py App.__init__"): OPTIONS,
+    ("constructor", "definitions/activities.py Activity.__init__"): OPTIONS,
     ("constructor", "definitions/batches.py BatchActivity.__init__"): OPTIONS,
     ("constructor", "definitions/consumers.py Consumer.__init__"): OPTIONS,
     ("constructor", "definitions/flow_runs.py RunStep.__init__"): OPTIONS,
@@ -56,6 +57,8 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("function", "server/pages/runs.py list_page"): PAGE,
     ("module", "client/client.py"): GROUP,
     ("module", "client/runs.py"): GROUP,
+    ("module", "definitions/app.py"): GROUP,
+    ("module", "details.py"): "the shapes of the details of all entries, in one place",
     ("module", "errors.py"): "the tree of all errors, drawn and defined in one place",
     ("module", "runtime/turn/replayer.py"):
         "one class, whose methods all change code and log together; each commit passes through it",

@@ -20,9 +20,10 @@ import msgspec
 
 from holdfast.codec import encode
 from holdfast.definitions.caller import Caller
-from holdfast.definitions.options import limit_seconds, option
+from holdfast.definitions.options import check_on_cancel, limit_seconds, option
 from holdfast.definitions.recorded import AttemptContext, Recorded, check_retry
 from holdfast.definitions.signatures import read_signature
+from holdfast.details import OnCancel
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_QUEUE, JSON, ClaimedTask, Writer, read_tick
@@ -40,7 +41,8 @@ class Activity(Recorded[P, R_co]):
     is an ordinary one. `full_name` is `app/name`, `handler` the name by which workers claim it.
     Times are in seconds, None for no limit: `start_to_close_seconds` for one attempt,
     `schedule_to_close_seconds` for all attempts and the pauses between them,
-    `heartbeat_timeout_seconds` for the time between two heartbeats of an attempt.
+    `heartbeat_timeout_seconds` for the time between two heartbeats of an attempt. `on_cancel` says
+    what becomes of a call when the code that awaits it is cancelled.
     """
 
     kind: ClassVar[str] = "activity"
@@ -56,6 +58,7 @@ class Activity(Recorded[P, R_co]):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel = "try",
         app: str | None = None,
     ) -> None:
         """Wrap `fn`; its own name, `Retry()`, no limits and an app of its name are the defaults.
@@ -71,6 +74,7 @@ class Activity(Recorded[P, R_co]):
         self.queue = self._check_queue(queue)
         self.schedule_to_close_seconds = self._limit(schedule_to_close, "schedule_to_close")
         self.heartbeat_timeout_seconds = self._limit(heartbeat_timeout, "heartbeat_timeout")
+        self.on_cancel: OnCancel = self._check_on_cancel(on_cancel)
         self.full_name = full_name(self.name if app is None else app, self.name)
         self.units: Callable[..., float] | None = None  # of a call, if a rate counts them
 
@@ -99,6 +103,7 @@ class Activity(Recorded[P, R_co]):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel | None = None,
     ) -> Activity[P, R_co]:
         """Return the same activity on another queue, or with other limits, for some calls."""
         changed = self._copy()
@@ -112,6 +117,8 @@ class Activity(Recorded[P, R_co]):
             changed.schedule_to_close_seconds = self._limit(schedule_to_close, "schedule_to_close")
         if heartbeat_timeout is not None:
             changed.heartbeat_timeout_seconds = self._limit(heartbeat_timeout, "heartbeat_timeout")
+        if on_cancel is not None:
+            changed.on_cancel = self._check_on_cancel(on_cancel)
         return changed
 
     def count_units(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> int | None:
@@ -127,6 +134,10 @@ class Activity(Recorded[P, R_co]):
     def _check_queue(self, queue: str) -> str:
         with option(str(self), "queue"):
             return check_queue_name(queue)
+
+    def _check_on_cancel(self, policy: OnCancel) -> OnCancel:
+        with option(str(self), "on_cancel"):
+            return check_on_cancel(policy)
 
     def _limit(self, limit: Duration | None, name: str) -> float | None:
         return limit_seconds(limit, str(self), name)

@@ -32,6 +32,7 @@ from holdfast.definitions.workflows import (
     Registry,
     Workflow,
 )
+from holdfast.details import OnCancel
 from holdfast.objects import check_objects_url
 from holdfast.payloads import Codecs, LargePayloads, large_payloads_of, payloads_of
 from holdfast.retry import Retry
@@ -240,6 +241,7 @@ class App(
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel = "try",
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
     ) -> ActivityDecorator: ...
@@ -255,6 +257,7 @@ class App(
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel = "try",
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
     ) -> BatchDecorator: ...
@@ -269,6 +272,7 @@ class App(
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel = "try",
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
         batch: Batch | None = None,
@@ -277,7 +281,9 @@ class App(
 
         `name` is by default the function's, `retry` the app's. `start_to_close` limits each
         attempt, `schedule_to_close` all attempts and the pauses between them, `heartbeat_timeout`
-        the time between two heartbeats of an attempt. `concurrency` limits the attempts that run at
+        the time between two heartbeats of an attempt. `on_cancel` says what becomes of a call when
+        the code that awaits it is cancelled: it is told (`"try"`), also waited for (`"wait"`), or
+        neither (`"abandon"`). `concurrency` limits the attempts that run at
         once in all workers, `rate` those that begin in a period. With a `batch`, the function takes
         a list of inputs and returns a list of results; workflows call it with one input. Raises
         ConfigurationError for a function or options that cannot work, and for a name that the app
@@ -296,6 +302,7 @@ class App(
                 start_to_close=start_to_close,
                 schedule_to_close=schedule_to_close,
                 heartbeat_timeout=heartbeat_timeout,
+                on_cancel=on_cancel,
                 app=self.name,
             )
             self.registry.add_activity(activity)

@@ -19,6 +19,7 @@ from holdfast.definitions.flow_types import type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import AttemptContext
 from holdfast.definitions.signatures import Declared, Signature, evaluate, read_signature
+from holdfast.details import OnCancel
 from holdfast.errors import ConfigurationError
 from holdfast.retry import Retry
 from holdfast.types import DEFAULT_QUEUE
@@ -80,6 +81,7 @@ class BatchActivity(Activity[P, R_co]):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel = "try",
         app: str | None = None,
     ) -> None:
         """Wrap `fn`. Raises ConfigurationError if it does not take and return a list."""
@@ -91,6 +93,7 @@ class BatchActivity(Activity[P, R_co]):
             start_to_close=start_to_close,
             schedule_to_close=schedule_to_close,
             heartbeat_timeout=heartbeat_timeout,
+            on_cancel=on_cancel,
             app=app,
         )
         if not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]

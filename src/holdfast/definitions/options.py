@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import TypedDict
+from typing import Final, TypedDict, get_args
 
+from holdfast.details import OnCancel
 from holdfast.errors import ConfigurationError
 from holdfast.types import AttributeValue
 from holdfast.values.durations import Duration, seconds
+
+_ON_CANCEL: Final[tuple[str, ...]] = get_args(OnCancel)
 
 
 @contextmanager
@@ -29,6 +32,13 @@ def limit_seconds(limit: Duration | None, of: str, name: str) -> float | None:
         if length == 0:
             raise ConfigurationError("a limit of 0 s lets nothing run: leave it out for no limit")
     return length
+
+
+def check_on_cancel(policy: OnCancel) -> OnCancel:
+    """Return what becomes of a call whose caller is cancelled. Raises ConfigurationError."""
+    if policy not in _ON_CANCEL:
+        raise ConfigurationError(f"one of {', '.join(_ON_CANCEL)}, not {policy!r}")
+    return policy
 
 
 class AnyRunOptions(TypedDict, total=False):

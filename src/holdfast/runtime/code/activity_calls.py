@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.codec import Decode, decoder, fingerprint
 from holdfast.definitions.activities import Activity
-from holdfast.details import ActivityScheduled, RetryPolicy
+from holdfast.details import ActivityScheduled, OnCancel, RetryPolicy
 from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,
@@ -17,7 +17,8 @@ from holdfast.events import (
     read_activity_failed,
 )
 from holdfast.retry import Retry
-from holdfast.runtime.code.commands import Command, CommandCall, Commands
+from holdfast.runtime.code.command_calls import CommandCall
+from holdfast.runtime.code.commands import Command, Commands
 from holdfast.runtime.code.history import ACTIVITY
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.values import Values
@@ -44,6 +45,7 @@ class ActivityPart(ContextPart):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel | None = None,
         id: str | None = None,
     ) -> Coroutine[object, None, JSON]: ...
     @overload
@@ -58,6 +60,7 @@ class ActivityPart(ContextPart):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel | None = None,
         id: str | None = None,
     ) -> Coroutine[object, None, T]: ...
     def activity(
@@ -71,6 +74,7 @@ class ActivityPart(ContextPart):
         start_to_close: Duration | None = None,
         schedule_to_close: Duration | None = None,
         heartbeat_timeout: Duration | None = None,
+        on_cancel: OnCancel | None = None,
         id: str | None = None,
     ) -> Coroutine[object, None, T | JSON]:
         """Call an activity by its name; its code may be in another program.
@@ -94,6 +98,7 @@ class ActivityPart(ContextPart):
             start_to_close=start_to_close,
             schedule_to_close=schedule_to_close,
             heartbeat_timeout=heartbeat_timeout,
+            on_cancel=on_cancel,
         )
         leaf = activity.name if id is None else check_step_name(id)
         decode = None if type is None else decoder(type)
@@ -123,6 +128,7 @@ def call_activity(
         activity.full_name,
         fingerprint(text),
         earlier=lambda: activity.arguments_before_fields(text),
+        on_cancel=activity.on_cancel,
     )
     priority = run.workflow.priority
     run.ledger(Commands).give(
@@ -154,6 +160,7 @@ def _scheduled(
         schedule_to_close=activity.schedule_to_close_seconds,
         heartbeat_timeout=activity.heartbeat_timeout_seconds,
         units=msgspec.UNSET if units is None else units,
+        on_cancel=msgspec.UNSET if activity.on_cancel == "try" else activity.on_cancel,
     )
 
 
@@ -184,6 +191,7 @@ def _named(
     start_to_close: Duration | None = None,
     schedule_to_close: Duration | None = None,
     heartbeat_timeout: Duration | None = None,
+    on_cancel: OnCancel | None = None,
 ) -> Activity[..., object]:
     """Return the activity of this name, whether its code is in this program or in another.
 
@@ -200,6 +208,7 @@ def _named(
         start_to_close=start_to_close,
         schedule_to_close=schedule_to_close,
         heartbeat_timeout=heartbeat_timeout,
+        on_cancel=on_cancel,
     )
     if local is None:
         activity.full_name, activity.name = full_name(app, own), own

@@ -10,9 +10,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import Decode, decoder, describe, encode, fingerprint, texts_before_fields
-from holdfast.definitions.options import AnyRunOptions
+from holdfast.definitions.options import AnyRunOptions, check_on_cancel, option
 from holdfast.definitions.startable import Startable
-from holdfast.details import ChildStarted, ParentClose
+from holdfast.details import ChildStarted, OnCancel, ParentClose
 from holdfast.errors import (
     ChildFailed,
     ConfigurationError,
@@ -24,7 +24,8 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.events import CHILD_COMPLETED, read_child_completed, read_child_failed
-from holdfast.runtime.code.commands import Command, CommandCall, Commands
+from holdfast.runtime.code.command_calls import CommandCall
+from holdfast.runtime.code.commands import Command, Commands
 from holdfast.runtime.code.history import CHILD
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
@@ -66,7 +67,14 @@ class ChildOptions(AnyRunOptions, total=False):
     parent_close: ParentClose
     """What happens to the child when this run ends.
 
-    By default `"cancel"`; `"abandon"` if it was started with `start_child`.
+    By default `"cancel"`; `"abandon"` if it was started with `start_child`, or if `on_cancel` says
+    so.
+    """
+    on_cancel: OnCancel
+    """What happens to an awaited child when the code that awaits it is cancelled.
+
+    It is asked to cancel (`"try"`, the default), also waited for (`"wait"`), or neither
+    (`"abandon"`).
     """
     id: str | None
     """The call's name in the log; by default the workflow's."""
@@ -150,7 +158,8 @@ class ChildPart(ContextPart):
         `app/name`; `type` decodes its output. All of it holds for flows too.
 
         Raises ChildFailed if the child did not complete; InvalidInput, PayloadError and
-        ConfigurationError for what a start would refuse. Cancelling the wait cancels the child.
+        ConfigurationError for what a start would refuse. Cancelling the wait cancels the child,
+        unless `on_cancel` says otherwise.
         """
         return call_child(self._run, workflow, input, type, options)
 
@@ -176,10 +185,15 @@ class ChildPart(ContextPart):
     ) -> ChildHandle[Any]:
         """Start a child run, and return its handle without waiting for its end.
 
-        It is started with this run's next commit. `options` are those of `ChildOptions`; by
-        default the child continues when this run ends.
+        It is started with this run's next commit. `options` are those of `ChildOptions`, without
+        `on_cancel`; by default the child continues when this run ends.
         Raises InvalidInput, PayloadError and ConfigurationError for what a start would refuse.
         """
+        if "on_cancel" in options:
+            raise TypeError(
+                "on_cancel is an option of ctx.child, which awaits the child: cancelling the wait "
+                "for the result of a handle leaves the child alone"
+            )
         command, read = _start(self._run, workflow, input, type, options, "abandon")
         return ChildHandle(self._run, command, read)
 
@@ -206,8 +220,9 @@ def call_child(
     type: type[Any] | None,
     options: ChildOptions,
 ) -> CommandCall:
-    """Start a child run. If the task that awaits it is cancelled, the child is cancelled."""
-    command, read = _start(run, workflow, input, type, options, "cancel")
+    """Start a child run. `on_cancel` says what a cancel of the task that awaits it does to it."""
+    close: ParentClose = "abandon" if options.get("on_cancel") == "abandon" else "cancel"
+    command, read = _start(run, workflow, input, type, options, close)
     return CommandCall(run.ledger(Commands), command, read, run.loop.next_hash())
 
 
@@ -233,7 +248,9 @@ def _start(
     command = commands.children.get(run_id)
     if command is None:
         earlier = functools.partial(texts_before_fields, text, input)
-        command = Command(CHILD, key, name, fingerprint(text), run_id, earlier)
+        with option(f"child {name}", "on_cancel"):
+            policy = check_on_cancel(options.get("on_cancel", "try"))
+        command = Command(CHILD, key, name, fingerprint(text), run_id, earlier, policy)
         kind = None if known is None else known.kind
         started = _started(run, command, local, text, options, parent_close, kind)
         commands.give(command, lambda: started)
@@ -326,6 +343,7 @@ def _started(
         headers=_headers(run, options, parent_close),
         kind=kind,
         attributes=check_attributes(options.get("attributes")) or msgspec.UNSET,
+        on_cancel=msgspec.UNSET if command.on_cancel == "try" else command.on_cancel,
     )
 
 

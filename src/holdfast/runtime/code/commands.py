@@ -8,15 +8,14 @@ durable, and this worker does nothing for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterator
 from typing import ClassVar, Final
 from uuid import UUID
 
 import msgspec
 
 from holdfast.codec import fingerprint
-from holdfast.details import ChildCancelRequested
+from holdfast.details import ChildCancelRequested, OnCancel
 from holdfast.errors import ConfigurationError
 from holdfast.events import (
     ACTIVITY_FAILED,
@@ -45,7 +44,7 @@ from holdfast.runtime.code.history import (
     read_command,
 )
 from holdfast.runtime.code.run import Ledger, Run
-from holdfast.runtime.loop.tasks import DeferredCoroutine
+from holdfast.runtime.loop.causes import RUN_CANCEL
 from holdfast.types import ANY_END, Event
 from holdfast.values.names import is_same_name
 
@@ -61,10 +60,21 @@ class Command:
     """One command. `end` is the event that ended it, None before; `waiters` await the end.
 
     `args` is the fingerprint of its arguments. `earlier` yields the texts that the arguments may
-    have had before fields with defaults were added to their types.
+    have had before fields with defaults were added to their types. `on_cancel` says what becomes of
+    it when the code that awaits it is cancelled; in the log, it keeps the policy that it has there.
     """
 
-    __slots__ = ("args", "earlier", "end", "family", "key", "name", "run_id", "waiters")
+    __slots__ = (
+        "args",
+        "earlier",
+        "end",
+        "family",
+        "key",
+        "name",
+        "on_cancel",
+        "run_id",
+        "waiters",
+    )
 
     def __init__(
         self,
@@ -74,9 +84,11 @@ class Command:
         args: int | None = None,
         run_id: UUID | None = None,
         earlier: Callable[[], Iterator[str]] = lambda: iter(()),
+        on_cancel: OnCancel = "try",
     ) -> None:
         self.family, self.key, self.name, self.args, self.run_id = family, key, name, args, run_id
         self.earlier = earlier
+        self.on_cancel: OnCancel = on_cancel
         self.end: Event | None = None
         self.waiters: list[asyncio.Future[None]] = []
 
@@ -163,7 +175,11 @@ class Commands(Ledger):
         self._waiters -= len(command.waiters)
         if command.family == ACTIVITY:
             self.open_activities -= 1
-            if event.type == ACTIVITY_FAILED and not command.waiters:
+            if (
+                event.type == ACTIVITY_FAILED
+                and not command.waiters
+                and command.key not in self._dropped  # abandoned: its end is not wanted
+            ):
                 self.unseen[command.key] = event
         for waiter in command.waiters:
             if not waiter.done():
@@ -213,29 +229,60 @@ class Commands(Ledger):
             name = command.name
         found = f"a call of {recorded.family} {name}"
         self._run.history.check(command.key, found, str(command))
-        if recorded.args is not None and not command.has_arguments(recorded.args):
-            self._run.history.check(command.key, f"{found} with other arguments", found)
+        if recorded.args is not None:
+            if not command.has_arguments(recorded.args):
+                self._run.history.check(command.key, f"{found} with other arguments", found)
+            command.on_cancel = recorded.on_cancel
         if recorded.run_id is not None:
             command.run_id = recorded.run_id
 
-    async def end_of(self, command: Command, *, withdraw: bool) -> Event:
+    async def end_of(
+        self,
+        command: Command,
+        *,
+        withdraw: bool,
+        cancelled: asyncio.CancelledError | None = None,
+    ) -> Event:
         """Wait for the end of a command, and return it.
 
-        With `withdraw`, the command is taken back when its last waiter is cancelled.
+        With `withdraw`, the command is taken back when its last waiter is cancelled; if it is one
+        that is waited for then, its end comes before the error. `cancelled` is the error if the
+        waiter was cancelled before it began.
         """
+        if cancelled is not None:
+            self.withdraw(command)
+            if not self._is_stopping(command):
+                raise cancelled
         self.unseen.pop(command.key, None)
-        if command.end is None:
+        while command.end is None:
             # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
             waiter: asyncio.Future[None] = asyncio.Future(loop=self._loop)
             command.waiters.append(waiter)
             self._waiters += 1
             try:
                 await waiter
-            except BaseException:
+            except BaseException as error:
                 self._given_up(command, waiter, withdraw)
-                raise
-        assert command.end is not None, "only its end wakes the waiters of a command"
+                if not (
+                    withdraw
+                    and isinstance(error, asyncio.CancelledError)
+                    and self._is_stopping(command)
+                ):
+                    raise
+                if cancelled is None or RUN_CANCEL in error.args:
+                    cancelled = error
+        if cancelled is not None:
+            raise cancelled
         return command.end
+
+    def _is_stopping(self, command: Command) -> bool:
+        """Return True if a cancelled waiter still waits: for the end of a command told to stop."""
+        return (
+            command.on_cancel == "wait"
+            and command.key in self._withdrawn
+            and command.end is None
+            and not (command.waiters or self._loop.closing)
+        )
 
     def _given_up(self, command: Command, waiter: asyncio.Future[None], withdraw: bool) -> None:
         if command.end is None and not self._loop.closing:
@@ -245,11 +292,18 @@ class Commands(Ledger):
                 self.withdraw(command)
 
     def withdraw(self, command: Command, reason: str | None = None) -> None:
-        """Take a command back, unless it has ended or the code waits for it."""
+        """Take a command back, unless it has ended or the code waits for it.
+
+        One that is abandoned is not told: the code no longer waits for it, and it continues.
+        """
         key = command.key
         if self._loop.closing or command.end is not None or command.waiters:
             return
-        if command.family != CHILD:  # a cancelled child still reports its end
+        if command.on_cancel == "abandon":
+            self._dropped.add(key)
+            return
+        # A cancelled child still reports its end, and so does an activity that is waited for.
+        if command.family != CHILD and command.on_cancel != "wait":
             if self.open.pop(key, None) is None:
                 return
             self._dropped.add(key)
@@ -272,6 +326,20 @@ class Commands(Ledger):
         self._run.record(_WITHDRAWALS[command.family], key, text)
 
     # Ending
+
+    def outlast_cancel(self) -> bool:
+        """Return True if a cancelled run must stay open for activities.
+
+        A cancel does not stop them, or they have been told to stop and are waited for.
+        """
+        activities = [command for command in self.open.values() if command.family == ACTIVITY]
+        if all(command.on_cancel == "try" for command in activities):
+            return False  # they stop with the run
+        for command in activities:
+            self._waiters -= len(command.waiters)
+            command.waiters.clear()
+            self.withdraw(command)
+        return True
 
     def must_stay_open(self) -> bool:
         """Return True if activities still run that the code, which has ended, never awaited.
@@ -301,62 +369,6 @@ class Commands(Ledger):
             f"{read_activity_failed(event.details or '').error}"
             for key, event in self.unseen.items()
         ]
-
-
-class CommandCall(DeferredCoroutine):
-    """A command that can be awaited once, by itself or as a task, or not at all.
-
-    The command is given at the call. This cannot be a plain coroutine: Python warns of one that is
-    never awaited, and one that is cancelled before it began does not notice the cancellation.
-    """
-
-    __slots__ = ("__name__", "_commands", "_hash", "_read", "command")
-
-    def __init__(
-        self, commands: Commands, command: Command, read: Callable[[Event], object], number: int
-    ) -> None:
-        """`read` returns the result for the command's end; `number` is the hash of the call."""
-        self._commands, self.command, self._read, self._hash = commands, command, read, number
-        self.coroutine: Coroutine[object, None, object] | None = None  # once it is awaited
-        self.__name__ = command.name
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return f"<{self.command.family} {self.command.key}>"
-
-    def __await__(self) -> Generator[object, None, object]:
-        if self.coroutine is not None:
-            raise RuntimeError(f"{self!r} was awaited before: keep its result, or use a task")
-        return self._begun().__await__()
-
-    def send(self, value: None, /) -> object:
-        return self._begun().send(value)
-
-    def throw(
-        self,
-        typ: BaseException | type[BaseException],
-        val: BaseException | object = None,
-        tb: TracebackType | None = None,
-        /,
-    ) -> object:
-        error = val if isinstance(val, BaseException) else typ
-        if self.coroutine is None:
-            self._commands.withdraw(self.command)
-        return self._begun().throw(error() if isinstance(error, type) else error)
-
-    def close(self) -> None:
-        if self.coroutine is not None:
-            self.coroutine.close()
-
-    def _begun(self) -> Coroutine[object, None, object]:
-        if self.coroutine is None:
-            self.coroutine = self._result()
-        return self.coroutine
-
-    async def _result(self) -> object:
-        return self._read(await self._commands.end_of(self.command, withdraw=True))
 
 
 def _check_row_key(command: Command) -> None:

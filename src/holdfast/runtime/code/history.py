@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.details import StepRetryScheduled, Timer
+from holdfast.details import OnCancel, StepRetryScheduled, Timer
 from holdfast.errors import DeterminismError
 from holdfast.events import (
     ACTIVITY_SCHEDULED,
@@ -72,7 +72,7 @@ class Recorded(Value, frozen=True, gc=False):
     """A call that is in the log. If the log has only its end, `name` and `args` are None.
 
     `args` is the fingerprint of its arguments. `run_id` is set for a child, `timer` for a timer,
-    `url` for a webhook.
+    `url` for a webhook, `on_cancel` for an activity and a child.
     """
 
     family: str
@@ -81,6 +81,7 @@ class Recorded(Value, frozen=True, gc=False):
     run_id: UUID | None = None
     timer: Timer | None = None
     url: str = ""
+    on_cancel: OnCancel = "try"
 
     def __str__(self) -> str:
         if self.timer is not None:
@@ -200,10 +201,18 @@ def read_command(event: Event) -> Recorded:
     text = event.details or ""
     if event.type == ACTIVITY_SCHEDULED:
         activity = read_recorded_activity(text)
-        return Recorded(ACTIVITY, activity.activity_name, activity.args)
+        return Recorded(
+            ACTIVITY, activity.activity_name, activity.args, on_cancel=activity.on_cancel
+        )
     if event.type == CHILD_STARTED:
         child = read_recorded_child(text)
-        return Recorded(CHILD, child.workflow_name, child.args, child.child_run_id)
+        return Recorded(
+            CHILD,
+            child.workflow_name,
+            child.args,
+            child.child_run_id,
+            on_cancel=child.on_cancel,
+        )
     if event.type == SIGNAL_SENT:
         sent = read_signal_sent(text)
         return Recorded(SIGNAL, sent.signal_name, sent.fingerprint)

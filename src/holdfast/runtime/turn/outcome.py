@@ -38,19 +38,21 @@ def raised(instance: Instance) -> BaseException | None:
 
 
 def must_stay_open(instance: Instance) -> bool:
-    """Return True if a run must stay open although its code has returned.
+    """Return True if a run must stay open although its code has returned, or was cancelled.
 
     Either activities that it never awaited still run, or it is paused and would continue as a new
-    run, which would not be paused.
+    run, which would not be paused. A cancelled run stays open for activities that a cancel does not
+    stop, or that must have stopped.
     """
     root = instance.loop.root
-    if instance.loop.fatal is not None or root is None or root.cancelled():
+    if instance.loop.fatal is not None or root is None:
         return False
     commands: Commands | None = instance.ledgers.get(Commands)
-    error = root.exception()
-    if isinstance(error, ContinueAsNew):
-        if instance.cancel_unheard:
-            return False
+    error = None if root.cancelled() else root.exception()
+    is_continued = isinstance(error, ContinueAsNew)
+    if root.cancelled() or (is_continued and instance.cancel_unheard):
+        return instance.cancel_requested and commands is not None and commands.outlast_cancel()
+    if is_continued:
         if instance.paused_events is not None:
             return True
     elif error is not None:
@@ -59,7 +61,7 @@ def must_stay_open(instance: Instance) -> bool:
         return False
     if instance.cancel_requested:
         commands.stop_waiting()
-        return False
+        return commands.outlast_cancel()
     return True
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import raw
+from holdfast.codec import encode, raw
 from holdfast.retry import Growth, Retry
 from holdfast.store.memory import details
 from holdfast.store.memory.choosing import correct_units
@@ -32,6 +32,9 @@ from holdfast.types import (
 _OVERDUE: Final = ErrorInfo(
     kind="holdfast.errors.ActivityTimedOut",
     message="the activity did not end within its schedule-to-close time",
+)
+_STOPPED: Final = ErrorInfo(
+    kind="asyncio.exceptions.CancelledError", message="the activity was cancelled"
 )
 
 
@@ -64,6 +67,7 @@ class _Scheduled(msgspec.Struct, frozen=True):
     retry: _Policy
     start_to_close: float | None
     schedule_to_close: float | None
+    on_cancel: str = "try"
 
 
 class MemoryActivities(Part):
@@ -164,16 +168,37 @@ def schedule(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notic
     return [Notice(WORK_TOPIC, command.queue)]
 
 
-def cancel(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
+def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out ActivityCancelRequested: delete a free task, notify the holder of a leased one."""
     task = tables.tasks.get((run_id, event.key or TURN))
     if task is None or task.kind != "activity":
         return []
-    if task.worker is None:
-        del tables.tasks[run_id, task.key]
-        return []
     task.cancelled = True
+    if task.worker is None:
+        return forget_stopped(tables, now, task)
     return [stop_notice(task.worker, task)]
+
+
+def is_waited_out(task: TaskRow) -> bool:
+    """Return True if the run waits for the end of an activity that it has asked to stop."""
+    return task.cancelled and details.read(task.payload, _Scheduled).on_cancel == "wait"
+
+
+def forget_stopped(tables: Tables, now: int, task: TaskRow) -> list[Notice]:
+    """Delete an activity that was asked to stop and that no worker has; tell a run that waits."""
+    if not is_waited_out(task):
+        del tables.tasks[task.run_id, task.key]
+        return []
+    told = details.write(
+        activity_name=task.name,
+        error=_STOPPED,
+        attempt=task.attempts,
+        **_lease(task, task.attempts),
+        timed_out=False,
+        started_at=None,
+        worker=task.worker,
+    )
+    return _write_end(tables, task, Event("ActivityFailed", task.key, told, now))
 
 
 def stop_notice(worker_id: str, task: TaskRow) -> Notice:
@@ -197,6 +222,8 @@ def _end(
     if end.result is not None:
         return "recorded", _complete(tables, now, task, end)
     command = details.read(task.payload, _Scheduled)
+    if end.error is None and is_waited_out(task):
+        return "recorded", _fail(tables, now, task, encode(_STOPPED), end)
     if end.error is None:
         _free(task, end, _deferred_until(now, end, command.start_to_close))
         if task.cancelled:
@@ -280,9 +307,9 @@ def _fail(tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd)
 
 
 def _write_end(tables: Tables, task: TaskRow, event: Event) -> list[Notice]:
-    """Append an activity's end, and wake its run unless the activity was cancelled."""
+    """Append an activity's end, and wake its run unless it has asked it to stop and let it go."""
     del tables.tasks[task.run_id, task.key]
-    if task.cancelled:
+    if task.cancelled and not is_waited_out(task):
         tables.append(task.run_id, event)
         return []
     return tables.tell(task.run_id, event)

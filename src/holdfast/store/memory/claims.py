@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from holdfast.store.memory import details
+from holdfast.store.memory.activities import forget_stopped, is_waited_out
 from holdfast.store.memory.choosing import choose, slots_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
@@ -70,7 +71,7 @@ class MemoryClaims(Part):
                 tried = [] if _holds_suspect(tables, now, claim) else suspects[:1]
                 due = [task for task in due if task in tried or not _is_suspect(tables, task)]
             chosen, allowed_at = choose(tables, now, due, claim.limit)
-            taken = _without_cancelled(tables, chosen)
+            taken = _without_cancelled(tables, now, chosen)
             poisoned = [task for task in taken if _is_poisoned(tables, task, claim.max_attempts)]
             healthy = [task for task in taken if task not in poisoned]
             _record_lost_workers(tables, now, healthy)
@@ -89,6 +90,9 @@ class MemoryClaims(Part):
             for release in releases:
                 task = tables.tasks.get((release.run_id, release.key))
                 if task is None or task.worker != worker_id or task.lease_no != release.lease_no:
+                    continue
+                if task.cancelled and is_waited_out(task):
+                    task.visible_at = now  # its lease expires: a claim tells the run
                     continue
                 if task.cancelled:
                     del tables.tasks[task.run_id, task.key]
@@ -186,11 +190,11 @@ def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
     )
 
 
-def _without_cancelled(tables: Tables, taken: Sequence[TaskRow]) -> list[TaskRow]:
+def _without_cancelled(tables: Tables, now: int, taken: Sequence[TaskRow]) -> list[TaskRow]:
     """Delete the cancelled activities whose leases expired, and return the other tasks."""
     forgotten = [task for task in taken if task.cancelled and task.worker is not None]
     for task in forgotten:
-        del tables.tasks[task.run_id, task.key]
+        forget_stopped(tables, now, task)
     return [task for task in taken if task not in forgotten]
 
 

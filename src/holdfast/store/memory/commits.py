@@ -214,7 +214,7 @@ def _carry_out(
         case events.ACTIVITY_SCHEDULED:
             return activities.schedule(tables, now, run_id, event)
         case events.ACTIVITY_CANCEL:
-            return activities.cancel(tables, run_id, event)
+            return activities.cancel(tables, now, run_id, event)
         case events.APPROVAL_REQUESTED:
             return approvals.request(tables, now, run_id, event)
         case events.APPROVAL_WITHDRAWN:

@@ -45,9 +45,50 @@ begin
     return v_notices;
 end $$;
 
--- Stop activities that their runs no longer wait for: delete those that no worker has, notify the
+-- Return true if a run waits for the end of an activity that it has asked to stop; p_payload is
+-- that of the activity's row. Called by all that end or delete activities that were asked to stop.
+create or replace function holdfast._is_waited_out(p_payload json) returns boolean
+language sql immutable parallel safe
+return coalesce(p_payload ->> 'on_cancel' = 'wait', false);
+
+-- Return the error of an activity that stopped because it was asked to. Called by _tell_stopped and
+-- _end_attempts.
+create or replace function holdfast._stopped_error() returns json
+language sql immutable parallel safe
+return '{"kind":"asyncio.exceptions.CancelledError","message":"the activity was cancelled"}'::json;
+
+-- Tell runs of the ends of activities that were asked to stop, and that no worker has any more;
+-- p_rows are as they were when they were deleted. Only runs that wait for such an end are told.
+-- Returns (topic, payload) notices.
+-- Locks: expects the turn rows locked; events, run by run. Called by _cancel_activities and
+-- _lock_lost.
+create or replace function holdfast._tell_stopped(p_now timestamptz, p_rows holdfast.tasks[])
+returns text[]
+language plpgsql
+as $$
+declare
+    v_run record;
+    v_notices text[];
+begin
+    for v_run in
+        select t.run_id, array_agg('ActivityFailed'::text) as types,
+            array_agg(t.key order by t.key) as keys, array_agg(e.details order by t.key) as details
+        from unnest(p_rows) as t
+        cross join lateral holdfast._attempt_event('recorded', t.handler, t.attempts,
+            t.lease_no, t.worker, null, null, holdfast._stopped_error(), false, null) as e
+        where holdfast._is_waited_out(t.payload)
+        group by t.run_id order by t.run_id
+    loop
+        v_notices := v_notices || holdfast._tell_ends(
+            p_now, v_run.run_id, v_run.types, v_run.keys, v_run.details, true);
+    end loop;
+    return v_notices;
+end $$;
+
+-- Stop activities that their runs no longer want: delete those that no worker has, notify the
 -- workers that execute the others. Returns (topic, payload) notices.
--- Locks: expects the turn rows locked; task rows by (run_id, key). Called by _carry_out.
+-- Locks: expects the turn rows locked; task rows by (run_id, key); as _tell_stopped. Called by
+-- _carry_out.
 create or replace function holdfast._cancel_activities(
     p_now timestamptz, p_run_ids uuid[], p_keys text[]
 ) returns text[]
@@ -55,6 +96,7 @@ language plpgsql
 as $$
 declare
     v_notices text[];
+    v_forgotten holdfast.tasks[];
 begin
     perform holdfast._lock_tasks(p_run_ids, p_keys);
     with found as materialized (
@@ -66,11 +108,15 @@ begin
     ), forgotten as (
         delete from holdfast.tasks t using found f
         where t.ctid = f.place and f.worker is null
+        returning t
     ), marked as (
         update holdfast.tasks t set cancelled = true from found f
         where t.ctid = f.place and f.worker is not null
     )
-    select array_agg(array['worker/' || f.worker, f.run_id || ' ' || f.key]) into v_notices
-    from found f where f.worker is not null;
-    return v_notices;
+    select array_agg(array['worker/' || f.worker, f.run_id || ' ' || f.key])
+            filter (where f.worker is not null),
+        (select array_agg(g.t) from forgotten g)
+    into v_notices, v_forgotten
+    from found f;
+    return v_notices || holdfast._tell_stopped(p_now, v_forgotten);
 end $$;

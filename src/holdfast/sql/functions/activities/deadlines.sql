@@ -46,7 +46,8 @@ begin
             array_agg(e.details order by h.deadline_at, h.key) as details,
             array_agg(array['worker/' || h.worker, h.run_id || ' ' || h.key])
                 filter (where h.worker is not null) as notices,
-            bool_or(not h.cancelled) as is_awaited, count(*)::int as count
+            bool_or(not h.cancelled or holdfast._is_waited_out(h.payload)) as is_awaited,
+            count(*)::int as count
         from held h
         cross join lateral holdfast._attempt_event('recorded', h.handler, h.attempts,
             h.lease_no, h.worker, null, null, v_error, true, null) as e

@@ -74,7 +74,8 @@ end $$;
 
 -- Append the ends of a run's activities to its log as one block, and wake the run if it waits for
 -- one of them. Returns (topic, payload) notices, or null.
--- Locks: expects the turn row locked; events. Called by end_activities and time_out_activities.
+-- Locks: expects the turn row locked; events. Called by end_activities, time_out_activities
+-- and _tell_stopped.
 create or replace function holdfast._tell_ends(
     p_now timestamptz, p_run_id uuid, p_types text[], p_keys text[], p_details json[],
     p_is_awaited boolean
@@ -119,7 +120,7 @@ begin
         cross join lateral (
             select t.ctid as tid, t.queue, t.handler, t.cancelled, t.deadline_at, t.payload,
                 greatest(t.attempts, 1) as attempt, t.worker, t.lease_no as held_no,
-                t.claimed_idx
+                t.claimed_idx, t.cancelled and holdfast._is_waited_out(t.payload) as must_end
             from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key and t.kind = 'activity' limit 1
         ) as t
@@ -128,7 +129,7 @@ begin
     ), judged as materialized (
         select h.*, case
             when h.result is not null then 'recorded'
-            when h.error is null then 'deferred'
+            when h.error is null and not h.must_end then 'deferred'
             when r.retry_at < coalesce(h.deadline_at, 'infinity') then 'retried'
             else 'recorded' end as outcome,
             coalesce(r.retry_at, holdfast._after(
@@ -159,19 +160,20 @@ begin
         array_agg(e.type order by j.place) filter (where e.type is not null),
         array_agg(j.key order by j.place) filter (where e.type is not null),
         array_agg(e.details order by j.place) filter (where e.type is not null),
-        bool_or(j.outcome = 'recorded' and not j.cancelled),
+        bool_or(j.outcome = 'recorded' and (j.must_end or not j.cancelled)),
         array_agg(distinct array[case when j.due_at <= p_now then 'activities' else 'work' end,
             j.queue]) filter (where j.outcome = 'retried')
     from judged j
     cross join lateral holdfast._attempt_event(j.outcome, j.handler, j.attempt, j.held_no,
-        j.worker, j.started_at, j.result, j.error, coalesce(j.timed_out, false), j.due_at) as e
+        j.worker, j.started_at, j.result, coalesce(j.error, holdfast._stopped_error()),
+        coalesce(j.timed_out, false), j.due_at) as e
     group by j.run_id
     order by j.run_id;
 end $$;
 
 -- Return the event that records the end of an attempt; its type is null if the end comes later. The
 -- number of its lease is said if it is not that of the attempt.
--- Called by _end_attempts and time_out_activities.
+-- Called by _end_attempts, time_out_activities and _tell_stopped.
 create or replace function holdfast._attempt_event(
     p_outcome text, p_handler text, p_attempt int, p_lease_no int, p_worker text,
     p_started_at bigint,

@@ -2,9 +2,10 @@
 
 -- Give tasks back unfinished: due again at a moment, or at once. The attempt does not count. If
 -- another worker has the lease now, the task is left alone; an activity that was asked to stop is
--- deleted. A turn that is stuck is due after a pause that doubles with each try in a row, from 2 s
--- to 5 min, or at the given moment if that is later; other tasks are due at the given moment, as
--- newer code may know them. Returns the queues that have work again.
+-- deleted, or if its run waits for its end, its lease expires: a claim tells the run. A turn that
+-- is stuck is due after a pause that doubles with each try in a row, from 2 s to 5 min, or at the
+-- given moment if that is later; other tasks are due at the given moment, as newer code may know
+-- them. Returns the queues that have work again.
 -- Locks: turn rows by run_id, then other task rows by (run_id, key). Called by workers that stop,
 -- or whose run is stuck.
 create or replace function holdfast.release_tasks(
@@ -24,16 +25,22 @@ begin
     ) as t;
     return query
     with held as materialized (
-        select t.ctid, t.cancelled, u.visible_at, u.stuck
+        select t.ctid, t.cancelled, t.is_waited_out, u.visible_at, u.stuck
         from unnest(p_run_ids, p_keys, p_leases, p_visible_ats, p_stuck)
             as u (run_id, key, lease_no, visible_at, stuck)
         cross join lateral (
-            select t.ctid, t.worker, t.lease_no, t.cancelled from holdfast.tasks t
+            select t.ctid, t.worker, t.lease_no, t.cancelled,
+                t.cancelled and holdfast._is_waited_out(t.payload) as is_waited_out
+            from holdfast.tasks t
             where t.run_id = u.run_id and t.key = u.key limit 1
         ) as t
         where t.worker = p_worker and t.lease_no = u.lease_no
     ), forgotten as (
-        delete from holdfast.tasks t using held h where t.ctid = h.ctid and h.cancelled
+        delete from holdfast.tasks t using held h
+        where t.ctid = h.ctid and h.cancelled and not h.is_waited_out
+    ), expired as (
+        update holdfast.tasks t set visible_at = holdfast.now()
+        from held h where t.ctid = h.ctid and h.is_waited_out
     ), released as (
         update holdfast.tasks t
         set worker = null, sticky_worker = null, attempts = greatest(t.attempts - 1, 0),

@@ -4,14 +4,16 @@
 -- Choose among the tasks that a claim has locked: return those that it may lease, and the runs that
 -- are `poisoned`. Skip activities with an expired lease if another transaction has locked their
 -- turn row: it may have inserted events that WorkerLost would have to wait for, while it waits for
--- the activity's row. An activity that was asked to stop is deleted.
--- Locks: turn rows of activities and steps, skipping locked ones. Called by claim_tasks and
--- requeue_stalled_tasks.
+-- the activity's row. An activity that was asked to stop is deleted, and its run told if it waits.
+-- Locks: turn rows of activities and steps, skipping locked ones; as _tell_stopped. Called by
+-- claim_tasks and requeue_stalled_tasks.
 create or replace function holdfast._lock_lost(
     inout p_run_ids uuid[], inout p_keys text[], p_max_attempts int, out poisoned uuid[]
 )
 language plpgsql
 as $$
+declare
+    v_forgotten holdfast.tasks[];
 begin
     with taken as materialized (
         select u.run_id, u.key, u.place, t.ctid as tid, t.cancelled,
@@ -38,13 +40,17 @@ begin
         delete from holdfast.tasks t
         using taken l join turns using (run_id)
         where t.ctid = l.tid and l.is_lost and l.cancelled
+        returning t
     )
     select array_agg(t.run_id order by t.place) filter (where not t.is_poison),
         array_agg(t.key order by t.place) filter (where not t.is_poison),
-        array_agg(t.run_id order by t.place) filter (where t.is_poison)
-    into p_run_ids, p_keys, poisoned
+        array_agg(t.run_id order by t.place) filter (where t.is_poison),
+        (select array_agg(f.t) from forgotten f)
+    into p_run_ids, p_keys, poisoned, v_forgotten
     from taken t left join turns u using (run_id)
     where not t.is_lost or (u.run_id is not null and not t.cancelled);
+    -- Without the notices: the runs are due now, and workers that hold them look with heartbeats.
+    perform holdfast._tell_stopped(holdfast.now(), v_forgotten);
 end $$;
 
 -- Append WorkerLost with the number of each expired lease, so that its former holder can write no
