@@ -159,6 +159,14 @@ def test_an_activity_spans_from_its_start_to_its_end() -> None:
     )
 
 
+def test_an_activity_whose_stop_is_waited_for_spans_to_its_end() -> None:
+    ordered = event("ActivityScheduled", 1, "resize", queue="gpu", on_cancel="wait")
+    cancelled = event("ActivityCancelRequested", 5, "resize")
+    assert one([ordered, cancelled]).outcome == "open"
+    stopped = one([ordered, cancelled, event("ActivityFailed", 9, "resize", error=error("bad"))])
+    assert (stopped.outcome, stopped.ended_at) == ("failed", 9)
+
+
 def test_a_child_spans_from_its_start_to_its_end() -> None:
     started = event("ChildStarted", 1, "ship#2", workflow_name="ship", child_run_id="c-1")
     assert (one([started]).label, one([started]).child_run_id) == ("ship#2", "c-1")

@@ -296,6 +296,7 @@ class _Calls:
     def __init__(self, spans: list[Span]) -> None:
         self._spans = spans
         self._open: dict[str, int] = {}  # key -> index in spans
+        self._waited_out: set[str] = set()  # keys of activities whose stop is waited for
 
     def read(self, event: Event, details: Details) -> None:
         """Read an event; those of other kinds change nothing."""
@@ -303,6 +304,8 @@ class _Calls:
         match event.type:
             case events.ACTIVITY_SCHEDULED:
                 self._begin(event, "activity", key, f"queue {text_of(details, 'queue')}")
+                if details.get("on_cancel") == "wait":
+                    self._waited_out.add(key)
             case events.CHILD_STARTED:
                 run_id = text_of(details, "child_run_id")
                 self._begin(event, "child", key, f"run {run_id}", run_id)
@@ -319,7 +322,8 @@ class _Calls:
             case events.ACTIVITY_FAILED | events.CHILD_FAILED | events.UPDATE_REJECTED:
                 self._fail(event, details)
             case events.ACTIVITY_CANCEL | events.APPROVAL_WITHDRAWN | events.WEBHOOK_CLOSED:
-                self._end(event, "dropped", "no longer wanted")
+                if key not in self._waited_out:
+                    self._end(event, "dropped", "no longer wanted")
             case events.APPROVAL_RESOLVED:
                 self._decide(event, details)
             case _:

@@ -66,7 +66,8 @@ def _reasons(run: RunRecord, span: Span, around: Surroundings) -> Iterator[Reaso
 
 def _activity(span: Span, found: OpenActivity, around: Surroundings) -> Reason:
     name, now = f"activity {found.key}", around.now
-    said = f"; it reported {shorten(found.heartbeat, 60)}" if found.heartbeat else ""
+    said = "; it was asked to stop" if found.cancelled else ""
+    said += f"; it reported {shorten(found.heartbeat, 60)}" if found.heartbeat else ""
     if found.worker is not None:
         attempt = max(found.attempts, span.attempts)
         return Reason(f"{name}: attempt {attempt} runs on worker {found.worker}{said}")
