@@ -117,7 +117,7 @@ def _offered(found: OpenActivity, around: Surroundings) -> str:
 def _child(span: Span, around: Surroundings) -> Reason:
     child = around.children.get(UUID(span.child_run_id))
     if child is None:
-        return Reason(f"child {span.key}: run {span.child_run_id} no longer exists")
+        return Reason(f"child {span.key}: run {span.child_run_id} is not found")
     state = child.state.replace("_", " ")
     return Reason(
         f"child {span.key}: run {child.run_id} of {child.full_name} is {state}",
