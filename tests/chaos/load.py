@@ -194,8 +194,7 @@ class Load:
                 handle: RunHandle[object] = self.caller.client.handle(run_id)
                 group.create_task(update_all([handle]))
             for each in range(SIGNALS.get(kind, 0)):
-                by = by_server and kind != "everything"  # whose code waits for 30 s only
-                signal = partial(self.caller.signal, run_id, each, by_server=by)
+                signal = partial(self.caller.signal, run_id, each, by_server=by_server)
                 await insist(signal)
                 if twice:
                     await insist(signal)
