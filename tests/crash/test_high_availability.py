@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import pytest
+from benchmarks.failures import measuring
 from benchmarks.failures.app import TRACES
 from benchmarks.failures.measuring import measure
 from benchmarks.failures.scenarios import (
@@ -37,6 +38,12 @@ class QuickAsynchronousPromotion(AsynchronousPromotion):
         command = [sys.executable, "-c", QUICK_WORKER, self.url]
         traces = {TRACES: str(self.place.traces)}
         self.running = [self.place.program("worker", command, traces) for _ in range(self.workers)]
+
+
+@pytest.fixture(autouse=True)
+def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start fewer runs a second: those that come while a busy machine is behind pile up."""
+    monkeypatch.setattr(measuring, "RATE", 8)
 
 
 def lost(figures: dict[str, Any]) -> int:
