@@ -120,8 +120,9 @@ class Database:
 
     async def identity(self) -> str:
         """Return what distinguishes this schema from those of other databases."""
-        text = (
-            f"select current_database() || ' ' || min(applied_at) at time zone 'UTC' "
+        text = (  # a moment as JSON is written in one way, whatever DateStyle the role has
+            "select current_database() || ' ' || replace("
+            "to_json(min(applied_at) at time zone 'UTC') #>> '{}', 'T', ' ') "
             f'from "{self.schema}".schema_migrations'
         )
         with translated():

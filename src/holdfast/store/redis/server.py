@@ -24,6 +24,7 @@ _OLDEST: Final = (6, 2)  # the first with XAUTOCLAIM
 _SOURCE: Final = "--redis or $HOLDFAST_REDIS_URL"
 
 _SINGLE: Final = f"a cluster is not supported: name a single server in {_SOURCE}"
+_PRIMARY: Final = f"name the primary server in {_SOURCE}"
 _OTHERS: Final = (
     "something else has written a key that begins with holdfast: delete this key, or name another "
     f"database of the server in {_SOURCE}"
@@ -39,12 +40,16 @@ _WAYS_OUT: Final = {
     "NoPermissionError": "let the user have +@stream +@connection +expire +info on ~holdfast:*",
     "MovedError": _SINGLE,
     "AskError": _SINGLE,
+    "MasterDownError": _PRIMARY,
     "ClusterDownError": _SINGLE,
     "ClusterCrossSlotError": _SINGLE,
     "WRONGTYPE": _OTHERS,
-    "ReadOnlyError": f"name the primary server in {_SOURCE}",
+    "ReadOnlyError": _PRIMARY,
     "OutOfMemoryError": "give the server more memory, or hints a server of their own",
     "DB index is out of range": f"name a database that the server has in {_SOURCE}",
+    "BusyLoadingError": "wait until the server has loaded its data",
+    "max number of clients": "raise maxclients of the server",
+    "ResponseError": f"put this right at the server, or name another one in {_SOURCE}",
 }
 
 

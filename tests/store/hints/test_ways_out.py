@@ -1,0 +1,44 @@
+"""What a server says is told with a way out that fits it, and streams have one name for all."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from redis._parsers.base import BaseParser
+
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.store.redis.server import trouble
+
+
+@pytest.mark.parametrize(
+    ("said", "way_out"),
+    [
+        ("LOADING Redis is loading the dataset in memory", "wait until the server has loaded"),
+        ("MASTERDOWN Link with MASTER is down", "name the primary server"),
+        ("READONLY You can't write against a read only replica.", "name the primary server"),
+        ("CLUSTERDOWN Hash slot not served", "a cluster is not supported"),
+        ("MISCONF Redis is configured to save RDB snapshots", "put this right at the server"),
+        ("ERR unknown command 'XADD'", "put this right at the server"),
+        ("ERR max number of clients reached", "raise maxclients"),
+        ("OOM command not allowed", "give the server more memory"),
+    ],
+)
+def test_each_refusal_has_its_way_out(said: str, way_out: str) -> None:
+    found = trouble(BaseParser.parse_error(said))
+    assert "the server refuses" in found.what
+    assert way_out in found.way_out
+
+
+async def test_the_name_of_a_schema_does_not_follow_how_a_role_writes_dates(
+    database_url: str,
+) -> None:
+    names, name = set[str](), database_url.rpartition("?")[0].rpartition("/")[2]
+    for style in ("ISO", "German", "SQL, DMY"):
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(f"alter database {name} set datestyle to '{style}'".encode())
+        store = PostgresStore(database_url)
+        await store.open()
+        names.add(await store._database.identity())
+        await store.close()
+    assert len(names) == 1
+    assert names.pop().startswith(f"holdfast {name} 20")
