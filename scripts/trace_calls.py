@@ -47,7 +47,7 @@ _TRIES, _MOST_TRIES = 3, 40  # what runs beside a call now and then is not in al
 LIMITS = {
     "step": 20,
     "signal": 26,
-    "activity": 33,
+    "activity": 34,
     "step of a flow": 18,
     "message": 30,
     "start by HTTP": 47,

@@ -19,7 +19,8 @@ from holdfast.types import Notice
 
 LISTENING = """
     from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid() and query ilike 'listen%'
+    where datname = current_database() and pid <> pg_backend_pid()
+        and (query ilike 'listen%' or query = 'select 1')
 """
 
 

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 
 from holdfast.errors import DeterminismError
@@ -81,9 +82,9 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Watch the thread that calls this."""
-        watched = threading.get_ident()
-        self._thread = threading.Thread(target=self._main, args=(watched,), daemon=True)
+        """Watch the thread that calls this, in which an event loop runs."""
+        watched = (threading.get_ident(), asyncio.get_running_loop())
+        self._thread = threading.Thread(target=self._main, args=watched, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -92,10 +93,19 @@ class Watchdog:
         if self._thread is not None:
             self._thread.join()
 
-    def _main(self, watched: int) -> None:
+    def _main(self, watched: int, loop_of_thread: asyncio.AbstractEventLoop) -> None:
         clock, seen, held = ThreadClock(watched), None, 0.0
+        answered = threading.Event()
+        answered.set()
         while not self._ended.wait(_BLOCKED_SECONDS):
-            hold, spent = find_hold(watched), clock.spent()
+            spent = clock.spent()
+            if answered.is_set():  # nothing holds the thread, so its frames are left alone
+                answered.clear()
+                seen, held = None, 0.0
+                with suppress(RuntimeError):  # it is closed
+                    loop_of_thread.call_soon_threadsafe(answered.set)
+                continue
+            hold = find_hold(watched)
             loop = None if hold.debugged else hold.loop
             now = None if loop is None else (id(loop), loop.progress)
             held = held + spent if now == seen else 0.0
