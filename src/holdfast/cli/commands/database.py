@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @command(
     "migrate",
     examples=(
-        "holdfast migrate --resultsbase postgresql://shop@db/shop",
+        "holdfast migrate --database postgresql://shop@db/shop",
         "holdfast migrate --dry-run",
         "holdfast migrate --sql > holdfast.sql     for psql --file holdfast.sql",
         "holdfast migrate --results postgresql://app@db/shop     the data of transactions",
