@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from types import FrameType
 from uuid import UUID
 
 import pytest
@@ -116,6 +118,36 @@ async def test_a_run_that_holds_the_loop_is_given_back_and_the_worker_continues(
         await worker.stop(0)
     warnings = [record for record in caplog.records if "held the event loop" in record.message]
     assert len(warnings) == 1
+
+
+async def test_the_frames_of_a_thread_are_left_alone_while_its_event_loop_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To walk them costs time, and an interpreter may not survive it every time."""
+    walks: list[int] = []
+    real = sys._current_frames
+
+    def current_frames() -> dict[int, FrameType]:
+        walks.append(threading.get_ident())
+        return real()
+
+    monkeypatch.setattr(sys, "_current_frames", current_frames)
+    given_back.clear()
+    store = Watched()
+    worker = Worker(app, store, WorkerOptions(grace_seconds=1e6), heartbeat_store=lambda: store)
+    await worker.start()
+    try:
+        async with Client(store=store) as client:
+            assert await (await client.start(neighbour)).result(timeout=60) == 42
+            await asyncio.sleep(1.5)
+            walked = len(walks)  # a busy machine may delay an answer once
+            await client.start(holds)
+            while not store.stuck:
+                await asyncio.sleep(0.01)
+    finally:
+        await worker.stop(0)
+    assert walked <= 2, "of six looks"
+    assert len(walks) > walked
 
 
 class LateAnswers(Watched):
@@ -238,7 +270,7 @@ def test_a_busy_machine_does_not_lengthen_the_grace_period_of_a_stop() -> None:
     dog.expect_end(30)
     looks = 0
     while not ended:
-        dog._look(spent=0.25, passed=2.5)
+        dog._look(spent=0.25, passed=2.5, answers=False)
         looks += 1
     loop.close()
     assert looks <= 30, "12 for the grace period, 20 to be sure that the loop is held"
@@ -272,6 +304,6 @@ def test_no_heartbeat_signs_a_worker_on_again_that_was_signed_off() -> None:
     dog._loop, dog._watched = loop, threading.get_ident()
     dog.expect_end(0)
     while "end of the process" not in happened:
-        dog._look(spent=0.25, passed=0.25)
+        dog._look(spent=0.25, passed=0.25, answers=False)
     loop.close()
     assert happened == ["end of heartbeats", "signed off", "end of the process"]

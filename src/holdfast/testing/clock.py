@@ -6,13 +6,12 @@ import asyncio
 import heapq
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import count
 
 from holdfast.errors import DeterminismError
 from holdfast.store.memory import MemoryStore
 from holdfast.worker.clock import Cancellable
-from holdfast.worker.watchdog import ThreadClock, find_hold, held_too_long
+from holdfast.worker.watchdog import LoopProbe, ThreadClock, find_hold, held_too_long
 
 _BLOCKED_SECONDS = 0.1  # between looks for workflow code that holds the thread
 
@@ -94,16 +93,11 @@ class Watchdog:
             self._thread.join()
 
     def _main(self, watched: int, loop_of_thread: asyncio.AbstractEventLoop) -> None:
-        clock, seen, held = ThreadClock(watched), None, 0.0
-        answered = threading.Event()
-        answered.set()
+        clock, probe, seen, held = ThreadClock(watched), LoopProbe(loop_of_thread), None, 0.0
         while not self._ended.wait(_BLOCKED_SECONDS):
             spent = clock.spent()
-            if answered.is_set():  # nothing holds the thread, so its frames are left alone
-                answered.clear()
+            if probe.answers():
                 seen, held = None, 0.0
-                with suppress(RuntimeError):  # it is closed
-                    loop_of_thread.call_soon_threadsafe(answered.set)
                 continue
             hold = find_hold(watched)
             loop = None if hold.debugged else hold.loop

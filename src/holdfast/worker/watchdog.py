@@ -175,6 +175,26 @@ class ThreadClock:
         return 0.0 if self._clock is None else time.clock_gettime(self._clock)
 
 
+class LoopProbe:
+    """Ask an event loop, from another thread, if it still runs what it is given.
+
+    While it answers, nothing holds its thread, so nobody has to walk the thread's frames.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._answered = loop, threading.Event()
+        self._answered.set()
+
+    def answers(self) -> bool:
+        """Return True, and ask again, if the loop has answered since it was asked."""
+        if not self._answered.is_set():
+            return False
+        self._answered.clear()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._answered.set)
+        return True
+
+
 class Watchdog:
     """Watch the thread that starts it, until stopped."""
 
@@ -206,7 +226,6 @@ class Watchdog:
         self._stop_within: float | None = None  # seconds; None: not asked to stop
         self._ends_within: float | None = None  # seconds; None: it may work until it is stopped
         self._stop_at_once = False  # asked to stop without a grace period, or for a second time
-        self._answered = True
         self._silent = 0.0  # seconds that the event loop has not answered
         self._told = False  # True if it was logged that it does not answer
 
@@ -238,38 +257,49 @@ class Watchdog:
         self._ends_within = seconds
 
     def _main(self) -> None:
-        clock = ThreadClock(self._watched)
+        assert self._loop is not None, "it was started"
+        clock, probe = ThreadClock(self._watched), LoopProbe(self._loop)
         while not self._stop.wait(_TICK_SECONDS):
             try:
-                self._look(clock.spent(), clock.passed)
+                self._look(clock.spent(), clock.passed, answers=probe.answers())
             except Exception:
                 logger.exception("the watchdog failed; it tries again")
 
-    def _look(self, spent: float, passed: float) -> None:
+    def _look(self, spent: float, passed: float, *, answers: bool) -> None:
         if self._process.orphaned:
             self.expect_end(self._grace_seconds)
         if self._ends_within is not None:
             self._ends_within -= passed
             if self._ends_within <= 0:
                 self.expect_end(0)
+        if self._stop_within is not None:
+            self._stop_within -= passed  # in real time, as the caller of the stop counts
+        if answers:
+            self._silent, self._told = 0.0, False
+            self._begin_hold(None)
+            return
         hold = find_hold(self._watched)
+        self._silent += spent
         self._watch_code(hold, spent)
         if self._stop_within is not None:
-            self._watch_stop(hold, spent, passed)
+            self._watch_stop(hold, self._stop_within)
 
     # Code that holds the thread
+
+    def _begin_hold(self, seen: tuple[int, int] | None) -> None:
+        if self._stage > 1:
+            logger.warning(
+                "the event loop is free again after about %.0f s; what was given back belongs to "
+                "other workers",
+                self._held,
+            )
+        self._seen, self._held, self._stage = seen, 0.0, 0
 
     def _watch_code(self, hold: Hold, spent: float) -> None:
         loop = hold.loop
         seen = None if loop is None or hold.debugged else (id(loop), loop.progress)
         if seen is None or seen != self._seen:
-            if self._stage > 1:
-                logger.warning(
-                    "the event loop is free again after about %.0f s; what was given back belongs "
-                    "to other workers",
-                    self._held,
-                )
-            self._seen, self._held, self._stage = seen, 0.0, 0
+            self._begin_hold(seen)
             return
         assert loop is not None, "a drain has a loop"
         self._held += spent
@@ -314,22 +344,13 @@ class Watchdog:
 
     # A stop that the thread does not answer
 
-    def _watch_stop(self, hold: Hold, spent: float, passed: float) -> None:
-        assert self._loop is not None
-        assert self._stop_within is not None
-        self._stop_within -= passed  # in real time, as the caller of the stop counts
-        if self._answered:
-            self._answered, self._silent, self._told = False, 0.0, False
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has stopped
-                self._loop.call_soon_threadsafe(self._answer)
-            return
-        self._silent += spent
+    def _watch_stop(self, hold: Hold, left: float) -> None:
         if hold.debugged and not (self._stop_at_once or self._process.orphaned):
             return
         limit = _OTHER_SILENT_SECONDS if hold.loop is None else _SILENT_SECONDS
         if self._silent < limit or self._stage == 3:
             return
-        if self._stop_within <= 0:
+        if left <= 0:
             self._stage = 3
             self._abandon(f"asked to stop, and the event loop is held, at {hold.place}")
         elif not self._told:
@@ -339,11 +360,8 @@ class Watchdog:
                 "for it for %.0f s; a second signal ends it at once",
                 self._worker_id,
                 hold.place,
-                self._stop_within,
+                left,
             )
-
-    def _answer(self) -> None:
-        self._answered = True
 
     # Giving back
 
