@@ -1,4 +1,4 @@
-"""An upgrade of schema, workers and servers under load, from the code of an earlier commit."""
+"""An upgrade of schema, workers and servers under load, from the wheel of an earlier commit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -105,10 +106,10 @@ async def read(number: int) -> None:
 
 @dataclass
 class Release:
-    """The code of one release, and how its programs are run."""
+    """The installed wheel of one release, and how its programs are run."""
 
     name: str
-    source: Path
+    packages: Path
     place: Path
     url: str
     stack: ExitStack
@@ -117,7 +118,7 @@ class Release:
     @property
     def env(self) -> dict[str, str]:
         return {
-            "PYTHONPATH": str(self.source),
+            "PYTHONPATH": str(self.packages),
             "HOME": str(self.place),
             "HOLDFAST_DATABASE_URL": self.url,
             "LEDGER": str(self.place / "ledger"),
@@ -149,21 +150,30 @@ class Release:
         assert process.ended() == 0, process.text()
 
 
-def extract_old(place: Path) -> Path:
-    """Put the old code into a folder. Skips where the history is not there."""
+def checkout_of(commit: str, place: Path) -> Path:
+    """Put the files of a commit into a folder. Skips where the history is not there."""
     git = shutil.which("git")
     if git is None:
         pytest.skip("there is no git")
     packed = subprocess.run(
-        [git, "-C", str(ROOT), "archive", "--format=tar", OLD, "src"],
-        capture_output=True,
-        check=False,
+        [git, "-C", str(ROOT), "archive", "--format=tar", commit], capture_output=True, check=False
     )
     if packed.returncode:
-        pytest.skip(f"commit {OLD} is not here (a shallow clone, or no repository)")
+        pytest.skip(f"commit {commit} is not here (a shallow clone, or no repository)")
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as tar:
         tar.extractall(place, filter="data")
-    return place / "src"
+    return place
+
+
+def installed(source: Path, place: Path) -> Path:
+    """Build the wheel of a checkout, and install it alone into a folder."""
+    build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", str(place / "dist"))
+    subprocess.run([sys.executable, *build, str(source)], check=True, capture_output=True)
+    (wheel,) = (place / "dist").glob("*.whl")
+    target = place / "installed"
+    install = ("-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel))
+    subprocess.run([sys.executable, *install], check=True, capture_output=True)
+    return target
 
 
 class Load:
@@ -252,11 +262,12 @@ async def test_an_upgrade_under_load_loses_nothing_and_repeats_nothing(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     """S15: in the order of `docs/howto/upgrades.md`."""
-    source = extract_old(tmp_path / "old")
+    before = installed(checkout_of(OLD, tmp_path / "checkout"), tmp_path / "old")
+    after = installed(ROOT, tmp_path / "new")
     (tmp_path / "shop.py").write_text(APP)
     with ExitStack() as stack:
-        old = Release("old", source, tmp_path, empty_database_url, stack)
-        new = Release("new", ROOT / "src", tmp_path, empty_database_url, stack)
+        old = Release("old", before, tmp_path, empty_database_url, stack)
+        new = Release("new", after, tmp_path, empty_database_url, stack)
         connection = stack.enter_context(psycopg.connect(empty_database_url, autocommit=True))
 
         def count(query: str) -> int:
