@@ -309,22 +309,49 @@ async def test_sessions_that_may_not_be_cancelled_stop_no_migration(
     assert await functions(connection) == ["count_numbers", "is_even", "twice"]
 
 
-async def test_a_table_that_others_keep_is_said(
+HOLDING = {
+    "numbers": "select count(*) from holdfast.numbers",
+    "schema_migrations": "lock table holdfast.schema_migrations",
+    "the lock of migrations": "select pg_advisory_xact_lock(hashtext('holdfast.migrate'))",
+}
+
+
+@pytest.mark.parametrize("what", HOLDING)
+async def test_who_has_what_a_migration_waits_for_is_said(
     connection: asyncpg.Connection,
     others: tuple[asyncpg.Connection, ...],
     release: Release,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    what: str,
 ) -> None:
     await migrate(connection, scripts=release.scripts)
     release.write("migrations/0002_second.sql", TOUCHING)
-    monkeypatch.setattr("holdfast.database.migrate._WAIT_SECONDS", 0.01)
-    monkeypatch.setattr("holdfast.database.migrate._PATIENCE_SECONDS", 0.1)
-    await others[0].execute("begin; select count(*) from holdfast.numbers")
-    with pytest.raises(MigrationFailed, match="transactions of others keep tables of schema"):
-        await migrate(connection, scripts=release.scripts)
+    for name in ("_WAIT_SECONDS", "_MIGRATION_SECONDS", "_SILENT_SECONDS"):
+        monkeypatch.setattr(f"holdfast.database.migrate.{name}", 0.01)
+    other = others[0]
+    await other.execute(f"set application_name = 'report'; begin; {HOLDING[what]}")
+    pid = other.get_server_pid()
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.database.migrate._PATIENCE_SECONDS", 0.1)
+        with pytest.raises(MigrationFailed, match="nothing was changed") as caught:
+            await migrate(connection, scripts=release.scripts)
+    about = r"report, role \w+, idle in transaction, in a transaction since .+ UTC"
+    assert re.search(rf"process {pid} \({about}\) has [\w.]*{what}", str(caught.value))
+    assert f"select pg_terminate_backend({pid}) ends it" in str(caught.value)
     assert await connection.fetchval("select to_regclass('holdfast.letters')") is None
-    await others[0].execute("commit")
-    assert (await migrate(connection, scripts=release.scripts)).migrations == ("0002_second",)
+    assert not connection.is_in_transaction()
+
+    caplog.clear()
+    migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
+    while f"process {pid} (report" not in caplog.text:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    await other.execute("commit")
+    assert (await migrating).migrations == ("0002_second",)
+    words = [each for each in caplog.records if "the migration waits" in each.message]
+    assert len(words) == 1, "one word in fifteen seconds"
 
 
 async def test_migrations_lock_no_table_that_they_do_not_name(

@@ -8,6 +8,7 @@ the same work as a script for psql.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import re
 import time
@@ -32,10 +33,13 @@ from holdfast.database.scripts import (
     in_schema,
     load_scripts,
 )
+from holdfast.database.waiting import describe_holders
 from holdfast.errors import InsufficientRights, MigrationFailed
 
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
+
+logger = logging.getLogger("holdfast.database")
 
 # For the locks of tables. What works meanwhile is held up for so long at most, and then the
 # migration gives way; a first wait is shorter than that after which a server looks for a deadlock.
@@ -43,14 +47,13 @@ _WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 10.0
 _PATIENCE_SECONDS = 120.0
 
-_IN_THE_WAY = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
+# The wait for another migration holds up nobody.
+_MIGRATION_SECONDS = 2.0
+_SILENT_SECONDS = 2.0
+_WORD_SECONDS = 15.0  # between two words on what it waits for
 
-_KEPT = (
-    "nothing was changed: transactions of others keep tables of {}; end them (select pid, query "
-    "from pg_stat_activity order by xact_start), or migrate when they have ended"
-)
-
-_LOCK = "select pg_advisory_xact_lock(hashtext('holdfast.migrate'));"
+_LOCK_NAME = "holdfast.migrate"
+_LOCK = f"select pg_advisory_xact_lock(hashtext('{_LOCK_NAME}'));"
 
 # The tables that files name, also by an index of theirs.
 _NAMED = """
@@ -107,6 +110,14 @@ where n.nspname = '{schema}' and p.proname = any ('{{{names}}}'::text[]);
 """
 
 
+class _HeldByOthers(Exception):
+    """Others have what the migration needs: the tables, or without any the lock of migrations."""
+
+    def __init__(self, tables: Sequence[str] = ()) -> None:
+        super().__init__(*tables)
+        self.tables = tables
+
+
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
     """What `migrate` did, or would do: which migrations, and whether the functions changed."""
@@ -156,11 +167,11 @@ async def migrate(
         grant_to: further roles that are to work with the schema.
 
     It has the tables that it changes to itself. While others work with them, it waits for short
-    times, between which they continue.
+    times, between which they continue, and logs who has them. So it does with another migration.
 
     Raises:
-        MigrationFailed: a file was refused, or a transaction of others kept a table for two
-            minutes; the schema is as it was.
+        MigrationFailed: a file was refused, or others had a table or migrated for two minutes;
+            the schema is as it was.
         SchemaTooNew: a later release has migrated the schema.
         InsufficientRights: the role may not make or change the schema.
         InvalidSchemaName: the name is not a plain identifier.
@@ -170,13 +181,28 @@ async def migrate(
     check_schema_name(schema)
     if connection.is_in_transaction():
         raise MigrationFailed("a migration is a transaction of its own: commit yours first")
-    wait, latest = _WAIT_SECONDS, time.monotonic() + _PATIENCE_SECONDS
+    wait, began = _WAIT_SECONDS, time.monotonic()
+    word_at = began + _SILENT_SECONDS
     while True:
         try:
             return await _migrate(connection, schema, scripts, grant_to, wait)
-        except (MigrationFailed, *_IN_THE_WAY) as error:
-            if not isinstance(error.__cause__ or error, _IN_THE_WAY) or time.monotonic() > latest:
+        except _HeldByOthers as error:
+            held = await describe_holders(connection, error.tables, _LOCK_NAME)
+        except (MigrationFailed, asyncpg.DeadlockDetectedError) as error:
+            if not isinstance(error.__cause__ or error, asyncpg.DeadlockDetectedError):
                 raise
+            held = f"a deadlock with others ({error})"
+        now = time.monotonic()
+        if now > began + _PATIENCE_SECONDS:
+            raise MigrationFailed(
+                f"nothing was changed, because for {now - began:.0f} s others have had what the "
+                f"migration of schema {schema!r} needs: {held or 'each time somebody else'}. End "
+                "them, or migrate when they have ended"
+            )
+        if now >= word_at and held:
+            word_at = now + _WORD_SECONDS
+            left = began + _PATIENCE_SECONDS - now
+            logger.warning("the migration waits, for another %.0f s at most: %s", left, held)
         await asyncio.sleep(random.uniform(0, wait))
         wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
 
@@ -185,8 +211,12 @@ async def _migrate(
     connection: Connection, schema: str, scripts: Scripts, grant_to: Sequence[str], wait: float
 ) -> MigrationReport:
     async with connection.transaction(isolation="read_committed"):
-        await connection.execute(f"set local lock_timeout = 0; set local {_STANDARD} {_LOCK}")
-        state = await read_state(connection, schema)
+        await connection.execute(f"set local {_STANDARD}")
+        async with _waiting(connection, max(wait, _MIGRATION_SECONDS)):
+            await connection.execute(_LOCK)
+        applied = [f'"{schema}".schema_migrations', f'"{schema}".schema_functions']
+        async with _waiting(connection, wait, applied):
+            state = await read_state(connection, schema)
         state.refuse_newer(scripts)
         missing = state.missing(scripts)
         await _lock_tables(connection, state, missing, wait)
@@ -215,13 +245,22 @@ async def _lock_tables(
     names = {name for each in missing for name in _NAME.findall(each.body)}
     tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, list(names))]
     if tables:
-        await connection.execute(f"set local lock_timeout = {round(wait * 1000)}")
-        async with _refusals_of(f"locking {', '.join(tables)}", state):
-            try:
-                await connection.execute(f"lock table {', '.join(tables)} in access exclusive mode")
-            except asyncpg.LockNotAvailableError as error:
-                raise MigrationFailed(_KEPT.format(state)) from error
-        await connection.execute("set local lock_timeout = 0")
+        named = ", ".join(tables)
+        async with _refusals_of(f"locking {named}", state), _waiting(connection, wait, tables):
+            await connection.execute(f"lock table {named} in access exclusive mode")
+
+
+@asynccontextmanager
+async def _waiting(
+    connection: Connection, seconds: float, tables: Sequence[str] = ()
+) -> AsyncGenerator[None]:
+    """Limit how long locks are waited for; raise what is held by others."""
+    await connection.execute(f"set local lock_timeout = {round(seconds * 1000)}")
+    try:
+        yield
+    except asyncpg.LockNotAvailableError as error:
+        raise _HeldByOthers(tables) from error
+    await connection.execute("set local lock_timeout = 0")
 
 
 async def prepare_schema(url: str, schema: str = DEFAULT_SCHEMA) -> bool:
