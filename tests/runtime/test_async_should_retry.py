@@ -50,7 +50,7 @@ def in_thread(what: str) -> None:
     fail(what)
 
 
-@app.step(retry=POLICY, timeout="5s")
+@app.step(retry=POLICY, timeout="1s")
 async def late(what: str) -> None:
     tries[what] += 1
     await asyncio.Event().wait()

@@ -27,7 +27,8 @@ EXAMPLES = 300
 
 def explore(program: Program, chance: random.Random, seen: Counter[str]) -> None:
     """Run a program in a world of chance, and check it."""
-    world = World(lambda: workflow(program), chance.randrange)
+    code = workflow(program)
+    world = World(lambda: code, chance.randrange)
     try:
         end = world.run()
         if end is not None:
