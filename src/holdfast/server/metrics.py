@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,12 +22,11 @@ def routes(site: Site) -> list[BaseRoute]:
         principal = await site.access.principal(request)  # each level includes read
         if principal.only:
             raise Problem(404, "not-found", "the metrics are of all apps")
-        try:
+        store = hints = None
+        with suppress(DatabaseError):  # what the server counted itself is shown all the same
             await site.open()
-            store = site.store
-        except DatabaseError:  # what the server counted itself is shown all the same
-            store = None
-        families = await site.metrics.families(store, site.streams.count)
+            store, hints = site.store, site.hint_use()
+        families = await site.metrics.families(store, hints, site.streams.count)
         text = await asyncio.to_thread(render, families)  # not to hold up other requests
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 

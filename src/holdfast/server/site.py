@@ -27,6 +27,7 @@ from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
 from holdfast.telemetry.sending import CountedSignals
 from holdfast.telemetry.server import ServerMetrics
+from holdfast.types import HintUse
 
 T = TypeVar("T")
 
@@ -112,6 +113,10 @@ class Site:
         else:
             async with self._narrow.use(principal) as site:
                 yield site
+
+    def hint_use(self) -> HintUse | None:
+        """Return how the server uses hints, for what it starts; see `ListenStore.hint_use`."""
+        return self._writes.hint_use()
 
     def kept(self, make: Callable[[Site], T]) -> T:
         """Return what a part of the server keeps for those who see this; `make` makes it once."""

@@ -14,6 +14,7 @@ from holdfast.insight.serving import live_workers
 from holdfast.store.port import Store
 from holdfast.telemetry.sending import hint_families, signals_counter
 from holdfast.telemetry.tallies import Family, Histogram, Labels, gauge
+from holdfast.types import HintUse
 
 logger = logging.getLogger("holdfast.server")
 
@@ -38,13 +39,15 @@ class ServerMetrics:
         self.signals = signals_counter()
         self.gauges = CachedGauges()
 
-    async def families(self, store: Store | None, streams: int) -> list[Family]:
+    async def families(
+        self, store: Store | None, hints: HintUse | None, streams: int
+    ) -> list[Family]:
         """Return all metrics. Those that the database does not answer are left out."""
         return [
             self.http_seconds.family(),
             self.signals.family(),
             gauge("holdfast_streams", "Streams of events that are open.", streams),
-            *([] if store is None else hint_families(store.hint_use())),
+            *hint_families(hints),
             *([] if store is None else await self.gauges.read(lambda: read_gauges(store))),
         ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import httpx
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -14,6 +15,8 @@ from tests.valkey import Valkey, needs_valkey
 from holdfast.cli.root import holdfast
 from holdfast.database.resolve import Connecting, resolve_database
 from holdfast.insight.doctor import check_hints
+from holdfast.server import Server
+from holdfast.server.access import KeyAccess
 from holdfast.store.memory import MemoryStore
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
@@ -23,7 +26,7 @@ from holdfast.telemetry.worker import WorkerMetrics
 from holdfast.types import HintCheck, HintUse, WorkerInfo
 from holdfast.worker import Worker
 
-from .hinted import RUNS, client_of, run_all, until_reading, working
+from .hinted import RUNS, app, client_of, run_all, until_reading, working
 
 
 def shown(worker: Worker) -> dict[str, float]:
@@ -91,6 +94,32 @@ async def test_a_client_knows_how_many_hints_it_has_sent(database_url: str, redi
         assert use is not None
         assert (use.works, use.refused) == (True, 0)
         assert 0 < use.sent <= RUNS
+
+
+@needs_valkey
+async def test_the_metrics_of_a_server_show_the_hints_of_what_it_starts(
+    database_url: str, redis: Valkey
+) -> None:
+    """Fault: they showed those of the connection that it reads with, which sends none."""
+    database = resolve_database(database_url, connecting=Connecting(redis_url=redis.url))
+    server = Server(database, auth=KeyAccess("k"), app=app, hosts=["ops.test"])
+    transport = httpx.ASGITransport(server)
+    async with (
+        working(database_url, redis.url),
+        httpx.AsyncClient(
+            transport=transport,
+            base_url="http://ops.test",
+            headers={"Authorization": "Bearer k"},
+        ) as http,
+    ):
+        await until_reading(redis, 3)
+        started = await http.post("/v1/workflows/calculate/runs", json={"input": 1})
+        assert started.status_code == 201
+        async with asyncio.timeout(60):  # it may be sent after the answer
+            while 'holdfast_hints_total{what="sent"} 1' not in (await http.get("/metrics")).text:
+                await asyncio.sleep(0.05)
+        assert "holdfast_redis_up 1" in (await http.get("/metrics")).text
+    await server.site.close()
 
 
 async def test_without_redis_there_are_no_metrics_of_hints() -> None:
