@@ -306,6 +306,41 @@ async def test_workers_look_when_redis_goes_and_when_it_is_back(
             assert await client.handle(run_id).result() == 10
 
 
+@pytest.mark.parametrize("is_ours", [True, False], ids=["our hint", "nothing of ours"])
+async def test_a_loss_that_is_noticed_after_a_read_has_the_worker_look(
+    database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    """Fault: only a loss during a read did; and a worker said that Redis worked."""
+    monkeypatch.setattr(reading, "_FIRST_WAIT_SECONDS", 3600.0)
+    acknowledge = Redis.xack
+
+    async def acknowledge_in_vain(self: Redis, *arguments: object) -> object:
+        redis.kill()
+        return await acknowledge(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Redis, "xack", acknowledge_in_vain)
+    store = store_on(database_url, redis.url)
+    await store.open()
+    reader = store.read_hints("w", ["default"], ["hinted/calculate@1"])
+    assert reader is not None
+    async with asyncio.timeout(30):
+        assert await reader.read() == [HINT]  # it has joined
+        if is_ours:
+            await store.notify([HINT])
+            assert await reader.read() == [HINT]
+            await reader.done()
+        else:
+            async with Redis.from_url(redis.url) as link:
+                [stream] = await streams_of(link)
+                await link.xadd(stream, {"mine": "not"})
+        assert await reader.read() == [HINT]
+    use = store.hint_use()
+    assert use is not None
+    assert use.works is False
+    await reader.close()
+    await store.close()
+
+
 async def test_workers_poll_seldom_while_redis_answers_and_they_listen(
     database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ class Reader:
         self._collect_at = 0.0
         self._read_at = -math.inf  # when the last read ended
         self._wait = self._pause = 0.0  # after the next trouble; before the next connection
+        self._must_look = False  # the connection was lost, and with it perhaps hints
 
     @property
     def suffices(self) -> bool:
@@ -65,16 +66,19 @@ class Reader:
 
     async def _read(self) -> list[Notice]:
         while True:
+            if self._must_look:
+                self._must_look = False
+                return list(self._hints.values())
             try:
                 if self._redis is None:
                     return await self._join()
                 hints = await self._look(self._redis)
+                if self._redis is None:  # it failed after the look
+                    continue
                 self._server.works("reading")
                 self._wait = 0.0
             except Exception as error:
-                was_joined = self._redis is not None
-                if await self._fail(error) and was_joined:
-                    return list(self._hints.values())
+                await self._fail(error)
                 continue
             if hints:
                 return hints
@@ -180,16 +184,17 @@ class Reader:
         )
         return stream, answer[1]
 
-    async def _fail(self, error: Exception) -> bool:
-        """Close the connection. Return False if Redis was only flushed: then it is joined again.
+    async def _fail(self, error: Exception) -> None:
+        """Close the connection; the next read returns hints of every queue if one was open.
 
-        Before each further attempt a growing time passes.
+        If Redis was only flushed, it is joined again at once, which returns them as well. Before
+        each further attempt a growing time passes.
         """
         redis, self._redis = self._redis, None
-        await close(redis)
         is_flushed = str(error).startswith(("NOGROUP", "UNBLOCKED"))
         if not is_flushed:
+            self._must_look = self._must_look or redis is not None
             self._server.fails("reading", trouble(error))
+        await close(redis)
         self._pause = 0.0 if is_flushed and not self._wait else self._wait or _FIRST_WAIT_SECONDS
         self._wait = min(2 * max(self._wait, _FIRST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
-        return not is_flushed
