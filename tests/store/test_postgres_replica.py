@@ -319,6 +319,25 @@ def impatient(pair: Pair) -> Iterator[Pair]:
     execute(pair.standby.url, "select pg_reload_conf()")
 
 
+async def test_a_list_during_the_close_does_not_open_the_replica_again(pair: Pair) -> None:
+    """Fault: while the close waited for one list, another opened connections that nobody closed."""
+    async with opened(pair.primary.url, pair.standby.url) as store:
+        replica = store._following
+        assert replica is not None
+        slow = asyncio.create_task(replica._asked(lambda c: c.fetchval("select 7, pg_sleep(0.5)")))
+        while replica._pool is None or not replica._pool._lent:
+            await asyncio.sleep(0)
+        closing = asyncio.create_task(store.close())
+        while replica._pool is not None:
+            await asyncio.sleep(0)
+        assert await source_of(store.reads.list_runs(RunFilter(limit=10))) == "database"
+        assert await slow == 7
+        await closing
+        assert replica._pool is None
+        await store.open()
+        assert await source_of(store.reads.list_runs(RunFilter(limit=10))) == "replica"
+
+
 async def test_a_list_that_replay_interrupts_is_read_from_the_database(
     store: PostgresStore, impatient: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,7 +15,7 @@ from holdfast.database.schema import read_state
 from holdfast.database.urls import read_url, redact
 from holdfast.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaMissing
 from holdfast.store.port.reads import read_from
-from holdfast.store.postgres.database import Database, translated
+from holdfast.store.postgres.database import Database, Pool, translated
 from holdfast.store.postgres.errors import error_class
 from holdfast.types import ReadCheck
 
@@ -97,6 +97,7 @@ class FollowingDatabase(Database):
         self._lag: float | None = None
         self._lag_until = 0.0
         self._is_late = False
+        self._closed_with: Pool | None = None  # the pool of the primary when this one closed
 
     async def open(self) -> None:
         """Make the pool of connections, none of which is waited for longer than a list may wait."""
@@ -107,6 +108,11 @@ class FollowingDatabase(Database):
         seconds = min(parameters.connect_seconds, _ANSWER_SECONDS)
         parameters = replace(parameters, connect_seconds=seconds)
         self._target = replace(self._target, parameters=parameters)
+
+    async def close(self) -> None:
+        """Close every connection. No call opens another until the primary is opened again."""
+        self._closed_with = self._primary._pool
+        await super().close()
 
     async def check(self) -> ReadCheck:
         """Look at the replica; see `ReadStore.check_reads`."""
@@ -168,7 +174,9 @@ class FollowingDatabase(Database):
 
     async def _asked(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """Make a call on the replica. Raises _Unusable, ConfigurationError, and errors of calls."""
-        self._primary._open_pool()  # refuses calls after its end
+        # It refuses calls after its end, and this one ends first.
+        if self._primary._open_pool() is self._closed_with:
+            raise _Unusable("it is closed")
         await self.open()
         now = asyncio.get_running_loop().time()
         if now < self._away_until:
@@ -260,6 +268,8 @@ class FollowingDatabase(Database):
     async def _measured(self) -> float | None:
         """Return how many seconds the replica is behind, as measured a moment ago."""
         async with self._lock:
+            if self._pool is None:  # closed after the call was made
+                return None
             loop = asyncio.get_running_loop()
             if loop.time() >= self._lag_until:
                 try:
