@@ -636,6 +636,35 @@ async def test_a_redis_that_cannot_be_used_is_said_once(
     assert said in f"{check.trouble}; {check.way_out}"
 
 
+@pytest.mark.parametrize("what", ["a replica", "no rights", "no memory"])
+@pytest.mark.usefixtures("patience")
+async def test_a_redis_that_takes_no_hints_is_not_said_to_be_fit(
+    database_url: str, redis: Valkey, what: str
+) -> None:
+    """Fault: it was enough that it answered."""
+    said = {
+        "a replica": "name the primary server",
+        "no rights": "let the user have +@stream",
+        "no memory": "give the server more memory",
+    }
+    address = redis.url
+    async with Redis.from_url(redis.url) as link:
+        if what == "a replica":
+            await link.replicaof("127.0.0.1", "1")
+        elif what == "no memory":
+            await link.config_set("maxmemory", "1")
+        else:
+            rights = ("+@connection", "+info", "~holdfast:*")
+            await link.execute_command("ACL", "SETUSER", "shop", "on", ">word", *rights)
+            address = redis.url.replace("//", "//shop:word@")
+        store = store_on(database_url, address)
+        check = await store.check_hints()
+        assert check is not None
+        assert said[what] in (check.way_out or "")
+        assert await link.dbsize() == 0
+    await store.close()
+
+
 @pytest.mark.usefixtures("patience")
 async def test_rights_that_are_not_enough_are_said_once(
     database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job

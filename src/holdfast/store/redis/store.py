@@ -18,8 +18,8 @@ from holdfast.store.port import ACTIVITIES_TOPIC, HINTED_TOPICS, STARTS_TOPIC, W
 from holdfast.store.port.listening import HintReader
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.redis.reading import Reader
-from holdfast.store.redis.sending import ANSWER_SECONDS, Sender
-from holdfast.store.redis.server import RedisServer, RedisTrouble, close
+from holdfast.store.redis.sending import ANSWER_SECONDS, FIELD, Sender
+from holdfast.store.redis.server import RedisServer, close, trouble
 from holdfast.types import (
     FlowFork,
     FlowForking,
@@ -142,14 +142,18 @@ class RedisHintedStore(PostgresStore):
         return replace(self._server.use, listens=self._listeners.listens)
 
     async def check_hints(self) -> HintCheck | None:
-        """Connect to Redis, with as little patience as for a hint."""
+        """Connect to Redis, as patiently as for a hint, and see if it takes hints. Add nothing."""
         server = RedisServer(self._redis_url)
         address = str(server)
+        redis = None
         try:
             redis = await server.connect(ANSWER_SECONDS)
+            await redis.xadd("holdfast:check", {FIELD: ""}, nomkstream=True)  # there is no such key
+        except Exception as error:
+            found = trouble(error)
+            return HintCheck(address, found.what, found.way_out)
+        finally:
             await close(redis)
-        except RedisTrouble as error:
-            return HintCheck(address, error.what, error.way_out)
         return HintCheck(address)
 
     async def _hint(self, hints: Sequence[Notice]) -> Sequence[Notice]:
