@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from redis._parsers.base import BaseParser
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.redis.server import trouble
 
@@ -27,6 +28,15 @@ def test_each_refusal_has_its_way_out(said: str, way_out: str) -> None:
     found = trouble(BaseParser.parse_error(said))
     assert "the server refuses" in found.what
     assert way_out in found.way_out
+
+
+def test_redis_is_not_blamed_for_a_database_that_does_not_answer() -> None:
+    """Fault: a worker that first read hints just then said: start Redis, or correct --redis."""
+    found = trouble(DatabaseUnavailable("db: no server answers"))
+    assert str(found) == (
+        "PostgreSQL did not say which streams are to be read: db: no server answers; "
+        "it is asked again"
+    )
 
 
 async def test_the_name_of_a_schema_does_not_follow_how_a_role_writes_dates(

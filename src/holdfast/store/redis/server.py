@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
+from holdfast.errors import DatabaseError
 from holdfast.types import HintUse
 
 if TYPE_CHECKING:
@@ -168,10 +169,13 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def trouble(error: Exception) -> RedisTrouble:
-    """Return what an error of the client means."""
+    """Return what an error of the client means, or of the database that names the streams."""
     if isinstance(error, RedisTrouble):
         return error
     text = str(error) or type(error).__name__
+    if isinstance(error, DatabaseError):
+        what = f"PostgreSQL did not say which streams are to be read: {text}"
+        return RedisTrouble(what, "it is asked again")
     kinds = {kind.__name__ for kind in type(error).__mro__}
     for word, way_out in _WAYS_OUT.items():
         if text.startswith(word) or word in kinds:
