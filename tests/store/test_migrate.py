@@ -280,7 +280,7 @@ async def test_a_report_that_waits_for_a_migration_meets_no_function_of_before(
     async with AsyncExitStack() as stack:
         gate, worker, client, person = [
             await asyncpg.connect(empty_database_url, server_settings={"application_name": name})
-            for name in ("gate", "holdfast", "holdfast", "psql")
+            for name in ("gate", "shop", "holdfast", "psql")  # a URL may name its programs
         ]
         for each in (gate, worker, client, person):
             stack.push_async_callback(each.close)

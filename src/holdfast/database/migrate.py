@@ -71,7 +71,7 @@ _NAME = re.compile(r"\bholdfast\.(\w+)")
 # cancelled: the worker makes it again.
 _CANCEL_REPORTS = r"""
 select pg_cancel_backend(pid) from pg_stat_activity
-where datname = current_database() and application_name = 'holdfast' and wait_event = 'relation'
+where datname = current_database() and wait_event = 'relation'
     and query ~ '\.(commit|end_activities|end_step_tasks)\('
     and pg_backend_pid() = any (pg_blocking_pids(pid))
 """
