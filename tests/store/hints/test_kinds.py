@@ -159,6 +159,22 @@ async def deliver(prepare: int) -> int:
     return prepare
 
 
+of_many = kinds.flow("of_many", input=list[int], queue="far")
+
+
+@of_many.map(of_many.run)
+async def take(element: int) -> int:
+    return element
+
+
+delayed = kinds.flow("delayed", input=int, queue="far")
+
+
+@delayed.step(start_delay="1h")
+async def wait_first(run: int) -> int:
+    return run
+
+
 @kinds.consumer("parcels")
 async def receive(n: int) -> None:
     current_message().start(add, n)
@@ -253,12 +269,12 @@ async def test_a_hint_tells_of(
     assert "far" not in heard.queues
 
 
-@pytest.mark.parametrize("what", [add, ask_failing, slow, late], ids=str)
+@pytest.mark.parametrize("what", [add, review, ask_failing, slow, late, delayed], ids=str)
 async def test_all_workers_are_told_of_what_is_due_later(
     what: AnyStartable, database_url: str, redis: Valkey
 ) -> None:
     """A run with a delay, second tries, a step with a delay: a worker may be full by then."""
-    options: dict[str, Any] = {"delay": "1h"} if what is add else {}
+    options: dict[str, Any] = {"delay": "1h"} if what in (add, review) else {}
     async with listening(database_url, redis) as (client, heard):
         await client.start(what, 1, **options)
         await until(lambda: "far" in heard.queues)
@@ -280,7 +296,20 @@ async def many_elements(client: Client) -> None:
     await client.start(wide, 50)
 
 
-@pytest.mark.parametrize("work", [many_runs, many_activities, many_children, many_elements])
+async def many_elements_of_an_input(client: Client) -> None:
+    await client.start(of_many, list(range(50)))
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        many_runs,
+        many_activities,
+        many_children,
+        many_elements,
+        many_elements_of_an_input,
+    ],
+)
 async def test_all_workers_are_told_of_much_at_once(
     work: Callable[[Client], Awaitable[None]], database_url: str, redis: Valkey
 ) -> None:

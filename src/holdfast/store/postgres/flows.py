@@ -108,9 +108,7 @@ class PostgresFlows(Part):
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs of flows; see `FlowStore.start_flows`."""
-        found = await self._database.rows(
-            "start_flows", *flow_runs(runs), self._database.tell_starts
-        )
+        found = await self._database.rows("start_flows", *flow_runs(runs), self._database.tell)
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
         return started, read_notices(found[0]["notices"] if found else None)
 

@@ -74,9 +74,12 @@ class RedisHintedStore(PostgresStore):
         return started, _as_hints(notices, runs)
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
-        """Start runs of flows; see `FlowStore.start_flows`."""
+        """Start runs of flows; see `FlowStore.start_flows`.
+
+        The start of one run says itself what one worker is told of: it knows its first steps.
+        """
         started, notices = await super().start_flows(runs)
-        return started, _as_hints(notices, runs)
+        return started, notices if len(runs) == 1 else _as_hints(notices, runs)
 
     async def ack_and_start(
         self, receipts: Sequence[Receipt], runs: Sequence[NewRun]

@@ -295,6 +295,7 @@ begin
         from holdfast._advance_flows(p_now, '{}', v_roots, '{}', '{}', null) as a;
         if num_nonnulls(p_start_ats, p_delays) > 0 then
             perform holdfast._start_later(p_now, created, p_run_ids, p_start_ats, p_delays);
+            notices := holdfast._as_work(notices);  -- all workers are told of what is due later
         end if;
     end if;
     if not v_all_exist then  -- one was deleted meanwhile: its retention is over
