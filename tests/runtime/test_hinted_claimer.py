@@ -27,6 +27,7 @@ class Hints:
         self.done_with = 0
         self.passed_on: list[Notice] = []
         self.closed = False
+        self.left: Sequence[Notice] = ()
 
     async def read(self) -> Sequence[Notice]:
         return await self.coming.get()
@@ -38,8 +39,9 @@ class Hints:
         self.passed_on += hints
         return self.suffices
 
-    async def close(self) -> None:
+    async def close(self) -> Sequence[Notice]:
         self.closed = True
+        return self.left
 
 
 class HeldClaims(MemoryStore):
@@ -65,6 +67,15 @@ def claiming(store: MemoryStore, hints: Hints, told: list[Notice]) -> HintedClai
         told.extend,
         lambda deadline: None,
     )
+
+
+async def test_a_hint_that_was_on_its_way_is_passed_on_at_the_stop() -> None:
+    store, hints, told = MemoryStore(), Hints(), list[Notice]()
+    claimer = claiming(store, hints, told)
+    await claimer.start({})
+    hints.left = [HINT]
+    await claimer.stop()
+    assert told == [HINT]
 
 
 async def test_a_hint_that_was_read_in_vain_is_passed_on_at_the_stop() -> None:

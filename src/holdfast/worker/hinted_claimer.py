@@ -50,10 +50,10 @@ class HintedClaimer(Claimer):
             while not reading.done():  # a client library may swallow the first request
                 reading.cancel()
                 await asyncio.wait([reading], timeout=_CANCEL_SECONDS)
-            if self._hints:
-                self._notify(list(self._hints))
-                self._hints = ()
-            await self._reader.close()
+            told, self._hints = self._hints, ()
+            self._notify(list(told))
+            left = await self._reader.close()
+            self._notify([hint for hint in left if hint not in told])
         await super().stop()
 
     @property

@@ -482,6 +482,56 @@ async def test_a_reader_that_closes_leaves_no_hint_to_take_over(
     await store.close()
 
 
+@pytest.mark.usefixtures("patience")
+async def test_a_reader_that_closes_returns_the_hint_that_was_on_its_way(
+    database_url: str, redis: Valkey
+) -> None:
+    """Fault: Redis had given it to this worker, which stopped before it arrived."""
+    with Proxy(f"postgresql://any?host={redis.folder}") as proxy:
+        store = store_on(database_url, f"redis://127.0.0.1:{proxy.port}/0")
+        await store.open()
+        reader = store.read_hints("w", ["default"], ["hinted/calculate@1"])
+        assert reader is not None
+        async with asyncio.timeout(60), Redis.from_url(redis.url) as link:
+            assert await reader.read() == [HINT]  # it has joined
+            reading = asyncio.create_task(reader.read())
+            await until_reading(redis, 1)
+            proxy.delay(10)
+            [stream] = await streams_of(link)
+            await link.xadd(stream, {"queue": "default"})
+            [group] = await link.xinfo_groups(stream)
+            assert group["pending"] == 1
+            while not reading.done():
+                reading.cancel()
+                await asyncio.wait([reading], timeout=0.05)
+            assert reading.cancelled()
+            proxy.delay(0)
+            assert await reader.close() == [HINT]
+        await store.close()
+
+
+@pytest.mark.usefixtures("patience")
+async def test_a_reader_whose_close_is_cancelled_closes_its_connection(
+    database_url: str, redis: Valkey
+) -> None:
+    store = store_on(database_url, redis.url)
+    await store.open()
+    reader = store.read_hints("w", ["default"], ["hinted/calculate@1"])
+    assert isinstance(reader, reading.Reader)
+    await reader.read()
+    assert reader._redis is not None
+    connection = reader._redis.connection
+    assert connection is not None
+    redis.pause()
+    closing = asyncio.create_task(reader.close())
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    await asyncio.wait([closing])
+    redis.resume()
+    assert not connection.is_connected
+    await store.close()
+
+
 async def test_redis_is_slow_and_is_cut_off(database_url: str, redis: Valkey, job: Job) -> None:
     with Proxy(f"postgresql://any?host={redis.folder}") as proxy:
         url = f"redis://127.0.0.1:{proxy.port}/0"

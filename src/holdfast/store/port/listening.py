@@ -33,8 +33,8 @@ class HintReader(Protocol):
         """Tell other workers of hints whose work was too much; return False if that failed."""
         ...
 
-    async def close(self) -> None:
-        """Stop reading. Nobody takes over the last hints: who read them tells of them."""
+    async def close(self) -> Sequence[Notice]:
+        """Stop reading. Return hints that no other worker is told: the caller tells of them."""
         ...
 
 

@@ -6,11 +6,10 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.store.redis.sending import FIELD, KEPT_SECONDS, add_hint
-from holdfast.store.redis.server import RedisServer, close, trouble
+from holdfast.store.redis.server import RedisServer, close, logger, trouble
 from holdfast.types import Notice
 
 if TYPE_CHECKING:
@@ -113,15 +112,21 @@ class Reader:
             return False
         return True
 
-    async def close(self) -> None:
-        """Leave the group, and forget the hints that were read and are not done."""
-        if self._redis is not None:
-            with suppress(Exception):
-                async with asyncio.timeout(1):
-                    for stream in self._hints:
-                        await self._redis.xgroup_delconsumer(stream, self._group, self._consumer)
+    async def close(self) -> Sequence[Notice]:
+        """Leave the group; return the hints that were on their way here, or read and not done."""
+        left: list[Notice] = []
         redis, self._redis = self._redis, None
-        await close(redis)
+        if redis is not None:
+            try:
+                async with asyncio.timeout(1):
+                    for stream, hint in self._hints.items():
+                        if await redis.xgroup_delconsumer(stream, self._group, self._consumer):
+                            left.append(hint)
+            except Exception as error:
+                logger.debug("leaving the group of workers: %s", error)
+            finally:
+                await close(redis)
+        return left
 
     async def _join(self) -> list[Notice]:
         await asyncio.sleep(self._pause)
