@@ -130,12 +130,12 @@ class RestCaller:
 
     async def _ask(self, method: str, path: str, *, json: Any = None, key: str = "") -> Any:
         headers = {"Idempotency-Key": key} if key else {}
+        server = self.servers[0]
         try:
-            answer = await self.http.request(
-                method, self.servers[0] + path, json=json, headers=headers
-            )
+            answer = await self.http.request(method, server + path, json=json, headers=headers)
         except httpx.TransportError as error:
-            self.servers.append(self.servers.pop(0))
+            if server == self.servers[0]:  # or another call has left it
+                self.servers.append(self.servers.pop(0))
             raise Away(repr(error)) from error
         if answer.status_code in (429, 502, 503):
             raise Away(answer.text)

@@ -379,9 +379,7 @@ class RedisFlushed(Scenario):
 
     def fail(self) -> Failure:
         at = time.time()
-        with socket.create_connection(("127.0.0.1", self.redis.port)) as link:
-            link.sendall(b"FLUSHALL\r\n")
-            assert link.recv(16) == b"+OK\r\n"
+        self.redis.flush()
         return Failure(at)
 
 
