@@ -619,6 +619,25 @@ async def test_workers_that_were_killed_do_not_stay_in_their_group(
     assert names - {worker.worker_id} == {"dead with a hint"}  # Redis 7.0 adds it with a hint
 
 
+async def test_groups_of_earlier_deployments_do_not_stay(database_url: str, redis: Valkey) -> None:
+    """Fault: each deployment with other handlers left a group, as long as its queue was in use."""
+    async with Redis.from_url(redis.url) as link, asyncio.timeout(60):
+        store = store_on(database_url, redis.url)
+        await store.open()
+        for version in range(5):
+            reader = store.read_hints("w", ["default"], [f"hinted/calculate@{version + 1}"])
+            assert reader is not None
+            await reader.read()
+            await reader.close()
+        async with working(database_url, redis.url, 1), working(database_url, redis.url, 1):
+            async with working(database_url, redis.url, 1, served=other):
+                await until_reading(redis, 3)
+                [stream] = await streams_of(link, "wf")
+                groups = await link.xinfo_groups(stream)
+                assert sorted(each["consumers"] for each in groups) == [1, 2]
+        await store.close()
+
+
 @pytest.mark.usefixtures("patience")
 async def test_a_key_of_another_type_is_left_alone(
     database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job

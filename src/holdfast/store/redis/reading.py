@@ -141,15 +141,28 @@ class Reader:
             except Exception as error:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
+            # Redis 7.0 would do it with the first hint, and the group looks empty until then.
+            await redis.xgroup_createconsumer(stream, self._group, self._consumer)
             await redis.expire(stream, KEPT_SECONDS)
             await self._remove_dead(redis, stream)
         return list(self._hints.values())
 
     async def _remove_dead(self, redis: Redis, stream: bytes) -> None:
-        """Remove workers that were killed. One that lives after all is back when it reads."""
-        for each in await redis.xinfo_consumers(stream, self._group):
-            if each["idle"] >= 1000 * _DEAD_SECONDS and not each["pending"]:
-                await redis.xgroup_delconsumer(stream, self._group, each["name"])
+        """Remove workers that were killed, and other groups in which nobody is alive.
+
+        A deployment with other handlers has other groups. A worker that lives after all is back,
+        with its group, when it reads.
+        """
+        for group in await redis.xinfo_groups(stream):
+            name = group["name"]
+            consumers = await redis.xinfo_consumers(stream, name)
+            dead = [each for each in consumers if each["idle"] >= 1000 * _DEAD_SECONDS]
+            if name != self._group.encode() and len(dead) == len(consumers):
+                await redis.xgroup_destroy(stream, name)
+                continue
+            for each in dead:
+                if not each["pending"]:
+                    await redis.xgroup_delconsumer(stream, name, each["name"])
 
     async def _look(self, redis: Redis) -> list[Notice]:
         found: Any
