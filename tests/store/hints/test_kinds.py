@@ -13,6 +13,7 @@ from tests.valkey import Valkey, needs_valkey
 from holdfast import App, Client, Context, Retry, RunFailed, current_message
 from holdfast.definitions.startable import AnyStartable
 from holdfast.store.port import Store
+from holdfast.store.postgres import PostgresStore
 from holdfast.types import Notice
 
 from .hinted import client_of, store_on, until, until_reading, working
@@ -317,6 +318,19 @@ async def test_all_workers_are_told_of_much_at_once(
     async with listening(database_url, redis) as (client, heard):
         await work(client)
         await until(lambda: "far" in heard.queues)
+
+
+@pytest.mark.parametrize(("ticks", "topic"), [(49, "starts"), (50, "work")])
+async def test_all_workers_are_told_of_many_buffered_ticks(
+    ticks: int, topic: str, database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start_buffered(*_: object, **options: object) -> tuple[int, list[Notice]]:
+        return ticks, [Notice("work", "far")]
+
+    monkeypatch.setattr(PostgresStore, "start_buffered", start_buffered)
+    store = store_on(database_url, redis.url)
+    assert await store.start_buffered() == (ticks, [Notice(topic, "far")])
+    await store.close()
 
 
 class Heard:

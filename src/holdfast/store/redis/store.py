@@ -93,7 +93,7 @@ class RedisHintedStore(PostgresStore):
     ) -> tuple[int, list[Notice]]:
         """Start buffered ticks; see `ScheduleStore.start_buffered`."""
         started, notices = await super().start_buffered(run_ids=run_ids, limit=limit)
-        return started, _as_hints(notices)
+        return started, notices if started >= _MANY else _as_hints(notices)
 
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
         """Start a run with a copy of another's log; see `ForkStore.fork_run`."""
