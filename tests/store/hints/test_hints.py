@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 import pytest
@@ -705,6 +707,73 @@ async def test_a_redis_that_cannot_be_used_is_said_once(
     assert said in f"{check.trouble}; {check.way_out}"
 
 
+async def calls_of(link: Redis, command: str) -> int:
+    """How often a server was given a command."""
+    found = (await link.info("commandstats")).get(f"cmdstat_{command}", {"calls": 0})
+    return int(found["calls"])
+
+
+@pytest.mark.parametrize("given", ["nothing", "entries of others"])
+async def test_a_server_that_does_not_let_a_read_wait_is_asked_seldom(
+    database_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """Fault: a proxy that ignores BLOCK made each worker read 1,500 times a second."""
+    read = Redis.xreadgroup
+
+    async def at_once(self: Redis, *arguments: Any, block: int | None, **options: Any) -> Any:
+        if given != "nothing":
+            for stream in await streams_of(link):
+                await link.xadd(stream, {"other": "x"})
+        return await read(self, *arguments, block=None, **options)
+
+    monkeypatch.setattr(Redis, "xreadgroup", at_once)
+    async with Redis.from_url(redis.url) as link:
+        async with working(database_url, redis.url, 1), client_of(database_url, redis.url):
+            while await calls_of(link, "xreadgroup") < 8:
+                await asyncio.sleep(0.05)
+            before = await calls_of(link, "xreadgroup")
+            await asyncio.sleep(2)
+            assert await calls_of(link, "xreadgroup") - before <= 10
+
+
+async def test_a_server_that_is_flushed_all_the_time_is_joined_seldom_and_not_blamed(
+    database_url: str,
+    redis: Valkey,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fault: each flush made a worker join and claim at once, and one in a join was warned of."""
+    monkeypatch.setattr(reading, "_FIRST_WAIT_SECONDS", 0.25)
+    monkeypatch.setattr(reading, "_LONGEST_WAIT_SECONDS", 10.0)
+    async with Redis.from_url(redis.url) as link, working(database_url, redis.url, 1):
+        await until_reading(redis, 1)
+        before, began = await calls_of(link, "xgroup|create"), time.monotonic()
+        for _ in range(400):
+            await link.flushall()
+            await asyncio.sleep(0.005)
+        creates = await calls_of(link, "xgroup|create") - before  # one or two in a join
+    assert creates <= 5 + 8 * (time.monotonic() - began)
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == []
+
+
+async def test_a_connection_that_the_server_closed_while_idle_is_replaced(
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fault: the hint was refused, and the log said to start a server that runs."""
+    async with Redis.from_url(redis.url) as link:
+        await link.config_set("timeout", 1)
+    async with working(database_url, redis.url), client_of(database_url, redis.url) as client:
+        await until_reading(redis, 3)
+        store = client._session.store
+        for n in range(3):
+            assert await client.run(calculate, n) == 2 * n
+            await asyncio.sleep(2.5)
+        use = store.hint_use()
+    assert use is not None
+    assert (use.sent, use.refused) == (3, 0)
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == []
+
+
 @pytest.mark.parametrize("what", ["a replica", "no rights", "no memory"])
 @pytest.mark.usefixtures("patience")
 async def test_a_redis_that_takes_no_hints_is_not_said_to_be_fit(
@@ -734,14 +803,15 @@ async def test_a_redis_that_takes_no_hints_is_not_said_to_be_fit(
     await store.close()
 
 
+@pytest.mark.parametrize("lacking", ["-xautoclaim", "-xreadgroup"])
 @pytest.mark.usefixtures("patience")
 async def test_rights_that_are_not_enough_are_said_once(
-    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job
+    database_url: str, redis: Valkey, caplog: pytest.LogCaptureFixture, job: Job, lacking: str
 ) -> None:
     """A worker may join and not read; it does not look again and again for that."""
     caplog.set_level(logging.INFO, "holdfast.redis")
     async with Redis.from_url(redis.url) as link:
-        rights = ("+@stream", "-xautoclaim", "+@connection", "+expire", "+info", "~holdfast:*")
+        rights = ("+@stream", lacking, "+@connection", "+expire", "+info", "~holdfast:*")
         await link.execute_command("ACL", "SETUSER", "shop", "on", ">word", *rights)
         address = redis.url.replace("//", "//shop:word@")
         async with working(database_url, address, 2), client_of(database_url, address) as client:

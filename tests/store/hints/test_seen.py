@@ -230,3 +230,29 @@ def test_a_trouble_that_comes_and_goes_is_not_said_each_time(
     monkeypatch.setattr(server, "_SAY_AGAIN_SECONDS", 0.0)
     redis.fails("reading", cut)
     assert caplog.records[-1].levelname == "WARNING"
+
+
+def test_two_troubles_at_once_do_not_displace_each_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: each was said again and again, and that Redis works was said while one lasted."""
+    caplog.set_level("INFO", "holdfast.redis")
+    monkeypatch.setattr(server, "_SAY_AGAIN_SECONDS", 0.0)
+    redis = server.RedisServer("redis://127.0.0.1:6379/0")
+    cut = server.RedisTrouble("cut off", "start it")
+    full = server.RedisTrouble("full", "enlarge it")
+    for _ in range(3):
+        redis.fails("reading", cut)
+        redis.fails("sending", full)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    redis.works("sending")
+    assert len(caplog.records) == 2
+    redis.works("reading")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
+    redis.fails("sending", cut)
+    redis.fails("reading", cut)  # the same, so it is said once
+    redis.works("sending")
+    assert len(caplog.records) == 4
+    redis.works("reading")
+    assert "is used again" in caplog.records[-1].getMessage()
+    assert len(caplog.records) == 5

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.store.redis.sending import FIELD, KEPT_SECONDS, add_hint
-from holdfast.store.redis.server import RedisServer, close, logger, trouble
+from holdfast.store.redis.server import RedisServer, close, is_lost, logger, trouble
 from holdfast.types import Notice
 
 if TYPE_CHECKING:
@@ -23,6 +23,13 @@ _DEAD_SECONDS: Final = 3600.0  # a worker that was silent for so long is removed
 _TOLD: Final = 2  # workers, by one that could not take all of the work
 _PAUSE_SECONDS: Final = 0.002  # from the end of a read to the next: so a stream costs few looks
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 10.0
+_SETTLED_SECONDS: Final = 1.0  # a loss so soon after the group was joined is not one by chance
+# After reads that brought nothing and did not wait either, as some proxies answer.
+_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS = 0.01, 1.0
+
+
+# How errors begin that a flush causes: in a read, in one that waits, while the group is joined.
+_FLUSHED: Final = ("NOGROUP", "UNBLOCKED", "no such key", "The XGROUP subcommand requires")
 
 
 class Reader:
@@ -45,6 +52,8 @@ class Reader:
         self._collect_at = 0.0
         self._read_at = -math.inf  # when the last read ended
         self._wait = self._pause = 0.0  # after the next trouble; before the next connection
+        self._joined_at = -math.inf
+        self._waits = False  # reads wait for hints: the first since the group was joined did not
         self._must_look = False  # the connection was lost, and with it perhaps hints
 
     @property
@@ -64,23 +73,24 @@ class Reader:
         return hints
 
     async def _read(self) -> list[Notice]:
+        rest = _FIRST_REST_SECONDS
         while True:
             if self._must_look:
                 self._must_look = False
                 return list(self._hints.values())
+            began = time.monotonic()
             try:
                 if self._redis is None:
                     return await self._join()
                 hints = await self._look(self._redis)
-                if self._redis is None:  # it failed after the look
-                    continue
-                self._server.works("reading")
-                self._wait = 0.0
             except Exception as error:
                 await self._fail(error)
                 continue
             if hints:
                 return hints
+            if time.monotonic() < began + rest:
+                await asyncio.sleep(rest)
+                rest = min(2 * rest, _LONGEST_REST_SECONDS)
 
     async def done(self) -> None:
         """Say that the hints of the last read have been looked at."""
@@ -133,7 +143,7 @@ class Reader:
         self._hints = {name.encode(): hint for hint, name in (await self._streams()).items()}
         self._collect_at = 0.0
         redis = await self._server.connect(_ANSWER_SECONDS)
-        self._redis = redis
+        self._redis, self._joined_at, self._waits = redis, time.monotonic(), False
         self._unfinished = {}
         for stream in self._hints:
             try:
@@ -175,8 +185,10 @@ class Reader:
                 self._consumer,
                 dict.fromkeys(self._hints, ">"),
                 count=_AT_ONCE,
-                block=int(_BLOCK_SECONDS * 1000),
+                block=int(_BLOCK_SECONDS * 1000) if self._waits else None,
             )
+            self._server.works("reading")
+            self._waits, self._wait = True, 0.0
         hints: list[Notice] = []
         for stream, entries in found or ():
             for number, fields in entries:
@@ -205,14 +217,17 @@ class Reader:
     async def _fail(self, error: Exception) -> None:
         """Close the connection; the next read returns hints of every queue if one was open.
 
-        If Redis was only flushed, it is joined again at once, which returns them as well. Before
-        each further attempt a growing time passes.
+        If Redis was only flushed, or has closed a connection that was idle, the group is joined
+        again at once. Before each further attempt a growing time passes.
         """
         redis, self._redis = self._redis, None
-        is_flushed = str(error).startswith(("NOGROUP", "UNBLOCKED"))
+        is_flushed = str(error).startswith(_FLUSHED)
+        is_settled = redis is not None and time.monotonic() >= self._joined_at + _SETTLED_SECONDS
+        may_hurry = is_settled and (is_flushed or is_lost(error))
         if not is_flushed:
             self._must_look = self._must_look or redis is not None
-            self._server.fails("reading", trouble(error))
+            if not may_hurry:
+                self._server.fails("reading", trouble(error))
         await close(redis)
-        self._pause = 0.0 if is_flushed and not self._wait else self._wait or _FIRST_WAIT_SECONDS
+        self._pause = 0.0 if may_hurry else self._wait or _FIRST_WAIT_SECONDS
         self._wait = min(2 * max(self._wait, _FIRST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)

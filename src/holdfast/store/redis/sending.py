@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from holdfast.store.redis.server import RedisServer, close, trouble
+from holdfast.store.redis.server import RedisServer, close, is_lost, trouble
 from holdfast.types import Notice
 
 if TYPE_CHECKING:
@@ -53,13 +53,14 @@ class Sender:
             return list(left)
         try:
             async with asyncio.timeout(_SEND_SECONDS):
-                redis = self._redis
-                if redis is None:
-                    redis = self._redis = await self._server.connect(ANSWER_SECONDS)
-                for hint, stream in streams.items():
-                    await add_hint(redis, stream, hint)
-                    del left[hint]
-                    await self._keep(redis, stream)
+                was_idle = self._redis is not None
+                try:
+                    await self._add(left)
+                except Exception as error:
+                    if not (was_idle and is_lost(error)):
+                        raise
+                    await self._drop()  # it may have been closed since the last hint
+                    await self._add(left)
         except Exception as error:
             await self._drop()
             self._not_before = time.monotonic() + self._pause
@@ -71,6 +72,15 @@ class Sender:
         self._server.sent += len(streams) - len(left)
         self._server.refused += len(left)
         return list(left)
+
+    async def _add(self, left: dict[Notice, str]) -> None:
+        """Add hints to their streams, and take out of `left` what was added."""
+        if self._redis is None:
+            self._redis = await self._server.connect(ANSWER_SECONDS)
+        for hint, stream in list(left.items()):
+            await add_hint(self._redis, stream, hint)
+            del left[hint]
+            await self._keep(self._redis, stream)
 
     async def _keep(self, redis: Redis, stream: str) -> None:
         """Set when a stream expires. An entry was added to it, so it is a stream of ours."""

@@ -67,7 +67,7 @@ class RedisServer:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._said: tuple[Part, str] | None = None  # who found the trouble, and the way out
+        self._troubles: dict[Part, tuple[str, bool]] = {}  # the way out, and if it was said
         self._said_at: dict[str, float] = {}  # by way out
         self._works: dict[Part, bool] = {}
         self.sent = self.refused = self.read = self.claimed = 0
@@ -122,10 +122,10 @@ class RedisServer:
         return redis
 
     def works(self, part: Part) -> None:
-        """Say that Redis works, if this part has said the opposite."""
+        """Say that Redis works, if the opposite was said and nothing else is wrong."""
         self._works[part] = True
-        if self._said is not None and self._said[0] == part:
-            self._said = None
+        _, was_said = self._troubles.pop(part, ("", False))
+        if was_said and not self._troubles:
             logger.info("Redis at %s is used again", self)
 
     def fails(self, part: Part, found: RedisTrouble) -> None:
@@ -135,11 +135,11 @@ class RedisServer:
         """
         self._works[part] = False
         way_out, now = found.way_out, time.monotonic()
-        is_known = (self._said is not None and self._said[1] == way_out) or (
-            now < self._said_at.get(way_out, -math.inf) + _SAY_AGAIN_SECONDS
-        )
+        is_said = (way_out, True) in self._troubles.values()
+        is_known = is_said or now < self._said_at.get(way_out, -math.inf) + _SAY_AGAIN_SECONDS
+        self._troubles[part] = way_out, is_said or not is_known
         if not is_known:
-            self._said, self._said_at[way_out] = (part, way_out), now
+            self._said_at[way_out] = now
         level = logging.DEBUG if is_known else logging.WARNING
         logger.log(
             level, "Redis at %s is not used, PostgreSQL wakes workers alone: %s", self, found
@@ -172,7 +172,7 @@ def trouble(error: Exception) -> RedisTrouble:
     """Return what an error of the client means, or of the database that names the streams."""
     if isinstance(error, RedisTrouble):
         return error
-    text = str(error) or type(error).__name__
+    text = str(error).rstrip(".") or type(error).__name__
     if isinstance(error, DatabaseError):
         what = f"PostgreSQL did not say which streams are to be read: {text}"
         return RedisTrouble(what, "it is asked again")
@@ -183,6 +183,11 @@ def trouble(error: Exception) -> RedisTrouble:
     if "AuthenticationError" in kinds:
         return RedisTrouble(f"the server refuses: {text}", _WAYS_OUT["NOAUTH"])
     return RedisTrouble(f"it cannot be used: {text}", f"start it, or correct {_SOURCE}")
+
+
+def is_lost(error: Exception) -> bool:
+    """Return True if a connection was closed, as a server or a proxy closes those that are idle."""
+    return type(error).__name__ == "ConnectionError"  # its subclasses are refusals
 
 
 async def close(redis: Redis | None) -> None:
