@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import asyncpg
 import httpx
@@ -41,6 +42,37 @@ async def listed(api: Api) -> object:
         while (answer := await api.http.get("/v1/runs")).status_code == 503:
             await asyncio.sleep(0.1)
     return answer.json()["runs"]
+
+
+@asynccontextmanager
+async def living(server: Server) -> AsyncIterator[None]:
+    """Run the lifespan of a server, as the program does that serves it, while the block lasts."""
+    told, said = asyncio.Queue[dict[str, str]](), asyncio.Queue[MutableMapping[str, Any]]()
+    running = asyncio.create_task(server({"type": "lifespan"}, told.get, said.put))
+    await told.put({"type": "lifespan.startup"})
+    assert (await said.get())["type"] == "lifespan.startup.complete"
+    yield
+    await told.put({"type": "lifespan.shutdown"})
+    assert (await said.get())["type"] == "lifespan.shutdown.complete"
+    await running
+
+
+async def test_a_server_connects_before_it_is_asked(database_url: str) -> None:
+    """Fault: one that nobody had asked before a migration refused everything after it."""
+    server = Server(database_url, auth=KeyAccess(KEY), app=app, hosts=[HOST])
+    async with asyncio.timeout(60), living(server):
+        while not server.site.is_open:
+            await asyncio.sleep(0.01)
+    assert not server.site.is_open
+
+
+async def test_a_server_lives_without_its_database(caplog: pytest.LogCaptureFixture) -> None:
+    away = "postgresql://nobody@127.0.0.1:1/none"
+    async with asyncio.timeout(60), living(Server(away, auth=KeyAccess(KEY), hosts=[HOST])):
+        while "the server connects when it is asked" not in caplog.text:
+            await asyncio.sleep(0.01)
+    async with asyncio.timeout(60), living(Server(away, auth=KeyAccess(KEY), hosts=[HOST])):
+        pass  # it stops while it connects
 
 
 async def test_a_list_that_takes_too_long_is_narrowed(

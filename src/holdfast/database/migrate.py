@@ -196,7 +196,7 @@ async def migrate(
         if now > began + _PATIENCE_SECONDS:
             raise MigrationFailed(
                 f"nothing was changed, because for {now - began:.0f} s others have had what the "
-                f"migration of schema {schema!r} needs: {held or 'each time somebody else'}. End "
+                f"migration of schema {schema!r} needs: {held or 'each time another session'}. End "
                 "them, or migrate when they have ended"
             )
         if now >= word_at and held:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _CLOCK_WARN_SECONDS = 5.0
 _LAG_WARN_SECONDS = 30.0
+_NAMED = 3  # workers
 _LONG_TRANSACTION_SECONDS = 300
 _DEAD_ROWS = 50_000
 _NOTIFICATION_SECONDS = 3.0
@@ -269,12 +270,12 @@ async def check_hints(store: Store) -> list[Finding]:
         return [Finding("redis", "warn", what, found.way_out or "")]
     if found is None and not users:
         return []
-    used = f"used by {len(users)} of {several(len(live), 'live worker')}"
-    what = "this program does not use it" if found is None else f"{found.address} can wake workers"
-    for each in users:
-        if not each.hints:
-            what = f"it does not reach worker {each.worker_id}, which PostgreSQL wakes; {used}"
-            return [Finding("redis", "warn", what, "the worker's log says why")]
+    used = f"Redis is used by {len(users)} of {several(len(live), 'live worker')}"
+    what = "this program does not use it" if found is None else f"{found.address} takes hints"
+    if away := [each.worker_id for each in users if not each.hints]:
+        named = ", ".join(away[:_NAMED]) + (" …" if away[_NAMED:] else "")
+        what = f"Redis does not reach {len(away)} of {len(users)} that use it: {named}"
+        return [Finding("redis", "warn", what, "PostgreSQL wakes them; their logs say why")]
     if live and not users:
         way_out = (
             "give --redis or $HOLDFAST_REDIS_URL to the workers too: they find runs by polling"

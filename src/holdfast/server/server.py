@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -11,6 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
+from holdfast.errors import HoldfastError
 from holdfast.server.access import Access, Asked, AskedAccess
 from holdfast.server.api.dispatch import Api
 from holdfast.server.api.paths import route_path
@@ -24,17 +26,19 @@ from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
 from holdfast.store.port import Store
 
+logger = logging.getLogger("holdfast.server")
+
 MOUNTED_STREAM_SECONDS: Final = 20.0
 
 
 class Server:
     """An ASGI app with the API, and what people and monitors look at.
 
-    It connects at the first request, or in an `async with`, since the lifespan of an app that is
-    mounted is not run. `auth` is a function that is given a request and returns its `Principal`,
-    or None; it may be asynchronous. Without `hosts`, only the names of this machine and that of
-    $HOLDFAST_PUBLIC_URL are answered to; the host of a mounted server is the business of the
-    program that it is mounted in: `hosts=[]` lets every host pass.
+    It connects when its lifespan or an `async with` begins. The lifespan of an app that is mounted
+    is not run, so that one connects at the first request. `auth` is a function that is given a
+    request and returns its `Principal`, or None; it may be asynchronous. Without `hosts`, only the
+    names of this machine and that of $HOLDFAST_PUBLIC_URL are answered to; the host of a mounted
+    server is the business of the program that it is mounted in: `hosts=[]` lets every host pass.
 
     ```python
     ui = Server(app=app, auth=who, hosts=[])
@@ -128,9 +132,21 @@ class Server:
             await problem_of(error).response()(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Open and close with the host. A database that is away does not keep it from starting."""
+        """Open and close with the host. A database that is away does not keep it from starting.
+
+        It connects without being asked: so it works on when the schema is migrated.
+        """
         await receive()
+        opening = asyncio.create_task(self._open(), name="holdfast server connects")
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        opening.cancel()
+        await asyncio.wait([opening])
         await self.site.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _open(self) -> None:
+        try:
+            await self.site.open()
+        except HoldfastError as error:
+            logger.warning("the server connects when it is asked: %s", error)

@@ -63,8 +63,11 @@ async def test_workers_say_if_redis_reaches_them(database_url: str, redis: Valke
         await until_reading(redis, 3)
         await until_listed(store, lambda found: all(each.hints is True for each in found))
         assert "redis" in await cli("workers")
-        assert "this program does not use it; used by 3 of 3" in await cli("doctor")
-        assert "can wake workers; used by 3 of 3 live" in await cli("--redis", redis.url, "doctor")
+        assert "this program does not use it; Redis is used by 3 of 3 live workers" in await cli(
+            "doctor"
+        )
+        seen = await cli("--redis", redis.url, "doctor")
+        assert "takes hints; Redis is used by 3 of 3 live workers" in seen
         await run_all(client)
         numbers = [shown(worker) for worker in workers]
         assert all(each["holdfast_redis_up"] == 1 for each in numbers)
@@ -75,7 +78,8 @@ async def test_workers_say_if_redis_reaches_them(database_url: str, redis: Valke
         assert all(shown(worker)["holdfast_redis_up"] == 0 for worker in workers)
         assert "away" in await cli("workers")
         said = await cli("doctor")
-        assert any(f"it does not reach worker {each.worker_id}" in said for each in workers)
+        assert "does not reach 3 of 3" in said
+        assert all(each.worker_id in said for each in workers)
         redis.start()
         await until_listed(store, lambda found: all(each.hints is True for each in found))
 
@@ -152,24 +156,24 @@ WORKER = WorkerInfo(
     [
         (None, [], []),
         (None, [None], []),
-        (None, [True], ["ok", "this program does not use it; used by 1 of 1 live worker"]),
-        (HintCheck(ADDRESS), [], ["ok", f"{ADDRESS} can wake workers"]),
+        (None, [True], ["ok", "this program does not use it; Redis is used by 1 of 1 live worker"]),
+        (HintCheck(ADDRESS), [], ["ok", f"{ADDRESS} takes hints"]),
         (
             HintCheck(ADDRESS),
             [True, None],
-            ["ok", f"{ADDRESS} can wake workers; used by 1 of 2 live workers"],
+            ["ok", f"{ADDRESS} takes hints; Redis is used by 1 of 2 live workers"],
         ),
         (
             HintCheck(ADDRESS),
             [None],
-            ["warn", f"{ADDRESS} can wake workers; used by 0 of 1 live worker"],
+            ["warn", f"{ADDRESS} takes hints; Redis is used by 0 of 1 live worker"],
         ),
         (
             HintCheck(ADDRESS),
             [True, False],
             [
                 "warn",
-                "it does not reach worker w1, which PostgreSQL wakes; used by 2 of 2 live workers",
+                "Redis does not reach 1 of 2 that use it: w1",
             ],
         ),
         (

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from holdfast.insight.findings import Finding
 
 
+_MOST_NAMED = 5  # migrations; --json names all
+
+
 @command(
     "migrate",
     examples=(
@@ -113,7 +116,11 @@ async def _migrate(
 def _describe(outcome: MigrationReport, dry_run: bool) -> str:
     if outcome.is_empty:
         return "up to date"
-    parts = [f"migration {name}" for name in outcome.migrations]
+    names = outcome.migrations
+    if len(names) > _MOST_NAMED:
+        parts = [f"{len(names)} migrations, {names[0]} to {names[-1]}"]
+    else:
+        parts = [f"migration {name}" for name in names]
     parts += ["the functions"] if outcome.functions else []
     return f"{'would apply' if dry_run else 'applied'} {', '.join(parts)}"
 

@@ -148,6 +148,10 @@ def _from_driver(error: Exception) -> HoldfastError:
         return InvalidDatabaseURL(str(error))
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return PayloadError(str(error))  # the driver could not encode a parameter
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return DatabaseUnavailable(
+            "none of the database's hosts accepts writes now, or is what target_session_attrs wants"
+        )
     reason = str(error) or type(error).__name__
     return DatabaseUnavailable(f"the database cannot be reached: {reason}")
 

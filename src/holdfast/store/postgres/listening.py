@@ -212,7 +212,10 @@ class Listeners:
         while True:
             try:
                 with translated():
-                    return await self._connect()
+                    connection = await self._connect()
+                if said:
+                    logger.info("notifications arrive again")
+                return connection
             except HoldfastError as error:
                 possible = isinstance(error, DatabaseUnavailable)
                 level = logging.INFO if said else logging.WARNING

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.store.redis.sending import FIELD, KEPT_SECONDS, add_hint
-from holdfast.store.redis.server import RedisServer, close, is_lost, logger, trouble
+from holdfast.store.redis.server import RedisServer, close, is_lost, logger, naming, trouble
 from holdfast.types import Notice
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _DEAD_SECONDS: Final = 3600.0  # a worker that was silent for so long is removed
 _TOLD: Final = 2  # workers, by one that could not take all of the work
 _PAUSE_SECONDS: Final = 0.002  # from the end of a read to the next: so a stream costs few looks
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.25, 10.0
-_SETTLED_SECONDS: Final = 1.0  # a loss so soon after the group was joined is not one by chance
+_STEADY_SECONDS: Final = 1.0  # a loss so soon after the group was joined is not one by chance
 # After reads that brought nothing and did not wait either, as some proxies answer.
 _FIRST_REST_SECONDS, _LONGEST_REST_SECONDS = 0.01, 1.0
 
@@ -147,7 +147,8 @@ class Reader:
         self._unfinished = {}
         for stream in self._hints:
             try:
-                await redis.xgroup_create(stream, self._group, id="0", mkstream=True)
+                with naming(stream):
+                    await redis.xgroup_create(stream, self._group, id="0", mkstream=True)
             except Exception as error:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
@@ -222,12 +223,12 @@ class Reader:
         """
         redis, self._redis = self._redis, None
         is_flushed = str(error).startswith(_FLUSHED)
-        is_settled = redis is not None and time.monotonic() >= self._joined_at + _SETTLED_SECONDS
-        may_hurry = is_settled and (is_flushed or is_lost(error))
+        is_steady = redis is not None and time.monotonic() >= self._joined_at + _STEADY_SECONDS
+        is_harmless = is_steady and (is_flushed or is_lost(error))
         if not is_flushed:
             self._must_look = self._must_look or redis is not None
-            if not may_hurry:
+            if not is_harmless:
                 self._server.fails("reading", trouble(error))
         await close(redis)
-        self._pause = 0.0 if may_hurry else self._wait or _FIRST_WAIT_SECONDS
+        self._pause = 0.0 if is_harmless else self._wait or _FIRST_WAIT_SECONDS
         self._wait = min(2 * max(self._wait, _FIRST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)

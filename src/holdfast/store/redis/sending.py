@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from holdfast.store.redis.server import RedisServer, close, is_lost, trouble
+from holdfast.store.redis.server import RedisServer, close, is_lost, naming, trouble
 from holdfast.types import Notice
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 
 async def add_hint(redis: Redis, stream: str | bytes, hint: Notice) -> None:
     """Add a hint to its stream."""
-    await redis.xadd(stream, {FIELD: hint.payload}, maxlen=_LONGEST_STREAM, approximate=True)
+    with naming(stream):
+        await redis.xadd(stream, {FIELD: hint.payload}, maxlen=_LONGEST_STREAM, approximate=True)
 
 
 class Sender:

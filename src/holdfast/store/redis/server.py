@@ -6,6 +6,8 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -27,8 +29,7 @@ _SOURCE: Final = "--redis or $HOLDFAST_REDIS_URL"
 _SINGLE: Final = f"a cluster is not supported: name a single server in {_SOURCE}"
 _PRIMARY: Final = f"name the primary server in {_SOURCE}"
 _OTHERS: Final = (
-    "something else has written a key that begins with holdfast: delete this key, or name another "
-    f"database of the server in {_SOURCE}"
+    f"something else has written it: delete this key, or name another database in {_SOURCE}"
 )
 
 # By the first word of what the server says, or the class that the client has for it.
@@ -44,7 +45,6 @@ _WAYS_OUT: Final = {
     "MasterDownError": _PRIMARY,
     "ClusterDownError": _SINGLE,
     "ClusterCrossSlotError": _SINGLE,
-    "WRONGTYPE": _OTHERS,
     "ReadOnlyError": _PRIMARY,
     "OutOfMemoryError": "give the server more memory, or hints a server of their own",
     "DB index is out of range": f"name a database that the server has in {_SOURCE}",
@@ -99,6 +99,9 @@ class RedisServer:
                 "the client for Redis is not installed", "pip install 'holdfast[redis]'"
             ) from None
         try:
+            parts = urlsplit(self._url)
+            if parts.scheme != "unix":
+                int(parts.path.strip("/") or 0)  # the client would take database 0
             redis: Redis = cast("Any", Redis).from_url(  # its options have no types
                 self._url,
                 protocol=2,
@@ -182,7 +185,20 @@ def trouble(error: Exception) -> RedisTrouble:
             return RedisTrouble(f"the server refuses: {text}", way_out)
     if "AuthenticationError" in kinds:
         return RedisTrouble(f"the server refuses: {text}", _WAYS_OUT["NOAUTH"])
-    return RedisTrouble(f"it cannot be used: {text}", f"start it, or correct {_SOURCE}")
+    way_out = f"start it, or correct {_SOURCE}: host and port, and rediss:// if it speaks TLS alone"
+    return RedisTrouble(f"it cannot be used: {text}", way_out)
+
+
+@contextmanager
+def naming(stream: str | bytes) -> Generator[None]:
+    """Name the key in the error if it is something else than a stream."""
+    try:
+        yield
+    except Exception as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        name = stream if isinstance(stream, str) else stream.decode()
+        raise RedisTrouble(f"the key {name} is not a stream", _OTHERS) from error
 
 
 def is_lost(error: Exception) -> bool:
