@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import product
 from typing import Any
 
 import pytest
@@ -301,6 +302,23 @@ async def many_elements_of_an_input(client: Client) -> None:
     await client.start(of_many, list(range(50)))
 
 
+async def many_starts_by_an_event(client: Client) -> None:
+    patterns = [".".join(words) for words in product("x*", repeat=6)]
+    for pattern in patterns[:50]:
+        await client.topics.subscribe(pattern, workflow=add, queue="far")
+    assert (await client.topics.publish("x.x.x.x.x.x", 7)).workflows == 50
+
+
+async def many_starts_by_schedules(client: Client) -> None:
+    """Of one moment, and so many that one of three workers fires fifty of them at least."""
+    names = [f"often{number}" for number in range(150)]
+    for name in names:
+        await client.schedules.create(name, add, every="2s", input=9, queue="far")
+    await until(lambda: begun.count(9) >= len(names))
+    for name in names:
+        await client.schedules.delete(name)
+
+
 @pytest.mark.parametrize(
     "work",
     [
@@ -309,6 +327,8 @@ async def many_elements_of_an_input(client: Client) -> None:
         many_children,
         many_elements,
         many_elements_of_an_input,
+        many_starts_by_an_event,
+        many_starts_by_schedules,
     ],
 )
 async def test_all_workers_are_told_of_much_at_once(

@@ -20,8 +20,8 @@ return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema ||
     else left(encode(sha256(convert_to(p_schema || ':' || p_topic, 'UTF8')), 'hex'), 63) end;
 
 -- Return the topic of tasks of a queue that any worker may take at once: of many of them all
--- workers are told, because one is not enough. Called by _schedule_activities, _start_children and
--- _begin_maps.
+-- workers are told, because one is not enough. Called by _schedule_activities, _start_children,
+-- _begin_maps, _start_subscribed and _start_ticks.
 create or replace function holdfast._hint_topic(p_topic text, p_tasks bigint) returns text
 language sql immutable parallel safe
 return case when p_tasks < 50 then p_topic else 'work' end;

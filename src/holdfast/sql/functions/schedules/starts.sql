@@ -87,11 +87,16 @@ begin
                 v_workflows.priorities, v_workflows.start_ats, v_workflows.timeouts,
                 v_workflows.retentions, v_workflows.tags, v_workflows.headers);
         end if;
-        select array_agg(distinct array[case when u.start_at <= p_now then 'starts' else 'work' end,
-            coalesce(u.queue, 'default')]) into notices
-        from unnest(v_workflows.run_ids, v_workflows.queues, v_workflows.start_ats)
-            as u (run_id, queue, start_at)
-        where u.run_id = any (v_created);
+        select array_agg(distinct array[case when q.is_due
+            then holdfast._hint_topic('starts', q.runs) else 'work' end, q.queue]) into notices
+        from (
+            select coalesce(u.queue, 'default') as queue, u.start_at <= p_now as is_due,
+                count(*) as runs
+            from unnest(v_workflows.run_ids, v_workflows.queues, v_workflows.start_ats)
+                as u (run_id, queue, start_at)
+            where u.run_id = any (v_created)
+            group by 1, 2
+        ) as q;
     end if;
 
     if exists (

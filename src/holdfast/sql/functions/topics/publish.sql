@@ -179,8 +179,11 @@ begin
         v_new.keys, v_new.queues, v_new.priorities, p_timeouts => v_new.timeouts,
         p_retentions => v_new.retentions, p_tags => v_new.tags, p_headers => v_new.headers,
         p_outcomes => true) as s;
-    select array_agg(distinct array['starts', coalesce(u.queue, 'default')]) into notices
-    from unnest(v_new.queues) as u (queue)
+    select array_agg(array[holdfast._hint_topic('starts', q.runs), q.queue]) into notices
+    from (
+        select coalesce(u.queue, 'default') as queue, count(*) as runs
+        from unnest(v_new.queues) as u (queue) group by 1 order by 1
+    ) as q
     where started > 0;
 end $$;
 
