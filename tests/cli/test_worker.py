@@ -33,11 +33,14 @@ def await_held(directory: Path) -> int:
 
 
 def test_it_says_when_it_is_ready_and_what_it_serves(cli: CommandLine, tmp_path: Path) -> None:
-    with running(tmp_path / "log", *worker(cli, "--queue", "a", "--queue", "b")) as process:
+    redis = ("--redis", "redis://127.0.0.1:1/0")  # nobody is there, so it is warned of
+    queues = ("--queue", "a", "--queue", "b")
+    with running(tmp_path / "log", *redis, *worker(cli, *queues)) as process:
         served = "sample/speak@1, sample/double@1, sample/pack@1"
         text = process.await_text(f"ready: queues a, b, workflows {served}")
         assert "Traceback" not in text
         (ready,) = (line for line in text.splitlines() if " ready: " in line)
+        assert ready.endswith(", with Redis")
         assert ready.count("sample/trip@1") == 1
         assert ", flows sample/trip@1" in ready
 

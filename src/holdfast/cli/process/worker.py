@@ -175,7 +175,8 @@ def _say_ready(worker: Worker, app: App, database: Database) -> None:
     served += [("activities", [each[:-2] for each in activities])]
     served += [("consumers", [f"{each.name} of {each.queue}" for each in app.consumers.values()])]
     listed = ", ".join(f"{what} {', '.join(names)}" for what, names in served if names)
-    logger.info("worker %s ready: %s; database: %s", info.worker_id, listed, database)
+    redis = "" if database.connecting.redis_url is None else ", with Redis"
+    logger.info("worker %s ready: %s; database: %s%s", info.worker_id, listed, database, redis)
 
 
 def _on_signals(worker: Worker, stop: asyncio.Event, grace_seconds: float) -> StopSignals:
