@@ -3,7 +3,7 @@
 A worker reads hints only while it could take more. A worker that reads one and cannot take all of
 the work passes the hint on to two others: so one hint soon wakes as many workers as the work needs,
 and few more. A worker that has no thread for some handlers could take the work of the others. It
-passes nothing on, as workers like it would do so for ever: it has all workers notified.
+passes nothing on, because the next one like it would do the same: it has all workers notified.
 """
 
 from __future__ import annotations

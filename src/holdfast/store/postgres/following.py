@@ -34,7 +34,7 @@ _LOOK_SECONDS: Final = 0.05
 _ANSWER_SECONDS: Final = 2.0  # of either server: lists do not wait longer for one that is away
 
 # Streaming copies the whole server: its number and those of its databases. A server that is not in
-# recovery is a replica no more, unless it is the primary itself: that started at the same moment.
+# recovery is not a replica any more, unless it is the primary: that started at the same moment.
 _IDENTITY: Final = """
 select s.system_identifier, d.oid::bigint, pg_is_in_recovery(),
     case when not pg_is_in_recovery() then pg_postmaster_start_time() end

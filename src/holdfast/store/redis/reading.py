@@ -33,7 +33,7 @@ _FLUSHED: Final = ("NOGROUP", "UNBLOCKED", "no such key", "The XGROUP subcommand
 
 
 class Reader:
-    """Reads what streams hint at. Nothing but the name of the stream is believed."""
+    """Reads what streams hint at. Only the name of a stream is trusted, not what is in it."""
 
     def __init__(
         self,

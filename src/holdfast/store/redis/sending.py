@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FIELD: Final = "queue"  # of an entry; others' entries have no such field, and are passed over
 
-_LONGEST_STREAM: Final = 1000  # entries, about; who falls behind further looks anyway
+_LONGEST_STREAM: Final = 1000  # entries, about; a worker that is further behind looks anyway
 KEPT_SECONDS: Final = 7 * 24 * 3600  # a stream that gets no more hints removes itself
 _KEEP_AGAIN_SECONDS: Final = 3600.0
 ANSWER_SECONDS: Final = 0.5

@@ -74,7 +74,7 @@ class RedisServer:
 
     @property
     def use(self) -> HintUse:
-        """How hints were used. Who reads knows best if they arrive: it always waits for some."""
+        """How hints were used. A reader decides if they arrive: it always waits for some."""
         works = self._works.get("reading", self._works.get("sending"))
         return HintUse(works, self.sent, self.refused, self.read, self.claimed)
 
