@@ -15,7 +15,10 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 demo: .venv/runtime
 	$(BIN)/holdfast demo
 
+# Compiled at once: where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each of the
+# thousand processes that tests start would compile it again, for half a second.
 test: lint .venv/programs
+	$(BIN)/python -m compileall -q src
 	$(BIN)/pytest -n 4 --dist worksteal
 
 # The daily loop: the stores in memory, and no test of random programs.
