@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engines import CANDIDATES, LIMIT, OURS
+from benchmarks.picture import write_picture
 from benchmarks.runner import Results
 
 NOTES = (
@@ -139,12 +140,14 @@ def share(row: dict[str, Any]) -> str:
 
 
 def write_document(source: Path, target: Path) -> None:
-    """Write RESULTS.md from results.json."""
+    """Write RESULTS.md, and its picture, from results.json."""
+    write_picture(source)
     figures = json.loads(source.read_text())
     about = figures[ABOUT]
     measured = {name for _, row in _rows(figures) for name in row}
     engines = [name for name in CANDIDATES if name in measured or name in about.get("engines", ())]
     lines = ["# Benchmark results", "", *_introduction(about), ""]
+    lines += ["![Each engine's figures as bars](../docs/images/benchmarks.svg)", ""]
     lines += [f"| | workload | unit | {' | '.join(engines)} | ratio | share | goal |"]
     lines += ["|---|---|---|" + "---:|" * (len(engines) + 3)]
     for metric, row in _rows(figures):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from benchmarks.picture import PICTURE, write_picture
 
 from holdfast import App, Context, RunFailed
 from holdfast.testing import Environment
@@ -103,3 +105,10 @@ async def test_siblings_of_a_task_that_fails_are_cancelled() -> None:
             await env.run(together)
         assert (env.now - began).total_seconds() < 3600
     assert done == ["cleaned up"]
+
+
+def test_the_picture_of_the_results_is_that_of_their_figures(tmp_path: Path) -> None:
+    """To make it again: `benchmarks.picture.write_picture`, as each run of the benchmarks does."""
+    made = tmp_path / "made.svg"
+    write_picture(ROOT / "benchmarks" / "results.json", made)
+    assert made.read_text(encoding="utf-8") == PICTURE.read_text(encoding="utf-8")
