@@ -4,7 +4,7 @@
     python examples/agent.py "my lamp is broken" order-17 --decide yes      # from another terminal
 
 No key is needed: a function stands for the model. Kill it with `kill -9` at any moment, and
-start it again: no answer of the model is paid for twice, and nothing is refunded twice.
+start it again: no recorded answer is paid for twice, and nothing is refunded twice.
 `agent_web.py` shows this agent in a browser.
 """
 

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic_ai import Agent, ModelRetry, RunContext, Tool
 from pydantic_ai.capabilities import Instrumentation, RequestInput
-from pydantic_ai.exceptions import ModelHTTPError, UserError
+from pydantic_ai.exceptions import ModelHTTPError, UsageLimitExceeded, UserError
 from pydantic_ai.messages import (
     AgentStreamEvent,
     FunctionToolCallEvent,
@@ -33,6 +33,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.toolsets._dynamic import DynamicToolset
+from pydantic_ai.usage import UsageLimits
 
 from holdfast import App, Context, Retry, current_step
 from holdfast.agents.pydantic_ai import HoldfastDurability
@@ -270,6 +271,31 @@ async def test_usage_is_a_value_of_the_run() -> None:
         used = (await handle.values())["support.usage"]
     assert used["requests"] == 2
     assert used["input_tokens"] > used["output_tokens"] > 0
+
+
+async def test_the_usage_counts_the_request_that_went_beyond_a_limit() -> None:
+    """Fault: it was paid for, and missing in the value."""
+    agent = lone([weather], [call("weather", city="Rome")])
+    app = App("limited")
+
+    @app.workflow
+    async def limited(ctx: Context, limits: tuple[int | None, int | None]) -> str:
+        tokens, requests = limits
+        allowed = UsageLimits(total_tokens_limit=tokens, request_limit=requests)
+        try:
+            return (await agent.run("hello?", usage_limits=allowed)).output
+        except UsageLimitExceeded as error:
+            return str(error)
+
+    async with Environment(app) as env:
+        handle = await env.client.start(limited, (1, None))
+        assert "total_tokens" in await env.result(handle)
+        used = (await handle.values())["support.usage"]
+        assert used["requests"] == 1
+        assert used["input_tokens"] > 0
+        handle = await env.client.start(limited, (None, 1))  # the second request is not made
+        assert "request_limit" in await env.result(handle)
+        assert (await handle.values())["support.usage"] == used
 
 
 async def test_a_tool_in_the_workflows_code_may_wait_and_call_steps() -> None:

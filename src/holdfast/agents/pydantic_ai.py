@@ -25,7 +25,7 @@ try:
     from pydantic_ai._utils import disable_threads  # pyright: ignore[reportPrivateUsage]
     from pydantic_ai.agent import EventStreamHandler
     from pydantic_ai.durable_exec._operation_names import DurableInvocationName
-    from pydantic_ai.exceptions import UserError
+    from pydantic_ai.exceptions import UsageLimitExceeded, UserError
     from pydantic_ai.messages import (
         AgentStreamEvent,
         ModelMessage,
@@ -307,10 +307,18 @@ class HoldfastDurability(engine.BaseDurabilityCapability[AgentDepsT]):
     async def wrap_model_request(
         self, ctx: RunContext[AgentDepsT], *, request_context: ModelRequestContext, handler: Any
     ) -> ModelResponse:
-        response = await super().wrap_model_request(
-            ctx, request_context=request_context, handler=handler
-        )
-        if (run := current_context()) is not None:
+        run, total = current_context(), ctx.usage
+        before = total.input_tokens, total.output_tokens
+        try:
+            response = await super().wrap_model_request(
+                ctx, request_context=request_context, handler=handler
+            )
+        except UsageLimitExceeded:
+            spent = total.input_tokens - before[0], total.output_tokens - before[1]
+            if run is not None and any(spent):  # the request was made, and went beyond the limit
+                tally().count(run, self.name, *spent)
+            raise
+        if run is not None:
             used = response.usage
             tally().count(run, self.name, used.input_tokens, used.output_tokens)
         return response

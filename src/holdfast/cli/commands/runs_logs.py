@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from holdfast.types import LogLevel, LogLine
 
 
+_NOTHING = (
+    "no such lines: workers keep lines with --run-logs, as `holdfast dev` does; --call takes a key "
+    "as `holdfast runs log` shows it"
+)
+
+
 @command(
     "logs",
     examples=(
@@ -60,15 +66,19 @@ def logs(reference: str, follow: bool, level: LogLevel, key: str | None, after: 
                 async for line in lines:
                     _write(line)
             return
+        found = False
         while True:
             page = await link.client.runs.read_log_lines(run_id, **options)
+            found = found or bool(page.lines)
             if page.dropped:
                 click.echo(f"{page.dropped:,} earlier lines are not kept", err=True)
             for line in page.lines:
                 _write(line)
             if page.ended or page.next == options.get("after"):
-                return
+                break
             options["after"] = page.next
+        if not found:
+            click.echo(_NOTHING, err=True)
 
     call(work)
 

@@ -71,7 +71,8 @@ def _write(each: StreamItem[Any] | Restarted) -> None:
     if current_settings().json:
         write_json(each)
     elif isinstance(each, Restarted):
-        click.echo(f"\n{each.key} begins again: attempt {each.attempt}", err=True)
+        what = "its worker was lost" if each.attempt == 1 else f"attempt {each.attempt}"
+        click.echo(f"\n{each.key} begins again: {what}", err=True)
     elif isinstance(each.value, str):
         click.echo(each.value, nl=False)
     else:
