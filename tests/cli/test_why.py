@@ -48,8 +48,13 @@ def test_a_run_of_a_mistyped_workflow_names_what_is_served(served: CommandLine) 
 
 
 def test_a_run_of_another_queue_names_the_workers_that_have_its_code(served: CommandLine) -> None:
-    answer = why(served, served.start("double", "1", "--queue", "gpu"))
+    run = served.start("double", "1", "--queue", "gpu")
+    answer = why(served, run)
     assert "for other queues: default" in answer["details"][0]
+    move = f"holdfast runs reschedule {run} --to-queue default"
+    assert answer["commands"][0] == move
+    served(*move.split()[1:])
+    until(lambda: served.state(run) == "completed" or None)
 
 
 def test_a_run_whose_input_does_not_fit_leads_to_one_with_another(served: CommandLine) -> None:

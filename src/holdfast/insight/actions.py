@@ -21,6 +21,7 @@ ActionName: TypeAlias = Literal[
     "resume_workflow",
     "start_worker",
     "move_build",
+    "move_queue",
     "migrate",
     "sweep",
 ]
@@ -38,6 +39,7 @@ class Action(Value, frozen=True, omit_defaults=True):
     - `start_worker`: it must serve the queue `name`, any if that is empty.
     - `move_build`: the run `run_id`, or all open runs of the build `name`, to another build;
       `app` is the app of that build, if several have builds.
+    - `move_queue`: the run `run_id`, to the queue `name`, where workers have its code.
     - `sweep`: delete the runs whose retention is over.
     - `migrate`: the schema `schema`; the role `name`, if there is one, must get rights.
     """

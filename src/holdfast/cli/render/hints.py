@@ -74,6 +74,8 @@ def command_of(action: Action) -> str:
             runs = f"--from {name}" if action.name else str(run)
             app = f" --app {action.app}" if action.app else ""
             return f"holdfast runs move-build {runs} --to BUILD{app}"
+        case "move_queue":
+            return f"holdfast runs reschedule {run} --to-queue {name}"
         case "sweep":
             return "holdfast sweep"
         case "migrate":

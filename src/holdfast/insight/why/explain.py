@@ -212,7 +212,7 @@ def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Exp
     live = live_workers(around.workers, now)
     if not any(serves(each, run) for each in live):
         details.append(unserved_text(run))
-        actions[:0] = ways_out(run)
+        actions[:0] = ways_out(run, live)
     else:
         if at is not None and at > now:
             actions.insert(0, Action("resume", run.run_id))
@@ -292,5 +292,5 @@ def _left(
         run,
         f"{because}; {unserved_text(run)}",
         (*unserved_details(run, run.queue, live), *details),
-        ways_out(run),
+        ways_out(run, live),
     )

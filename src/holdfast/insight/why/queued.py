@@ -53,14 +53,19 @@ def _unserved(run: RunRecord, live: Sequence[WorkerInfo], since: str) -> Explana
         run,
         f"no worker can run this: {unserved_text(run)} (it has been due {since})",
         tuple(unserved_details(run, run.queue, live)),
-        ways_out(run),
+        ways_out(run, live),
     )
 
 
-def ways_out(run: RunRecord) -> tuple[Action, ...]:
+def ways_out(run: RunRecord, live: Sequence[WorkerInfo]) -> tuple[Action, ...]:
     """Return what helps a run that no live worker can take."""
     start = Action("start_worker", name=run.queue)
-    return (start,) if run.build is None else (start, Action("move_build", run.run_id))
+    if run.build is not None:
+        return start, Action("move_build", run.run_id)
+    queues = sorted(
+        {queue for each in live if run.handler in each.handlers for queue in each.queues}
+    )
+    return (*(Action("move_queue", run.run_id, queue) for queue in queues[:1]), start)
 
 
 def unserved_text(run: RunRecord) -> str:
