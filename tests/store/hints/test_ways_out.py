@@ -22,6 +22,7 @@ from holdfast.store.redis.server import trouble
         ("ERR unknown command 'XADD'", "put this right at the server"),
         ("ERR max number of clients reached", "raise maxclients"),
         ("OOM command not allowed", "give the server more memory"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", "delete this key"),
     ],
 )
 def test_each_refusal_has_its_way_out(said: str, way_out: str) -> None:

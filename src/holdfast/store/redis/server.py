@@ -45,6 +45,7 @@ _WAYS_OUT: Final = {
     "MasterDownError": _PRIMARY,
     "ClusterDownError": _SINGLE,
     "ClusterCrossSlotError": _SINGLE,
+    "WRONGTYPE": _OTHERS,  # a key that became another type after it was joined
     "ReadOnlyError": _PRIMARY,
     "OutOfMemoryError": "give the server more memory, or hints a server of their own",
     "DB index is out of range": f"name a database that the server has in {_SOURCE}",
