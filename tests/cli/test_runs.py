@@ -236,3 +236,4 @@ def test_streams_are_listed_and_written(cli: CommandLine) -> None:
     nothing = cli("runs", "logs", run, "--level", "warning")
     assert nothing.stdout == ""
     assert "workers keep lines with --run-logs" in nothing.stderr
+    assert cli("runs", "logs", run, "--after", "1").stderr == "", "nothing newer has come"

@@ -77,7 +77,7 @@ def logs(reference: str, follow: bool, level: LogLevel, key: str | None, after: 
             if page.ended or page.next == options.get("after"):
                 break
             options["after"] = page.next
-        if not found:
+        if not (found or after):
             click.echo(_NOTHING, err=True)
 
     call(work)
