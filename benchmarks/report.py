@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engines import CANDIDATES, LIMIT, OURS
-from benchmarks.picture import write_picture
+from benchmarks.picture import LINK, write_picture
 from benchmarks.runner import Results
 
 NOTES = (
@@ -140,14 +140,16 @@ def share(row: dict[str, Any]) -> str:
 
 
 def write_document(source: Path, target: Path) -> None:
-    """Write RESULTS.md, and its picture, from results.json."""
-    write_picture(source)
+    """Write RESULTS.md from results.json, and the picture if what it links is there."""
     figures = json.loads(source.read_text())
+    picture = target.parent / LINK
+    if picture.parent.is_dir():  # not for a document somewhere else
+        write_picture(figures, picture)
     about = figures[ABOUT]
     measured = {name for _, row in _rows(figures) for name in row}
     engines = [name for name in CANDIDATES if name in measured or name in about.get("engines", ())]
     lines = ["# Benchmark results", "", *_introduction(about), ""]
-    lines += ["![Each engine's figures as bars](../docs/images/benchmarks.svg)", ""]
+    lines += [f"![Each engine's figures as bars]({LINK})", ""]
     lines += [f"| | workload | unit | {' | '.join(engines)} | ratio | share | goal |"]
     lines += ["|---|---|---|" + "---:|" * (len(engines) + 3)]
     for metric, row in _rows(figures):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from benchmarks.picture import PICTURE, write_picture
+from benchmarks.picture import LINK, write_picture
+from benchmarks.report import write_document
 
 from holdfast import App, Context, RunFailed
 from holdfast.testing import Environment
@@ -108,7 +110,19 @@ async def test_siblings_of_a_task_that_fails_are_cancelled() -> None:
 
 
 def test_the_picture_of_the_results_is_that_of_their_figures(tmp_path: Path) -> None:
-    """To make it again: `benchmarks.picture.write_picture`, as each run of the benchmarks does."""
-    made = tmp_path / "made.svg"
-    write_picture(ROOT / "benchmarks" / "results.json", made)
-    assert made.read_text(encoding="utf-8") == PICTURE.read_text(encoding="utf-8")
+    """To make it again: `benchmarks.picture.write_picture`, as `make bench` does."""
+    made, folder = tmp_path / "made.svg", ROOT / "benchmarks"
+    write_picture(json.loads((folder / "results.json").read_text(encoding="utf-8")), made)
+    assert made.read_text(encoding="utf-8") == (folder / LINK).read_text(encoding="utf-8")
+
+
+def test_a_document_somewhere_else_leaves_the_picture_alone(tmp_path: Path) -> None:
+    """Fault: a run of some workloads with --document replaced it."""
+    folder, document = ROOT / "benchmarks", tmp_path / "some.md"
+    figures = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    some = tmp_path / "some.json"
+    some.write_text(json.dumps({"about": figures["about"], "W1": figures["W1"]}))
+    before = (folder / LINK).read_bytes()
+    write_document(some, document)
+    assert "2,000 runs of 1 step" in document.read_text(encoding="utf-8")
+    assert (folder / LINK).read_bytes() == before
