@@ -133,7 +133,8 @@ class ActivityFailed(msgspec.Struct, gc=False):
 class ChildStarted(msgspec.Struct, gc=False):
     """A run to be started; times are in seconds, None for never.
 
-    `kind` is null if the program that starts it knows it by its name only.
+    `kind` is null if the program that starts it knows it by its name only; then its code says what
+    the call leaves out of queue, priority and timeout.
     """
 
     workflow_name: str
@@ -141,8 +142,8 @@ class ChildStarted(msgspec.Struct, gc=False):
     args: int
     child_run_id: UUID
     input: msgspec.Raw
-    queue: str
-    priority: int
+    queue: str | None
+    priority: int | None
     key: str | None
     parent_close: ParentClose
     timeout: float | None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scene import Scene
 
 from holdfast.store.postgres import start_statement
-from holdfast.types import DeclaredRetention
+from holdfast.types import DeclaredOptions
 from holdfast.values.ids import keyed_run_id, uuid7
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
@@ -58,7 +58,7 @@ async def test_run_started_from_sql_is_claimed_with_its_input(scene: Scene) -> N
 
 async def test_sql_keeps_runs_as_long_as_their_code_says(scene: Scene) -> None:
     """B8. A start that says nothing obeys what a worker has declared."""
-    await scene.store.declare_retentions([DeclaredRetention("shop/order", 1, 90.0)])
+    await scene.store.declare_options([DeclaredOptions("shop/order", 1, 90.0)])
     starts = {"": 90.0, ", p_retention_seconds => 5": 5.0}
     for more, seconds in starts.items():
         run_id = await scene.value(f"select holdfast.start_run('shop/order'{more})")

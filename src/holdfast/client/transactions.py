@@ -17,6 +17,7 @@ from holdfast.store.postgres import (
 )
 from holdfast.store.postgres.executing import Mark, executor
 from holdfast.store.postgres.listening import channel
+from holdfast.store.postgres.start_values import cast_mark
 from holdfast.types import NewMessage, NewRun, Notice, Receipt, RuleKind, StartedRun, Status
 
 
@@ -48,8 +49,12 @@ async def start_within(
         for run_id, created, status, refused, until in rows
     ]
     if notify:
-        created = {run.queue for run, answer in zip(runs, started, strict=True) if answer.created}
-        await notify_within(connection, schema, [Notice(WORK_TOPIC, each) for each in created])
+        created = [run for run, answer in zip(runs, started, strict=True) if answer.created]
+        queues = {run.queue for run in created if run.queue is not None}
+        if unknown := [run.run_id for run in created if run.queue is None]:
+            found = await execute(connection, partial(_queues_of, schema, unknown))
+            queues |= {str(queue) for (queue,) in found}
+        await notify_within(connection, schema, [Notice(WORK_TOPIC, each) for each in queues])
     return started
 
 
@@ -103,6 +108,11 @@ async def apps_within(connection: object, schema: str, workflow: str) -> list[st
         return Statement(f'select unnest("{schema}".apps_with({name}))', (workflow,))
 
     return [str(app) for (app,) in await executor(connection)(connection, find)]
+
+
+def _queues_of(schema: str, run_ids: Sequence[UUID], mark: Mark) -> Statement:
+    ids = cast_mark(mark(1), "uuid[]")
+    return Statement(f'select queue from "{schema}".queues_of_runs({ids})', (list(run_ids),))
 
 
 def _notify(name: str, payload: str, mark: Mark) -> Statement:

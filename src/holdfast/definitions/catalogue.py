@@ -1,4 +1,4 @@
-"""What the code of an app says of its workflows and flows: the schemas of inputs, and docs."""
+"""What the code of an app says of its workflows and flows: schemas of inputs, docs, options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.workflows import Registry, newest_definitions
-from holdfast.types import CatalogueEntry
+from holdfast.types import CatalogueEntry, DeclaredOptions
+from holdfast.values.retention import kept_seconds
 
 LARGEST_SCHEMA: Final = 64 * 1024  # bytes
 LONGEST_TEXT: Final = 2_000  # characters
@@ -17,6 +18,21 @@ LONGEST_TEXT: Final = 2_000  # characters
 def catalogue_of(registry: Registry) -> list[CatalogueEntry]:
     """Return what is said of each workflow and flow, in its highest version."""
     return [entry_of(each) for each in newest_definitions(registry)]
+
+
+def declared_options(registry: Registry) -> list[DeclaredOptions]:
+    """Return what starts of each workflow and flow may leave out, of the highest version."""
+    return [
+        DeclaredOptions(
+            each.full_name,
+            each.version,
+            kept_seconds(None, each.retention_seconds),
+            each.queue,
+            each.priority,
+            each.timeout_seconds,
+        )
+        for each in newest_definitions(registry)
+    ]
 
 
 def entry_of(definition: AnyStartable) -> CatalogueEntry:

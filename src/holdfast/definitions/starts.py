@@ -14,8 +14,6 @@ from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.types import (
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
     PRIORITIES,
     AttributeValue,
     IfEnded,
@@ -111,8 +109,8 @@ class CommonFields(TypedDict):
     kind: RunKind
     name: str
     version: int
-    queue: str
-    priority: int
+    queue: str | None
+    priority: int | None
     start_at: int | None
     delay_seconds: float | None
     timeout_seconds: float | None
@@ -170,11 +168,11 @@ class PreparedStart:
 
 @dataclass(frozen=True, slots=True)
 class _Defaults:
-    """The workflow's own options, or the usual ones if the workflow is known by name only."""
+    """The workflow's own options; None, as its code has declared, if only its name is known."""
 
     kind: RunKind = "workflow"
-    queue: str = DEFAULT_QUEUE
-    priority: int = DEFAULT_PRIORITY
+    queue: str | None = None
+    priority: int | None = None
     timeout_seconds: float | None = None
     retention_seconds: float | None = None
 
@@ -215,11 +213,12 @@ def prepare(
     if delay is not None and start_at is not None:
         raise ConfigurationError("give either delay or start_at, not both")
     defaults = _Defaults(kind) if known is None else _Defaults.of(known)
+    queue = options.get("queue") or defaults.queue
     fields = CommonFields(
         kind=defaults.kind,
         name=name,
         version=version,
-        queue=check_queue_name(options.get("queue") or defaults.queue),
+        queue=None if queue is None else check_queue_name(queue),
         priority=_priority(options.get("priority"), defaults.priority),
         start_at=None if start_at is None else moment(start_at),
         delay_seconds=None if delay is None else seconds(delay),
@@ -270,8 +269,8 @@ def _resolve(
     return found.full_name, found.version, found
 
 
-def _priority(wish: int | None, default: int) -> int:
+def _priority(wish: int | None, default: int | None) -> int | None:
     priority = default if wish is None else wish
-    if priority not in PRIORITIES:
+    if priority is not None and priority not in PRIORITIES:
         raise ConfigurationError(f"a priority is 0 (most urgent) to 4, not {priority!r}")
     return priority

@@ -238,7 +238,7 @@ class Registry:
         queues |= {name for scope, name in self.limits if scope == "queue"}
         starts = (each.new.target for each in self.schedules.values())
         targets = (*starts, *(each.target for each in self.subscriptions))
-        queues |= {target.queue for target in targets if isinstance(target, RunTarget)}
+        queues |= {each.queue for each in targets if isinstance(each, RunTarget) and each.queue}
         return tuple(sorted(queues.union(*(flow.queues for flow in self.flows.values()))))
 
     def find(self, name: str, version: int) -> AnyWorkflow:

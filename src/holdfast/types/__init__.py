@@ -13,7 +13,7 @@ from holdfast.types.alerts import (
     AlertRule,
     DeclaredAlerts,
 )
-from holdfast.types.apps import AppInfo, CatalogueEntry, SignedOn
+from holdfast.types.apps import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
 from holdfast.types.archives import ExportedRuns, LeasedRun, LeasedRuns, Restoring
 from holdfast.types.base import (
     DEFAULT_PRIORITY,
@@ -93,7 +93,6 @@ from holdfast.types.queues import (
 )
 from holdfast.types.retention import (
     BegunDeletions,
-    DeclaredRetention,
     SweeperState,
     SweepShare,
     Swept,
@@ -289,7 +288,7 @@ __all__ = [
     "Decided",
     "Decision",
     "DeclaredAlerts",
-    "DeclaredRetention",
+    "DeclaredOptions",
     "DeclaredRules",
     "DeclaredSubscriptions",
     "DeletedFlow",

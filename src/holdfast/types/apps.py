@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.types.base import Value
+from holdfast.types.base import DEFAULT_PRIORITY, DEFAULT_QUEUE, Value
 
 
 class AppInfo(Value, frozen=True, kw_only=True):
@@ -27,6 +27,21 @@ class CatalogueEntry(Value, frozen=True):
     version: int
     input_schema: str | None = None
     about: str = ""
+
+
+class DeclaredOptions(Value, frozen=True):
+    """What the code of a workflow or a flow, `app/name`, says for starts that leave it out.
+
+    Times are in seconds. Ended runs are kept for `retention_seconds`; a timeout of None is no
+    limit.
+    """
+
+    name: str
+    version: int
+    retention_seconds: float
+    queue: str = DEFAULT_QUEUE
+    priority: int = DEFAULT_PRIORITY
+    timeout_seconds: float | None = None
 
 
 class SignedOn(Value, frozen=True):

@@ -9,14 +9,6 @@ from holdfast.types.base import Value
 BegunDeletions: TypeAlias = Literal["begun", "busy", "done", "archive"]
 
 
-class DeclaredRetention(Value, frozen=True):
-    """How many seconds ended runs of a workflow or a flow, `app/name`, are kept by its code."""
-
-    name: str
-    version: int
-    seconds: float
-
-
 class Swept(Value, frozen=True, kw_only=True):
     """What a batch of the sweeper did: how many runs it deleted, and how many it had to keep.
 

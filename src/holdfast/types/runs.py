@@ -10,8 +10,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.types.base import (
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
     AttributeValue,
     Event,
     RunKind,
@@ -30,6 +28,8 @@ class NewRun(Value, frozen=True, kw_only=True):
     """A run to start. Times are None for "now" and "never"; `input` is JSON text.
 
     `name` is the full name of the workflow or flow, `app/name`. A flow's version 0 is its newest.
+    A `queue`, `priority` or `retention_seconds` of None is as its code has declared. If one of them
+    is None, so is the timeout; else a `timeout_seconds` of None means that there is none.
     """
 
     run_id: UUID
@@ -37,8 +37,8 @@ class NewRun(Value, frozen=True, kw_only=True):
     name: str
     version: int = 1
     key: str | None = None
-    queue: str = DEFAULT_QUEUE
-    priority: int = DEFAULT_PRIORITY
+    queue: str | None = None
+    priority: int | None = None
     input: str = "null"
     start_at: int | None = None
     delay_seconds: float | None = None

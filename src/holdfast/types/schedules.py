@@ -16,8 +16,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.types.base import (
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
     AttributeValue,
     Notice,
     RunKind,
@@ -67,15 +65,15 @@ class RunTarget(Value, frozen=True, kw_only=True, tag="run"):
     """Each tick starts a run of a workflow or of a flow, with these values of a start.
 
     `name` is the full name, `app/name`. A version of None is 1 for a workflow, and the newest for
-    a flow. `input` is JSON text.
+    a flow. `input` is JSON text. The queue, the priority and the times are those of `NewRun`.
     """
 
     kind: RunKind = "workflow"
     name: str
     version: int | None = None
     input: str = "null"
-    queue: str = DEFAULT_QUEUE
-    priority: int = DEFAULT_PRIORITY
+    queue: str | None = None
+    priority: int | None = None
     timeout_seconds: float | None = None
     retention_seconds: float | None = None
     tags: tuple[str, ...] = ()

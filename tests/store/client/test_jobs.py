@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
+from uuid import UUID
 
 import httpx
 import pytest
@@ -233,6 +234,47 @@ async def test_a_job_is_started_by_its_name_where_its_code_is_not(
         assert await handle.result("60s") == ["ann: hi"]
         assert await client.run("clean_up", {}, wait="60s") == 30
         assert await client.run("clean_up", wait="60s") == 30
+
+
+async def test_a_job_that_is_started_by_its_name_has_the_options_of_its_code(
+    store: Store, client: Client, desk: Desk
+) -> None:
+    """From each caller that does not have the code; its workers serve the queue of the job."""
+    office = App("office")
+
+    @office.workflow
+    async def ask(ctx: Context) -> str:
+        return await ctx.child("jobs/shrink", {"path": "child.png"}, type=str)
+
+    desk.sent += ["no", "failures"]
+    async with (
+        working(desk.app, store),
+        working(office, store),
+        Server(store=store, auth=KeyAccess("k" * 32), hosts=["here"]) as server,
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(server),
+            base_url="http://here",
+            headers={"Authorization": f"Bearer {'k' * 32}"},
+        ) as http,
+    ):
+        path = {"path": "a.png"}
+        run_ids = [(await client.start("jobs/shrink", path)).run_id]
+        run_ids += [each.run_id for each in await client.start_many("shrink", [path, path])]
+        answer = await http.post("/v1/workflows/shrink/runs?app=jobs", json={"input": path})
+        run_ids.append(UUID(answer.json()["run_id"]))
+        assert await client.run(ask, wait="60s") == "small-child.png in attempt 1"
+        await client.schedules.create("jobs/hourly", "jobs/shrink", "@hourly", input=path)
+        tick = await client.schedules.trigger("jobs/hourly")
+        assert tick.run_id is not None
+        run_ids.append(tick.run_id)
+        await client.topics.subscribe("pictures", workflow="jobs/shrink")
+        await client.topics.publish("pictures", path)
+        for run_id in run_ids:
+            assert (await client.runs.wait(run_id, "60s")).output == "small-a.png in attempt 1"
+        runs = (await client.runs.list(names="jobs/shrink")).runs
+        found = {(run.queue, run.priority, run.retention_seconds) for run in runs}
+        limits = {run.deadline_at and run.deadline_at - run.created_at for run in runs}
+    assert (len(runs), found, limits) == (7, {("media", 1, 86_400)}, {timedelta(hours=1)})
 
 
 async def test_a_run_that_waits_survives_a_new_parameter_with_a_default(

@@ -30,7 +30,7 @@ from holdfast.runtime.code.history import CHILD
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.code.values import Values
-from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, PRIORITIES, Event, RunKind
+from holdfast.types import PRIORITIES, Event, RunKind
 from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import seconds
 from holdfast.values.ids import child_run_id, keyed_run_id
@@ -307,11 +307,11 @@ def _started(
     kind: RunKind | None,
 ) -> ChildStarted:
     """Check the options of a child, and return the command that starts it."""
-    queue = options.get("queue") or (local.queue if local else DEFAULT_QUEUE)
+    queue = options.get("queue") or (local.queue if local else None)
     priority, version = options.get("priority"), options.get("version")
     if priority is None:
-        priority = local.priority if local else DEFAULT_PRIORITY
-    if priority not in PRIORITIES:
+        priority = local.priority if local else None
+    if priority is not None and priority not in PRIORITIES:
         raise ConfigurationError(f"child {command.name}: priority must be 0 (first) to 4")
     if version is None:
         version = local.version if local else 1
@@ -331,7 +331,7 @@ def _started(
         args=command.args or 0,
         child_run_id=command.run_id,
         input=msgspec.Raw(text),
-        queue=check_queue_name(queue),
+        queue=None if queue is None else check_queue_name(queue),
         priority=priority,
         key=key if command.run_id.bytes[0] == 0xFF else None,
         parent_close=parent_close,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.store.memory.database import Part
-from holdfast.types import AppInfo, CatalogueEntry, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
 
 
 class MemoryApps(Part):
@@ -49,6 +49,14 @@ class MemoryApps(Part):
         """Return the apps that have ever signed on, by name."""
         async with self._transaction() as (tables, _):
             return [app for _, app in sorted(tables.apps.items())]
+
+    async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
+        """Record what counts for starts that leave it out; see `AppStore.declare_options`."""
+        async with self._transaction() as (tables, _):
+            for each in options:
+                known = tables.declared_options.get(each.name)
+                if known is None or known.version <= each.version:
+                    tables.declared_options[each.name] = each
 
     async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
         """Record what an app's code says; see `AppStore.declare_catalogue`."""

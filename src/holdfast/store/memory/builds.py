@@ -54,7 +54,7 @@ class MemoryBuilds(Part):
                 return ()
             if not _workers(tables, now, route.current, current):
                 return ()
-            return sorted(each for each in tables.declared_retentions if each.startswith(f"{app}/"))
+            return sorted(each for each in tables.declared_options if each.startswith(f"{app}/"))
 
     async def list_builds(self, app: str | None = None) -> list[BuildInfo]:
         """Return builds, by app, the newest first."""
@@ -137,7 +137,7 @@ class MemoryBuilds(Part):
             moved = [run_id for run_id, outcome in outcomes.items() if outcome == "moved"]
             for run_id in moved:
                 set_build(tables, run_id, build)
-            queues = [tables.runs[each].new.queue for each in moved if tables.is_running(each)]
+            queues = [tables.runs[each].queue for each in moved if tables.is_running(each)]
             return MovedRuns(outcomes, distinct([Notice(WORK_TOPIC, queue) for queue in queues]))
 
     async def runs_of_build(

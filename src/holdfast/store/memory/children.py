@@ -41,9 +41,9 @@ class _ChildStarted(msgspec.Struct, frozen=True):
     version: int
     child_run_id: UUID
     input: msgspec.Raw
-    queue: str
-    priority: int
     parent_close: ParentClose
+    queue: str | None = None
+    priority: int | None = None
     key: str | None = None
     timeout: float | None = None
     retention: float | None = None
@@ -115,7 +115,7 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
             return _refuse(tables, now, run_id, command.child_run_id, event.key, error)
     started = start_free(tables, now, new, parent)
     if started.refused is None:
-        return [Notice(WORK_TOPIC, command.queue)]
+        return [Notice(WORK_TOPIC, tables.runs[started.run_id].queue)]
     return _refuse(tables, now, run_id, command.child_run_id, event.key, refusal(new.name, started))
 
 
@@ -182,7 +182,7 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
             carried.reply_to,
         )
         pass_signals(tables, now, [sent])
-    return [Notice(WORK_TOPIC, new.queue)]
+    return [Notice(WORK_TOPIC, tables.runs[new.run_id].queue)]
 
 
 def successor(old: RunRow) -> NewRun:

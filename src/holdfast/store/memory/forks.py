@@ -124,7 +124,7 @@ class MemoryForks(Part):
             tables.append(fork.new_run_id, _forked(fork, until, log, fatal, now))
             share_payloads(tables, fork.run_id, fork.new_run_id)
             take_over(tables, fork.run_id, fork.new_run_id)
-            return "forked", [Notice(WORK_TOPIC, new.queue)]
+            return "forked", [Notice(WORK_TOPIC, tables.runs[fork.new_run_id].queue)]
 
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
         """Return what a retry would keep; see `ForkStore.retry_plan`."""

@@ -33,9 +33,10 @@ _FARTHEST: Final = 10**16  # microseconds
 def check_run(run: NewRun) -> None:
     """Raise InvalidInput if a run to start has a value that is not allowed."""
     check_name(_check_workflow, run.name)
-    check_name(check_queue_name, run.queue)
+    if run.queue is not None:
+        check_name(check_queue_name, run.queue)
     check_version(run.version)
-    if run.priority not in PRIORITIES:
+    if run.priority is not None and run.priority not in PRIORITIES:
         raise InvalidInput(f"priority {run.priority} is outside 0 to 4")
     for what, text in (("key", run.key), ("waiter", run.waiter)):
         if text is not None:

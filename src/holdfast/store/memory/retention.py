@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Final
 from uuid import UUID
-
-import msgspec
 
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.chains import next_of
@@ -16,14 +14,11 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import Tables
 from holdfast.types import (
     BegunDeletions,
-    DeclaredRetention,
-    NewRun,
     SweeperState,
     SweepShare,
     Swept,
 )
 from holdfast.values.ids import former_retry_run_id, retry_run_id
-from holdfast.values.retention import DEFAULT_RETENTION_SECONDS
 
 _AGAIN: Final = to_micros(3600)  # a run that is kept is looked at again after this time
 _RETRIED: Final = ("failed", "cancelled", "timed_out", "terminated")
@@ -31,14 +26,6 @@ _RETRIED: Final = ("failed", "cancelled", "timed_out", "terminated")
 
 class MemoryRetention(Part):
     """Deletes ended runs, a batch at a time, and knows who does so."""
-
-    async def declare_retentions(self, retentions: Sequence[DeclaredRetention]) -> None:
-        """Record how long runs are kept; see `RetentionStore.declare_retentions`."""
-        async with self._transaction() as (tables, _):
-            for each in retentions:
-                known = tables.declared_retentions.get(each.name)
-                if known is None or known.version <= each.version:
-                    tables.declared_retentions[each.name] = each
 
     async def begin_deletions(
         self,
@@ -123,15 +110,6 @@ class MemoryRetention(Part):
                 due=len(due),
                 oldest=tables.runs[due[0]].delete_after if due else None,
             )
-
-
-def with_retention(tables: Tables, new: NewRun) -> NewRun:
-    """Return a run that says how long it is kept: as its workflow has declared, else 30 days."""
-    if new.retention_seconds is not None:
-        return new
-    declared = tables.declared_retentions.get(new.name)
-    kept = DEFAULT_RETENTION_SECONDS if declared is None else declared.seconds
-    return msgspec.structs.replace(new, retention_seconds=kept)
 
 
 def due_runs(tables: Tables, now: int, limit: int, rows: int, after: int | None) -> list[UUID]:

@@ -9,6 +9,8 @@ from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 from holdfast.types import (
+    DEFAULT_PRIORITY,
+    DEFAULT_QUEUE,
     AlertRule,
     Chunk,
     Event,
@@ -75,6 +77,16 @@ class RunRow:
     due_at: int | None = None  # of a delayed start
     clock_at: int | None = None  # of a fork: when its first origin was first claimed
     build: str | None = None  # that it stays with
+
+    @property
+    def queue(self) -> str:
+        """Return the queue; a run that exists has one."""
+        return self.new.queue or DEFAULT_QUEUE
+
+    @property
+    def priority(self) -> int:
+        """Return the priority; a run that exists has one."""
+        return DEFAULT_PRIORITY if self.new.priority is None else self.new.priority
 
     @property
     def is_flow(self) -> bool:

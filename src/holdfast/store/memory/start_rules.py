@@ -12,8 +12,8 @@ from holdfast.errors import InvalidInput
 from holdfast.store.memory.builds import build_of_start, set_build
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.declared import with_declared
 from holdfast.store.memory.large_payloads import use_payloads
-from holdfast.store.memory.retention import with_retention
 from holdfast.store.memory.rows import NEVER, TURN, RunRow, StartKey, TaskRow, WaitingRun
 from holdfast.store.memory.tables import Tables
 from holdfast.types import (
@@ -234,10 +234,10 @@ def _merge(tables: Tables, now: int, new: NewRun, rules: StartRules, key: StartK
     if wish is None:
         wish = now + to_micros(new.delay_seconds or 0.0)
     due_at = max(_end_of_quiet(rules, now, key.since), key.not_before, wish)
-    new = with_retention(tables, new)
+    new = with_declared(tables, new)
     run.new = msgspec.structs.replace(new, run_id=run.new.run_id, key=run.new.key)
     use_payloads(tables, run.new.run_id, [new.input])
-    turn.queue, turn.version, turn.priority = new.queue, new.version, new.priority
+    turn.queue, turn.version, turn.priority = run.queue, new.version, run.priority
     set_build(tables, run.new.run_id, build_of_start(tables, run.new))
     timeout = None if new.timeout_seconds is None else to_micros(new.timeout_seconds)
     waits = tables.singleton_waits.get((new.name, run.singleton_key or ""), [])

@@ -9,8 +9,8 @@ from holdfast.errors import RunExists
 from holdfast.store.memory.builds import build_of_start, set_build
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.declared import with_declared
 from holdfast.store.memory.payloads import check_run
-from holdfast.store.memory.retention import with_retention
 from holdfast.store.memory.rows import TURN, Parent, RunRow, TaskRow
 from holdfast.store.memory.start_rules import lock_order, read_rules, rules_of, start_ruled
 from holdfast.store.memory.tables import Tables, distinct
@@ -46,7 +46,7 @@ def start_all(
         new = runs[place]
         answer = start_run(tables, now, new)
         if answer.created:
-            notices.append(Notice(WORK_TOPIC, new.queue))
+            notices.append(Notice(WORK_TOPIC, tables.runs[answer.run_id].queue))
         if new.waiter is not None and answer.status == "running" and not answer.refused:
             tables.waiters[answer.run_id].add(new.waiter)
         answers[place] = answer
@@ -78,7 +78,7 @@ def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = No
 
     The run's timeout counts from the moment at which it may start.
     """
-    new = with_retention(tables, new)
+    new = with_declared(tables, new)
     visible_at = new.start_at
     if visible_at is None:
         visible_at = now + to_micros(new.delay_seconds or 0.0)
@@ -86,7 +86,7 @@ def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = No
     if new.timeout_seconds is not None:
         deadline_at = max(now, visible_at) + to_micros(new.timeout_seconds)
     due_at = visible_at if visible_at > now else None
-    tables.runs[new.run_id] = RunRow(new, now, deadline_at, parent, due_at=due_at)
+    run = tables.runs[new.run_id] = RunRow(new, now, deadline_at, parent, due_at=due_at)
     if parent is not None:
         tables.children[parent.run_id].append(new.run_id)
     tables.logs[new.run_id] = []
@@ -95,10 +95,10 @@ def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = No
         run_id=new.run_id,
         key=TURN,
         kind="workflow",
-        queue=new.queue,
+        queue=run.queue,
         name=new.name,
         version=new.version,
-        priority=new.priority,
+        priority=run.priority,
         visible_at=visible_at,
     )
     set_build(tables, new.run_id, build_of_start(tables, new, parent))

@@ -38,7 +38,7 @@ from holdfast.types import (
     AppInfo,
     Bucket,
     CatalogueEntry,
-    DeclaredRetention,
+    DeclaredOptions,
     DeclaredRules,
     EndStatus,
     Event,
@@ -112,9 +112,7 @@ class Tables:
     steps: defaultdict[UUID, dict[str, StepRow]] = field(
         default_factory=lambda: defaultdict[UUID, dict[str, StepRow]](dict)
     )
-    declared_retentions: dict[str, DeclaredRetention] = field(
-        default_factory=dict[str, DeclaredRetention]
-    )
+    declared_options: dict[str, DeclaredOptions] = field(default_factory=dict[str, DeclaredOptions])
     catalogue: dict[str, CatalogueEntry] = field(default_factory=dict[str, CatalogueEntry])
     sweeper: SweeperRow = field(default_factory=lambda: SweeperRow())
     elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(

@@ -35,6 +35,7 @@ from holdfast.types import (
     Published,
     QueueTarget,
     RunTarget,
+    StartedRun,
     SubscriptionKind,
     SubscriptionRecord,
     UrlTarget,
@@ -177,11 +178,11 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
         elif isinstance(row.target, UrlTarget):
             urls += _send(tables, now, row.subscription_id, event, event_id)
         elif row.target is not None:
-            outcome = _start(tables, now, row.subscription_id, row.target, event, event_id)
-            workflows += outcome == "started"
-            refused += outcome == "refused"
-            if outcome == "started":
-                notices.append(Notice(WORK_TOPIC, row.target.queue))
+            started = _start(tables, now, row.subscription_id, row.target, event, event_id)
+            workflows += started.created
+            refused += started.refused is not None
+            if started.created:
+                notices.append(Notice(WORK_TOPIC, tables.runs[started.run_id].queue))
     if any(not tables.is_running(row.run_id) for row in told if row.run_id is not None):
         _forget(tables, 1000)
     queues &= tables.queues.rows.keys()
@@ -276,14 +277,11 @@ def _start(
     target: RunTarget,
     event: NewEvent,
     event_id: str,
-) -> str:
+) -> StartedRun:
     key = f"{event_id}/{subscription_id}"
     headers = {**(target.headers or {}), TOPIC_HEADER: event.topic, EVENT_HEADER: event_id}
     run = _run_of(target, keyed_run_id(target.name, key))
-    answer = start_run(tables, now, replace(run, key=key, input=event.payload, headers=headers))
-    if answer.refused is not None:
-        return "refused"
-    return "started" if answer.created else "known"
+    return start_run(tables, now, replace(run, key=key, input=event.payload, headers=headers))
 
 
 def _checked(new: NewSubscription) -> NewSubscription:

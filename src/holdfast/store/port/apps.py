@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.store.port.readable import readable
-from holdfast.types import AppInfo, CatalogueEntry, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
 
 
 class AppStore(Protocol):
@@ -42,6 +42,14 @@ class AppStore(Protocol):
     @readable
     async def list_apps(self) -> list[AppInfo]:
         """Return the apps that have ever signed on, by name."""
+        ...
+
+    @readable
+    async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
+        """Record what counts for starts that leave it out.
+
+        What a program of a higher version has declared stays.
+        """
         ...
 
     @readable

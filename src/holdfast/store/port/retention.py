@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.store.port.readable import readable
-from holdfast.types import BegunDeletions, DeclaredRetention, SweeperState, SweepShare, Swept
+from holdfast.types import BegunDeletions, SweeperState, SweepShare, Swept
 
 
 class RetentionStore(Protocol):
     """Deletes ended runs, a batch at a time, and knows who does so."""
-
-    @readable
-    async def declare_retentions(self, retentions: Sequence[DeclaredRetention]) -> None:
-        """Record how long ended runs are kept if their start does not say so; else 30 days.
-
-        What a program of a higher version has declared stays.
-        """
-        ...
 
     @readable
     async def begin_deletions(

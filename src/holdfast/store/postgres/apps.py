@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.rows import reader
-from holdfast.types import AppInfo, CatalogueEntry, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
 
 _read_app = reader(AppInfo, "workflows")
 
@@ -46,6 +48,11 @@ class PostgresApps(Part):
         """Return the apps that have ever signed on with a workflow of this name."""
         row = await self._database.row("apps_with", workflow)
         return list(row[0])
+
+    async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
+        """Record what counts for starts that leave it out; see `AppStore.declare_options`."""
+        columns = zip(*map(msgspec.structs.astuple, options), strict=True)
+        await self._database.row("declare_options", *(map(list, columns) if options else [[]] * 6))
 
     async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
         """Record what an app's code says; see `AppStore.declare_catalogue`."""

@@ -9,7 +9,7 @@ import asyncpg
 from msgspec.structs import astuple
 
 from holdfast.database.scripts import check_schema_name
-from holdfast.store.port import WORK_TOPIC, messages_topic
+from holdfast.store.port import messages_topic
 from holdfast.store.postgres.database import Part, read_headers, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.start_values import (
@@ -21,6 +21,7 @@ from holdfast.store.postgres.start_values import (
     rules_of,
     workflow_runs,
 )
+from holdfast.store.postgres.starts import work_notices
 from holdfast.types import (
     KeptMessage,
     ListedMessage,
@@ -167,10 +168,8 @@ class PostgresMessages(Part):
         )
         if not row["acked"]:
             return False, []
-        queues = dict.fromkeys(
-            run.queue for run, created in zip(runs, row["created"], strict=True) if created
-        )
-        work = (Notice(WORK_TOPIC, each) for each in queues)
+        started = [run for run, created in zip(runs, row["created"], strict=True) if created]
+        work = await work_notices(self._database, started)
         return True, [*_notices(row["freed"]), *work, *read_notices(row["notices"])]
 
     async def return_messages(

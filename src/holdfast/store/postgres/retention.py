@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 from holdfast.store.postgres.database import Part
-from holdfast.types import BegunDeletions, DeclaredRetention, SweeperState, SweepShare, Swept
+from holdfast.types import BegunDeletions, SweeperState, SweepShare, Swept
 
 _PATIENCE = 3  # a batch of large runs takes longer than other calls
 
 
 class PostgresRetention(Part):
     """Deletes ended runs, a batch at a time, and knows who does so."""
-
-    async def declare_retentions(self, retentions: Sequence[DeclaredRetention]) -> None:
-        """Record how long runs are kept; see `RetentionStore.declare_retentions`."""
-        await self._database.rows(
-            "declare_retentions",
-            [each.name for each in retentions],
-            [each.version for each in retentions],
-            [each.seconds for each in retentions],
-        )
 
     async def begin_deletions(
         self,

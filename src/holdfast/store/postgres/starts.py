@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.store.port import WORK_TOPIC
-from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.database import Database, Part
 from holdfast.store.postgres.packing import Packing
 from holdfast.store.postgres.start_values import one_run, rules_of, workflow_runs
 from holdfast.types import NewRun, Notice, StartedRun
@@ -37,9 +37,16 @@ class PostgresStarts(Part):
             )
             for row in found
         ]
-        queues = {
-            run.queue: None
-            for run, row in zip(runs, found, strict=True)
-            if row["created"] and not row["told"]
-        }
-        return started, [Notice(WORK_TOPIC, queue) for queue in queues]
+        untold = [
+            run for run, row in zip(runs, found, strict=True) if row["created"] and not row["told"]
+        ]
+        return started, await work_notices(self._database, untold)
+
+
+async def work_notices(database: Database, started: Sequence[NewRun]) -> list[Notice]:
+    """Return the notices of runs that were started, of workflows; also if code says the queue."""
+    queues = dict.fromkeys(run.queue for run in started)
+    if None in queues:
+        unknown = [run.run_id for run in started if run.queue is None]
+        queues |= dict.fromkeys(row[0] for row in await database.rows("queues_of_runs", unknown))
+    return [Notice(WORK_TOPIC, queue) for queue in queues if queue is not None]

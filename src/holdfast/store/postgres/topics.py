@@ -123,8 +123,8 @@ def _target(row: asyncpg.Record) -> EventTarget | None:
     return RunTarget(
         name=row["target"],
         version=row["version"],
-        queue=row["queue"] or "default",
-        priority=2 if row["priority"] is None else row["priority"],
+        queue=row["queue"],
+        priority=row["priority"],
         timeout_seconds=row["timeout"],
         retention_seconds=row["retention"],
         tags=() if row["tags"] is None else _read_tags(row["tags"]),

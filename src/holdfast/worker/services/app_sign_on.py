@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.definitions.app import App
-from holdfast.definitions.catalogue import catalogue_of
-from holdfast.definitions.workflows import declared_rules, newest_definitions
+from holdfast.definitions.catalogue import catalogue_of, declared_options
+from holdfast.definitions.workflows import declared_rules
 from holdfast.errors import ConfigurationError
-from holdfast.types import AppInfo, DeclaredRetention
+from holdfast.types import AppInfo
 from holdfast.values.names import split_name
-from holdfast.values.retention import kept_seconds
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.worker")
@@ -29,7 +28,7 @@ class AppSignOn(Service):
     If the database has runs from before names had apps, the first app that signs on with their
     workflow takes them over: those that wait for this worker at its start, the rest in small parts.
 
-    What the code declares of names (rules, retentions, docs, limits) is written at the start. If
+    What the code declares of names (rules, options, docs, limits) is written at the start. If
     the app has builds, that of the current one counts while it has workers: so it is written again
     and again, as the current build may be another one since.
     """
@@ -45,12 +44,7 @@ class AppSignOn(Service):
         workflows = tuple(sorted({name for name, _ in app.workflows}))
         self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
         self._rules = declared_rules(app.registry)
-        self._retentions = [
-            DeclaredRetention(
-                each.full_name, each.version, kept_seconds(None, each.retention_seconds)
-            )
-            for each in newest_definitions(app.registry)
-        ]
+        self._options = declared_options(app.registry)
         self._catalogue = catalogue_of(app.registry)
         self._limits = app.limits
         self._build, self._pinned = app.build, app.pinned()
@@ -107,9 +101,7 @@ class AppSignOn(Service):
         names = frozenset(kept or ())
         store = self._store
         await store.declare_start_rules([each for each in self._rules if each.name not in names])
-        await store.declare_retentions(
-            [each for each in self._retentions if each.name not in names]
-        )
+        await store.declare_options([each for each in self._options if each.name not in names])
         await store.declare_catalogue([each for each in self._catalogue if each.name not in names])
         if not names:
             await store.declare_limits(self._name, self._limits)

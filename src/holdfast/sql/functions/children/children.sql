@@ -73,11 +73,11 @@ begin
             select v_notices || array_agg(array[holdfast._hint_topic('starts', q.tasks), q.queue])
             into v_notices
             from (
-                select c.queue, count(*) as tasks
+                select coalesce(c.queue, holdfast._queue_of(c.run_id)) as queue, count(*) as tasks
                 from unnest(v_new.run_ids, v_new.queues) as c (run_id, queue)
                 where cardinality(v_created) = cardinality(v_new.run_ids)
                     or c.run_id = any (v_created)
-                group by c.queue
+                group by 1
             ) as q;
         end if;
         v_count := v_count + cardinality(v_created);

@@ -3,7 +3,8 @@
 --
 -- A name is `app/name`; if no app has signed on with the workflow, the run waits for a worker. A
 -- key that was used before names had apps finds the run of that time, which has another id. A null
--- means the default: of the retention what the workflow's code has declared, else 30 days. Moments
+-- means the default: of the queue, the priority, the timeout and the retention what the workflow's
+-- code has declared (see _with_declared), else 'default', 2, none and 30 days. Moments
 -- are microseconds, durations seconds, tags as attributes.sql says. A waiter
 -- is a topic that is told of the run's end. With p_tell, the schema's name, the start wakes workers
 -- itself if it can: then `told` is true.
@@ -48,7 +49,6 @@ as $$
 declare
     v_now timestamptz := holdfast.now();
     v_visible_at timestamptz := v_now;
-    v_queue text := coalesce(p_queue, 'default');
     v_tags text[] := '{}';
     v_build text;
     v_served boolean;
@@ -72,8 +72,10 @@ begin
             v_tags := holdfast._tags(p_tags);
         end if;
     end if;
-    if p_retention is null then
-        p_retention := holdfast._declared_retention(p_name);
+    if p_queue is null or p_priority is null or p_retention is null then
+        select d.* into p_queue, p_priority, p_timeout, p_retention
+        from holdfast._with_declared(
+            p_name, p_queue, p_priority, p_timeout, p_retention) as d;
     end if;
     run_id := p_run_id;
     if p_key is not null then
@@ -84,8 +86,8 @@ begin
 
     insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
         headers, retention, deadline_at, created_at, due_at, build)
-    select start_one.run_id, p_name, coalesce(p_version, 1), p_key, v_queue,
-        coalesce(p_priority, 2), coalesce(p_input, 'null'), v_tags, p_headers,
+    select start_one.run_id, p_name, coalesce(p_version, 1), p_key, p_queue,
+        p_priority, coalesce(p_input, 'null'), v_tags, p_headers,
         p_retention * interval '1 second',
         greatest(v_now, v_visible_at) + p_timeout * interval '1 second', v_now,
         case when v_visible_at > v_now then v_visible_at end,
@@ -103,7 +105,7 @@ begin
             select s.run_id, s.created, s.status, s.refused, holdfast._micros(s.until), s.notices
             into run_id, created, status, refused, refused_until, v_notices
             from holdfast._start_ruled(v_now, run_id, p_name, p_input, p_version,
-                p_key, v_queue, p_priority, v_visible_at, p_timeout, p_retention, p_tags,
+                p_key, p_queue, p_priority, v_visible_at, p_timeout, p_retention, p_tags,
                 p_headers, p_rules) as s;
             if refused is not null then
                 if not p_outcomes then
@@ -141,23 +143,23 @@ begin
     end if;
     insert into holdfast.tasks (
         run_id, queue, handler, priority, visible_at, limited_at, limit_keys)
-    select run_id, v_queue, holdfast._turn_handler(p_name, coalesce(p_version, 1), v_build),
-        coalesce(p_priority, 2),
+    select run_id, p_queue, holdfast._turn_handler(p_name, coalesce(p_version, 1), v_build),
+        p_priority,
         case when l.keys is null then v_visible_at else 'infinity' end,
         case when l.keys is not null then v_visible_at end, l.keys
     from (
         select case when v_visible_at <= v_now and exists (select from holdfast.limits)
-            then holdfast._limit_keys(v_queue, p_name || '@' || coalesce(p_version, 1), '', 0,
+            then holdfast._limit_keys(p_queue, p_name || '@' || coalesce(p_version, 1), '', 0,
                 p_input) end as keys
     ) as l
-    returning exists (select from holdfast.workers w where v_queue = any (w.queues)) into v_served;
+    returning exists (select from holdfast.workers w where p_queue = any (w.queues)) into v_served;
     if p_waiter is not null then  -- without a lock: nobody else sees the run yet
         insert into holdfast.waiters (run_id, topic) values (run_id, p_waiter);
     end if;
     status := 'running';
     -- If no worker serves the queue, there is none to wake: one that signs on later finds the run.
     told := p_tell is not null and (not v_served
-        or holdfast._tell(p_tell, array[array['work', v_queue]]) is null);
+        or holdfast._tell(p_tell, array[array['work', p_queue]]) is null);
 end $$;
 
 -- Start runs, as start_one does. The arrays are parallel; one that is null or short stands for
@@ -270,13 +272,22 @@ declare
     v_created uuid[];
 begin
     with declared as materialized (  -- once for each name: a call for each run would take longest
-        select n.name, holdfast._declared_retention(n.name) as seconds
-        from (select distinct u.name from unnest(p_names) as u (name)) as n
+        select n.name, d.*
+        from (
+            select distinct u.name
+            from unnest(p_names, p_queues, p_priorities, p_retentions)
+                as u (name, queue, priority, retention)
+            where num_nulls(u.queue, u.priority, u.retention) > 0
+        ) as n
+        cross join lateral holdfast._with_declared(n.name, null, null, null, null) as d
     ), asked as materialized (  -- an id that was given twice is that of its first
         select distinct on (u.run_id) u.run_id, u.name, coalesce(u.version, 1) as version, u.key,
-            coalesce(u.queue, 'default') as queue, coalesce(u.priority, 2)::smallint as priority,
-            coalesce(u.input, 'null') as input, u.tags, u.headers, u.timeout,
-            coalesce(u.retention, d.seconds) as retention, u.visible_at, u.parent_run_id,
+            coalesce(u.queue, d.queue) as queue,
+            coalesce(u.priority, d.priority)::smallint as priority,
+            coalesce(u.input, 'null') as input, u.tags, u.headers,
+            case when num_nulls(u.queue, u.priority, u.retention) = 0 then u.timeout
+                else coalesce(u.timeout, d.timeout) end as timeout,
+            coalesce(u.retention, d.retention) as retention, u.visible_at, u.parent_run_id,
             u.parent_key, u.parent_close, u.singleton_key, u.awaiting,
             case when exists (select from holdfast.builds) then holdfast._build_of_start(
                 u.run_id, u.name, coalesce(u.version, 1), u.parent_run_id) end as build
@@ -353,19 +364,20 @@ begin
 end $$;
 
 -- Start one run from SQL, in the caller's transaction: `select holdfast.start_run('shop/checkout',
--- '{"order": 1}')`. With a key every start finds the same run. An ended run is kept for as
--- long as the workflow's code has declared, else for 30 days. The app may be left
+-- '{"order": 1}')`. With a key every start finds the same run. A null for the queue, the priority,
+-- the time limit or the retention means what the workflow's code has declared. The app may be left
 -- out if only one has ever signed on with the name; otherwise that is refused (22023).
 -- Workers find it when they look next; to wake them at once, notify them as well.
 create or replace function holdfast.start_run(
     p_name text,
     p_input json default 'null',
     p_key text default null,
-    p_queue text default 'default',
+    p_queue text default null,
     p_version int default 1,
-    p_priority int default 2,
+    p_priority int default null,
     p_delay_seconds float8 default 0,
-    p_retention_seconds float8 default null
+    p_retention_seconds float8 default null,
+    p_timeout_seconds float8 default null
 ) returns uuid
 language sql
 as $$
@@ -374,5 +386,5 @@ as $$
     cross join lateral holdfast.start_one(
         coalesce(holdfast.keyed_run_id(n.name, p_key), holdfast.new_run_id()),
         n.name, p_input, p_version, p_key, p_queue, p_priority, null, p_delay_seconds,
-        p_retention => p_retention_seconds) as s
+        p_timeout_seconds, p_retention_seconds) as s
 $$;

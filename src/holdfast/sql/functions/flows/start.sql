@@ -234,6 +234,7 @@ begin
     perform holdfast._seal_shapes(p_shapes);
     with asked as materialized (
         select u.*, f.flow_slug, f.version, coalesce(u.queue, f.queue) as run_queue,
+            d.priority as run_priority, d.timeout as run_timeout, d.retention as kept,
             coalesce(holdfast._moment(u.start_at),
                 p_now + coalesce(u.delay, 0) * interval '1 second') as visible_at
         from unnest(p_run_ids, p_shapes, p_inputs, p_keys, p_queues, p_priorities, p_timeouts,
@@ -245,17 +246,18 @@ begin
             select f.flow_slug, f.version, f.queue from holdfast.flows f
             where f.handler = u.handler limit 1
         ) as f
+        cross join lateral holdfast._with_declared(
+            f.flow_slug, f.queue, u.priority, u.timeout, u.retention) as d
         order by u.run_id, u.place
     ), started as (
         insert into holdfast.runs (run_id, kind, name, version, key, queue, priority, input, tags,
             headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close,
             due_at)
         select a.run_id, 'flow', a.flow_slug, a.version, a.key, a.run_queue,
-            coalesce(a.priority, 2), coalesce(a.input, 'null'),
+            a.run_priority, coalesce(a.input, 'null'),
             case when a.tags is null then '{}' else holdfast._tags(a.tags) end,
-            a.headers,
-            coalesce(a.retention, holdfast._declared_retention(a.flow_slug)) * interval '1 second',
-            greatest(p_now, a.visible_at) + a.timeout * interval '1 second', p_now,
+            a.headers, a.kept * interval '1 second',
+            greatest(p_now, a.visible_at) + a.run_timeout * interval '1 second', p_now,
             a.parent_run_id, a.parent_key, a.parent_close,
             case when a.visible_at > p_now then a.visible_at end
         from asked a

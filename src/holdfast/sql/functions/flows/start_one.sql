@@ -15,6 +15,7 @@ set enable_mergejoin = off
 as $$
 declare
     v_flow record;
+    v_timeout float8;
 begin
     perform pg_advisory_xact_lock_shared(
         hashtext('holdfast.flow'), hashtext(split_part(p_shape, '@', 1)));
@@ -34,14 +35,16 @@ begin
         return null;
     end if;
 
-    if p_retention is null then
-        p_retention := holdfast._declared_retention(v_flow.flow_slug);
+    if p_priority is null or p_retention is null then
+        select d.priority, d.timeout, d.retention into p_priority, v_timeout, p_retention
+        from holdfast._with_declared(
+            v_flow.flow_slug, v_flow.queue, p_priority, null, p_retention) as d;
     end if;
     insert into holdfast.runs (run_id, kind, name, version, key, queue, priority, input, retention,
-        created_at)
+        deadline_at, created_at)
     values (p_run_id, 'flow', v_flow.flow_slug, v_flow.version, p_key, v_flow.queue,
-        coalesce(p_priority, 2), coalesce(p_input, 'null'), p_retention * interval '1 second',
-        p_now)
+        p_priority, coalesce(p_input, 'null'), p_retention * interval '1 second',
+        p_now + v_timeout * interval '1 second', p_now)
     on conflict do nothing;
     if not found then
         return null;
@@ -49,7 +52,7 @@ begin
     insert into holdfast.events (run_id, idx, event_type, at)
     values (p_run_id, 0, 'WorkflowStarted', p_now);
     insert into holdfast.tasks (run_id, key, kind, queue, handler, priority, visible_at, started_at)
-    select p_run_id, t.key, t.kind, t.queue, p_shape, coalesce(p_priority, 2), t.visible_at,
+    select p_run_id, t.key, t.kind, t.queue, p_shape, p_priority, t.visible_at,
         t.started_at
     from (
         select '', 'flow', v_flow.queue, 'infinity'::timestamptz, p_now

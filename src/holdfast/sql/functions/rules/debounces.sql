@@ -70,15 +70,14 @@ begin
     v_waits := found;
     update holdfast.tasks t
     set handler = holdfast._turn_handler(p_name, coalesce(p_version, 1), v_build),
-        queue = coalesce(p_queue, 'default'), priority = coalesce(p_priority, 2),
+        queue = p_queue, priority = p_priority,
         visible_at = case when v_waits then t.visible_at else v_due_at end
     where t.run_id = p_run_id and t.key = '';
     update holdfast.runs r
-    set version = coalesce(p_version, 1), build = v_build, queue = coalesce(p_queue, 'default'),
-        priority = coalesce(p_priority, 2), input = coalesce(p_input, 'null'),
+    set version = coalesce(p_version, 1), build = v_build, queue = p_queue,
+        priority = p_priority, input = coalesce(p_input, 'null'),
         tags = holdfast._tags(p_tags), headers = p_headers,
-        retention = coalesce(p_retention, holdfast._declared_retention(p_name))
-            * interval '1 second',
+        retention = p_retention * interval '1 second',
         deadline_at = case when not v_waits then v_due_at + p_timeout * interval '1 second' end,
         due_at = case when not v_waits then v_due_at end
     where r.run_id = p_run_id;

@@ -45,6 +45,8 @@ declare
 begin
     run_id := p_run_id;
     created := false;
+    select d.* into p_queue, p_priority, p_timeout, p_retention
+    from holdfast._with_declared(p_name, p_queue, p_priority, p_timeout, p_retention) as d;
     if p_rules ->> 'after' is not null
         and not holdfast._hold_origin((p_rules ->> 'after')::uuid)
     then
@@ -132,8 +134,8 @@ begin
         array[p_timeout], array[p_retention], array[p_tags], array[p_headers],
         array[p_parent], array[p_parent_key], array[p_parent_close], array[v_singleton],
         array[v_awaiting]));
-    notices := array[array[case when v_visible_at <= p_now then 'starts' else 'work' end,
-        coalesce(p_queue, 'default')]];
+    notices := array[array[
+        case when v_visible_at <= p_now then 'starts' else 'work' end, p_queue]];
 end $$;
 
 -- Return what is said of a start that a rule refused: the same as holdfast.errors says. Called by

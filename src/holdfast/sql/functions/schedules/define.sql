@@ -153,9 +153,9 @@ begin
     v_new.target := v_target;
     v_new.version := p_version;
     v_new.input := p_input;
-    v_new.queue := case when v_sends then p_queue else coalesce(p_queue, 'default') end;
+    v_new.queue := p_queue;
     perform holdfast._check_priority(p_priority);
-    v_new.priority := case when v_sends then p_priority else coalesce(p_priority, 2) end;
+    v_new.priority := p_priority;
     v_new.message_group := p_message_group;
     v_new.timeout := p_timeout;
     v_new.retention := p_retention;

@@ -90,8 +90,8 @@ begin
         select array_agg(distinct array[case when q.is_due
             then holdfast._hint_topic('starts', q.runs) else 'work' end, q.queue]) into notices
         from (
-            select coalesce(u.queue, 'default') as queue, u.start_at <= p_now as is_due,
-                count(*) as runs
+            select coalesce(u.queue, holdfast._queue_of(u.run_id)) as queue,
+                u.start_at <= p_now as is_due, count(*) as runs
             from unnest(v_workflows.run_ids, v_workflows.queues, v_workflows.start_ats)
                 as u (run_id, queue, start_at)
             where u.run_id = any (v_created)

@@ -181,10 +181,10 @@ begin
         p_outcomes => true) as s;
     select array_agg(array[holdfast._hint_topic('starts', q.runs), q.queue]) into notices
     from (
-        select coalesce(u.queue, 'default') as queue, count(*) as runs
-        from unnest(v_new.queues) as u (queue) group by 1 order by 1
+        select coalesce(u.queue, holdfast._queue_of(u.run_id)) as queue, count(*) as runs
+        from unnest(v_new.run_ids, v_new.queues) as u (run_id, queue) group by 1 order by 1
     ) as q
-    where started > 0;
+    where started > 0 and q.queue is not null;  -- null: of a start that was refused
 end $$;
 
 -- Return the headers of a run that an event starts: those of the subscription, and which event it

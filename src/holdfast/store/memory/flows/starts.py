@@ -97,6 +97,7 @@ def _with_shape(tables: Tables, new: NewRun) -> NewRun:
         kind="flow",
         name=row.shape.name,
         version=row.shape.version,
+        queue=new.queue or row.shape.queue,
     )
 
 

@@ -126,7 +126,7 @@ def start_tick(
                 [],
             )
         run = msgspec.structs.replace(run, run_id=begun.run_id)
-        notices = [Notice(WORK_TOPIC, run.queue)]
+        notices = [Notice(WORK_TOPIC, tables.runs[run.run_id].queue)]
     row.open_run_ids = [*row.open_run_ids, run.run_id][-_MOST_OPEN:]
     row.last_run_id = run.run_id
     started = msgspec.structs.replace(tick, outcome="started", run_id=run.run_id, handled_at=now)
