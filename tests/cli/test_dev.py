@@ -220,3 +220,55 @@ def test_its_link_opens_the_dashboard_and_a_second_one_takes_the_next_port(
                 assert second.ended() == exits.INTERRUPTED
             dev.send(signal.SIGINT)
             assert dev.ended() == exits.INTERRUPTED
+
+
+WAITING = """
+import asyncio
+
+from holdfast import App, Context
+
+app = App("draft")
+
+@app.step
+async def double(number: int) -> int:
+    return number * 2
+
+@app.workflow
+async def answer(ctx: Context, number: int) -> int:
+    print("not an entry of the log")
+    twice = await double(number)
+    async with asyncio.timeout(86_400):
+        return twice + await ctx.wait_for_signal("more", type=int)  # waits here
+"""
+
+
+def test_a_run_has_the_lines_of_its_code_beside_its_log(
+    folder: Path, tmp_path: Path, homes: Homes
+) -> None:
+    """And why changed code cannot follow the log."""
+    (folder / "draft.py").write_text(WAITING)
+    home = ["--data", str(homes.make(tmp_path / "home"))]
+    with running(tmp_path / "log", *home, "dev", "draft.py", "--port", "0", cwd=folder) as dev:
+        link = re.search(r"(http://127\S+)/login\?key=\S+", dev.await_text("dashboard:"))
+        assert link is not None
+        run = call(*home, "start", "answer", "10").stdout.strip()
+        with httpx.Client(follow_redirects=True, timeout=60) as browser:
+            assert browser.get(link[0]).status_code == 200
+            at = f"{link[1]}/runs/{run}?tab=code"
+            text = until(
+                lambda: shown if "waits here" in (shown := browser.get(at).text) else None,
+                "the line at which the run waits",
+            )
+            rows = re.findall(
+                r'<tr id="c-(\d+)">.*?<td>(\w+)</td>.*?<code>(.*?)</code>', text, re.S
+            )
+            assert rows[:2] == [
+                ("0", "WorkflowStarted", "twice = await double(number)"),
+                ("1", "StepCompleted", rows[-1][2]),
+            ]
+            assert "draft.py:17 in answer" in text
+            save(folder / "draft.py", WAITING.replace("await double(number)", "number"))
+            dev.await_text("ready", times=2)
+            changed = browser.get(at).text
+            assert 'class="notice bad"' in changed
+            assert "double" in changed

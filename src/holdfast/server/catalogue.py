@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
+from uuid import UUID
 
 import msgspec
 
@@ -43,15 +44,55 @@ class Entry(msgspec.Struct, frozen=True):
             raise InvalidInput(f"input of {name}: {wrong}")
 
 
+class CodeLine(msgspec.Struct, frozen=True):
+    """A line of code: its place, as `shop.py:12 in order`, and its text."""
+
+    place: str
+    text: str
+
+
+class ReplayedEntry(msgspec.Struct, frozen=True):
+    """An entry of a log, and the lines at which the code stands after it; none where it ended."""
+
+    index: int
+    type: str
+    key: str | None
+    lines: tuple[CodeLine, ...]
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """The log of a run fed to the code at hand; `problem` says why the code cannot follow it."""
+
+    entries: tuple[ReplayedEntry, ...]
+    problem: str = ""
+
+
 class Catalogue(Protocol):
     """Knows workflows by their full names."""
+
+    replays: bool
+    """True if the code is at hand, so that logs can be fed to it."""
 
     async def find(self, name: str) -> Entry | None:
         """Return what is known of a workflow or a flow."""
         ...
 
+    async def replay(self, run_id: UUID, length: int) -> Replayed:
+        """Feed the log of a run, which has this length, to the code at hand; if it `replays`."""
+        ...
 
-class AppCatalogue:
+
+class _WithoutReplay:
+    """A catalogue whose process does not execute workflows, as a replay would."""
+
+    replays = False
+
+    async def replay(self, run_id: UUID, length: int) -> Replayed:
+        """Raise LookupError: there is no code at hand."""
+        raise LookupError(run_id)
+
+
+class AppCatalogue(_WithoutReplay):
     """Knows what an app in this process has, and nothing without one."""
 
     def __init__(self, app: App | None) -> None:
@@ -68,7 +109,7 @@ class AppCatalogue:
             return None
 
 
-class NarrowCatalogue:
+class NarrowCatalogue(_WithoutReplay):
     """Knows what another catalogue does, of the names that a caller may see."""
 
     def __init__(self, catalogue: Catalogue, app: App | None, sees: Callable[[str], bool]) -> None:

@@ -143,7 +143,7 @@ async def _develop(
     from holdfast.errors import DatabaseError
     from holdfast.store.opening import opened_store
 
-    catalogue = ChangingCatalogue(arguments[1], settings.environment())
+    catalogue = ChangingCatalogue(arguments[1], settings)
     made: list[Reloader] = []
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Reloader:

@@ -29,7 +29,7 @@ from holdfast.server.problems import Problem
 from holdfast.server.run_logs import RunLog, logs_of
 from holdfast.types import ClippedEvent
 
-_TABS: Final = ("timeline", "log", "lines", "streams", "data", "children")
+_TABS: Final = ("timeline", "log", "code", "lines", "streams", "data", "children")
 _EVENTS: Final = 200  # of a page of the log
 _CLIP: Final = 2048  # characters of an event's details
 _WHOLE: Final = 2**30
@@ -57,6 +57,7 @@ async def run_page(view: View) -> Page:
         "done": DONE.get(view.param("done"), ""),
         "children": sum(span.kind == "child" for span in log.spans),
         "written": await written_tabs(view, log, tab),
+        "has_code": _has_code(view, log),
     }
     values |= await _tab(view, tab, log, now)
     parts = {
@@ -111,6 +112,10 @@ async def _tab(view: View, tab: str, log: RunLog, now: int) -> Mapping[str, obje
         return await streams_tab(view, log)
     if tab == "lines":
         return await lines_tab(view, log)
+    if tab == "code":
+        if not _has_code(view, log):
+            raise Problem(404, "not-found", "the code of the run is not at hand: see holdfast dev")
+        return {"replayed": await view.site.catalogue.replay(log.run.run_id, len(log.events))}
     if tab == "children":
         return {"tree": await read_children(view.store, log.spans)}
     error = read_json(log.run.error)
@@ -123,6 +128,10 @@ async def _tab(view: View, tab: str, log: RunLog, now: int) -> Mapping[str, obje
         "errors": list(error_chain(error)),
         "traceback": traceback_text(error),
     }
+
+
+def _has_code(view: View, log: RunLog) -> bool:
+    return view.site.catalogue.replays and log.run.kind == "workflow"
 
 
 def clip(entry: ClippedEvent) -> str:
