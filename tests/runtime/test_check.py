@@ -189,6 +189,36 @@ async def test_each_log_that_cannot_be_checked_is_named_and_the_others_are_check
     assert [each.kind for each in opened.report().findings] == ["stuck"]
 
 
+def parcels(signal: str) -> App:
+    app = App("parcels")
+
+    @app.workflow
+    async def parcel(ctx: Context) -> None:
+        def add(article: str) -> None: ...
+
+        ctx.handle_update("add", add)
+        await ctx.wait_for_signal(signal)
+
+    return app
+
+
+async def test_a_renamed_signal_is_found_beside_messages_that_nothing_takes() -> None:
+    async with Environment(parcels("packed"), replay=False) as env:
+        plain, signalled, updated = [await env.client.start("parcel") for _ in range(3)]
+        await env.wait_until_idle()
+        await signalled.signal("other")
+        asked = asyncio.create_task(updated.update("unknown"))
+        await env.wait_until_idle()
+        report = await checked(parcels("ready"), env.store)
+        [found] = report.findings
+        assert (found.kind, found.runs, report.checked) == ("held", 3, 3)
+        assert "waits for signal 'packed'" in found.reason
+        assert not (await checked(parcels("packed"), env.store)).findings
+        await plain.signal("ready")  # the code takes it, and ends
+        assert [each.runs for each in (await checked(parcels("ready"), env.store)).findings] == [2]
+        asked.cancel()
+
+
 async def test_an_ended_run_is_a_fixture() -> None:
     async with Environment(shop(), replay=False) as env:
         handle = await env.client.start("order", "lamp")

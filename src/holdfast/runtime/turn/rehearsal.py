@@ -28,6 +28,7 @@ from holdfast.events import (
 from holdfast.runtime.code.commands import Command, Commands
 from holdfast.runtime.code.history import ACTIVITY, CHILD
 from holdfast.runtime.code.instance import Instance
+from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.virtual_log import in_delivery_order
 from holdfast.runtime.loop.user_code import (
@@ -39,7 +40,7 @@ from holdfast.runtime.turn.checking import replay_to_end
 from holdfast.runtime.turn.divergence import held_back
 from holdfast.runtime.turn.outcome import raised
 from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
-from holdfast.types import Event, Finish, Value
+from holdfast.types import Event, Finish, Value, update_topic
 
 _LEASE: Final = 2**31 - 2  # the log says of no such lease that it was lost
 _MOST_INPUTS: Final = 200  # answers and timers, after which code that only waits has shown enough
@@ -174,7 +175,8 @@ class _Rehearsal:
     def _renamed(self, awaiting: Sequence[str], default: str | None) -> Difference | None:
         """Return a difference if the code waits for another signal where the run waits for one."""
         instance = self.turn.instance
-        if self.turn.state is not State.SUSPENDED or instance.history.replayed < len(self.log):
+        unseen = self.log[instance.history.replayed :]
+        if self.turn.state is not State.SUSPENDED or not all(map(self._is_kept, unseen)):
             return None
         awaited = instance.mailbox.awaited
         gone = [name for name in awaiting if ":" not in name and name not in awaited]
@@ -187,6 +189,15 @@ class _Rehearsal:
         )
         line = line_of_waiting(instance.loop.tasks) or default
         return Difference("held", reason, None, line)
+
+    def _is_kept(self, event: Event) -> bool:
+        """Return True for a message that the code does not take."""
+        if event.type != SIGNAL_RECEIVED:
+            return False
+        instance, message = self.turn.instance, Message.read(event)
+        if message.update:
+            return update_topic(message.name) not in instance.awaiting
+        return message in instance.mailbox.unread
 
     def _failure(self, then: object) -> BaseException | None:
         """Return what the code has raised if a run that has not begun would fail of it."""
