@@ -185,6 +185,11 @@ def _check(kind: str, name: str) -> str:
     # Callers without a type checker pass anything.
     if isinstance(name, str) and _name.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
         return name
+    if callable(name):
+        raise InvalidName(
+            f"{name!r} is not a name for {kind}, which is a text: call what this program has as a "
+            "function, `await f(…)`, with other options `await f.with_options(…)(…)`"
+        )
     raise InvalidName(
         f"{name!r} is not a name for {kind}: a name is 1 to 128 of the characters "
         "a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..', which URLs do not keep"
