@@ -94,6 +94,14 @@ def queue_text(span: Span) -> str:
     return f"{length(span.started_at - span.began_at)} in the queue"
 
 
+def recorded_text(key: str) -> str:
+    """Say what code has recorded of itself under a key."""
+    name = key.rpartition("/")[2]
+    if name.startswith("misfit:"):
+        return "the value does not fit the type that the code declares"
+    return "the code raised" if name == "raised" else "changed code takes its new path"
+
+
 class Timeline(Value, frozen=True):
     """What happened in a run: its spans, ordered by their beginnings.
 

@@ -21,6 +21,7 @@ from holdfast.insight.spans import (
     json_text,
     number_of,
     read_details,
+    recorded_text,
     text_of,
     traceback_text,
 )
@@ -229,7 +230,7 @@ class _Reader:
             case events.ATTRIBUTES_SET:
                 found = "value", "attributes", json_text(details.get("attributes"))
             case events.VALUE_RECORDED:
-                found = "patch", event.key or "", "changed code takes its new path"
+                found = "patch", event.key or "", recorded_text(event.key or "")
             case events.RESCHEDULED:
                 found = "change", "rescheduled", _rescheduled(details)
             case events.CANCEL_REQUESTED:

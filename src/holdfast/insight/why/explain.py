@@ -150,6 +150,12 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
         actions = (Action("why", retried_as.run_id),)
     elif not spans and error.startswith(_INVALID_INPUT):  # the same input would fail again
         actions = (Action("fork", run.run_id, index=1, new_input=True),)
+    elif (place := around.misfit_at) is not None:
+        details += (
+            "a retry takes the signal again, so it helps only after the code was corrected"
+            + ("; a fork from before the signal waits for another" if place else ""),
+        )
+        actions = (*([Action("fork", run.run_id, index=place)] if place else []), *actions)
     elif around.plans is not None:
         told, actions = _retries(run, *around.plans)
         details += told

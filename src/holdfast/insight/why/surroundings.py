@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from holdfast.events import FORKED, SIGNAL_RECEIVED, TERMINAL, read_signal
 from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
@@ -54,7 +55,8 @@ class Surroundings:
     retry would do, and one of all failed calls. `origin` is the run of which this one, if it is
     stuck, is a fork. `start_wait` is the rule because of which it has not begun.
     `targets` are the newest runs of those that signals were sent to, by the id that the sender
-    gave. `flow` is there if the run is one of a flow, and `element`
+    gave. `misfit_at` is the entry of the signal whose wrong shape ended the run, 0 if calls were
+    recorded between it and the end. `flow` is there if the run is one of a flow, and `element`
     says which element of a map ended it. `limits` are those that its tasks wait for.
     `failing_puts` say where a payload of it cannot be stored now.
     """
@@ -67,6 +69,7 @@ class Surroundings:
     pauses: Sequence[Pause] = ()
     retried_as: RunRecord | None = None
     plans: tuple[RetryPlan, RetryPlan] | None = None
+    misfit_at: int | None = None
     origin: RunRecord | None = None
     targets: Mapping[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
     flow: FlowSurroundings | None = None
@@ -93,6 +96,7 @@ async def look_around(
             now,
             retried_as=retried_as,
             plans=None if retried_as is not None else await _plans(store, run),
+            misfit_at=_misfit_at(log),
             targets=await _targets(store, spans),
             element=await failed_element(store, run, log),
         )
@@ -113,6 +117,20 @@ async def look_around(
         limits=await store.explain_limits(run.run_id),
         failing_puts=await store.failing_puts(run.run_id),
     )
+
+
+def _misfit_at(log: Sequence[Event]) -> int | None:
+    """Find the signal that does not fit, if the run ended of it and did nothing more."""
+    ends = TERMINAL | {FORKED}
+    last = next((place for place in range(len(log) - 1, 0, -1) if log[place].type not in ends), 0)
+    recorded = (log[last].key or "").rpartition("/")[2] if log else ""
+    if not recorded.startswith("misfit:signal."):
+        return None
+    signal = log[last - 1]
+    if signal.type != SIGNAL_RECEIVED:
+        return 0
+    name = read_signal(signal.details or "").signal_name
+    return last - 1 if recorded == f"misfit:signal.{name}" else 0
 
 
 async def _plans(store: Store, run: RunRecord) -> tuple[RetryPlan, RetryPlan] | None:
