@@ -14,6 +14,8 @@ def test_a_refund_is_weighed_updated_decided_and_shown(served: CommandLine) -> N
     assert served("runs", "update", run, "add", '"hammer"').stdout == "1\n"
     refused = served("runs", "update", run, "add", '"lead"', code=exits.FAILED)
     assert "ValueError: no lead" in refused.stderr
+    misspelt = ("runs", "update", run, "ad", "--timeout", "4s")
+    assert "update 'ad' came" in served(*misspelt, code=exits.TIMED_OUT).stderr
     waits = "it waits for 1 decision, or update 'add'"  # once the turn that answered has ended
     until(lambda: served.json("runs", "why", run)["because"] == waits or None, waits)
     served("approvals", "decide", run, "--approve", "--by", "ann", "--set", "amount=12.5")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import click
@@ -10,12 +11,16 @@ import click
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command
 from holdfast.cli.inputs import duration, filled, filter_options, read_filters, read_json
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from holdfast.cli.connecting import Link
 
 
 _HERE = "holdfast.cli.commands"
+_SOON: Final = 2.0  # seconds; a served update is answered before, or is at work
 
 
 @click.group(
@@ -185,6 +190,7 @@ def update(
 
     async def work(link: Link) -> Answer:
         run_id = (await find_run(link.client, reference)).run_id
+        telling = asyncio.create_task(_tell_unserved(link, run_id, name))
         try:
             result = await link.client.update(
                 run_id, name, value, update_id=sent_as, timeout=timeout
@@ -193,7 +199,20 @@ def update(
             again = f"repeat the command with --id {sent_as} to get the answer"
             click.echo(f"the run may still carry it out; {again}", err=True)
             raise
+        finally:
+            telling.cancel()
         told = {"run_id": run_id, "update_id": sent_as, "result": result}
         return Answer(told, lambda: write_json(result))
 
     answer(work)
+
+
+async def _tell_unserved(link: Link, run_id: UUID, name: str) -> None:
+    """Say after a while that no handler serves an update, as when its name is misspelt."""
+    import asyncio
+
+    await asyncio.sleep(_SOON)
+    with suppress(HoldfastError):
+        for detail in (await link.client.why(run_id)).details:
+            if detail.startswith(f"update {name!r} came") and "no handler" in detail:
+                click.echo(detail, err=True)
