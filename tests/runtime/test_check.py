@@ -126,6 +126,7 @@ async def test_runs_of_other_apps_are_left_alone_and_removed_workflows_are_named
     assert (await checked(App("other"), store)).checked == 0
     report = await checked(App("shop"), store)
     assert [(each.kind, each.runs) for each in report.findings] == [("unserved", 1)] * 2
+    assert all("@app.workflow(name=" in each.reason for each in report.findings)
 
 
 async def exported(app: App, store: MemoryStore, run_id: UUID, change: Change | None = None) -> str:

@@ -123,6 +123,8 @@ def test_a_value_that_fitted_before_makes_the_run_stuck_and_a_roll_back_heals(ki
     bench.log.append(part.events[0])  # the run continues for long
     bench.crash(KINDS[kind](New))
     assert "does not fit" in str(bench.stuck)
+    assert "give its new fields a default" in str(bench.stuck)
+    assert "ctx.patched" not in str(bench.stuck)
     assert "street" in str(bench.stuck)
     assert bench.commit_due is None
     bench.claim(KINDS[kind](Old))

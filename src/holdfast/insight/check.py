@@ -190,7 +190,10 @@ class Check:
             difference = self._rehearsed(run, log, clock_at)
         except UnknownWorkflow:
             difference = None
-            reason = f"the app has no workflow {_named(run)}: its runs wait for a worker that has"
+            reason = (
+                f"the app has no workflow {_named(run)}: its runs wait for a worker that has; "
+                f"if it has another name now, keep the old one: @app.workflow(name={run.name!r})"
+            )
             self._add(run, "unserved", reason)
         except Exception as error:  # a fault of one run must not keep the others from being checked
             known = isinstance(error, PayloadError | ConfigurationError)

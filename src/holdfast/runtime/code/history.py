@@ -58,6 +58,10 @@ _CHANGED_CODE: Final = (
     "the code has changed under this run; roll it back, or take the new path in new runs only "
     "(ctx.patched)"
 )
+_CHANGED_TYPE: Final = (
+    "a type has changed under this run; give its new fields a default, let it accept what was "
+    "stored before, or roll the code back"
+)
 _DIFFERS: Final = (
     "the code has changed under this run, or it does not do the same on each replay: does it "
     "depend on anything but its input and what was recorded?"
@@ -177,13 +181,18 @@ class History(msgspec.Struct, eq=False):
         if recorded != found:
             raise self.differ(f"{key!r} is {found} now, and {recorded} in the log", key)
 
-    def differ(self, how: str, key: str | None = None) -> DeterminismError:
+    def differ(
+        self, how: str, key: str | None = None, *, is_misfit: bool = False
+    ) -> DeterminismError:
         """Record that the code does not fit the log, and return the error that says so.
 
         With the `key` of a call, the error also says which line of the user's code makes that call.
+        `is_misfit` says that a value does not fit the type that the code declares.
         """
         loop = self._loop
-        cause = _CHANGED_FORK if self.forked else _CHANGED_CODE
+        cause = _CHANGED_TYPE if is_misfit else _CHANGED_CODE
+        if self.forked:
+            cause = _CHANGED_FORK
         if loop.watch is not None:  # in tests, and in development
             cause = _DIFFERS
         line = None if key is None else line_of_call(loop, loop.tasks, key)

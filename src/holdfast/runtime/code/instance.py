@@ -264,7 +264,7 @@ class Instance:
             # It fitted before: the run must not fail, which would lose what was done since.
             if self.history.replayed:
                 what = f"the input does not fit the code ({error})"
-                raise self.history.differ(what) from None
+                raise self.history.differ(what, is_misfit=True) from None
             raise
 
     def _receive(self, event: Event) -> None:

@@ -188,7 +188,8 @@ class Updates(Ledger):
         except InvalidInput as error:
             if accepted:
                 what = f"update {update.name} was accepted, and does not fit the code"
-                raise self._run.history.differ(f"{what} ({error})") from None
+                what += f" ({error})"
+                raise self._run.history.differ(what, is_misfit=True) from None
             raise
 
     def _complete(

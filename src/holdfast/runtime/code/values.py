@@ -82,7 +82,7 @@ class Values(Ledger):
         if key not in self._recorded:
             if history.was_passed or call in history.late:
                 what = f"what the log has for {call or name!r} does not fit ({error})"
-                return history.differ(what, call or key)
+                return history.differ(what, call or key, is_misfit=True)
             self._record(key)
         return error
 
