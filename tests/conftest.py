@@ -226,7 +226,9 @@ def any_database_server(
         server.close()
     else:
         with shared_server(server_homes / "system", SYSTEM_BINARIES) as system:
-            yield DatabaseServer(system.url, worker_id)
+            server = DatabaseServer(system.url, worker_id)
+            yield server
+            server.close()
 
 
 @pytest.fixture

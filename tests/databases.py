@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -82,6 +82,7 @@ TABLES = """
 select c.oid::regclass::text from pg_class c
 where c.relnamespace = '{schema}'::regnamespace and c.relkind = 'r' order by c.relname
 """
+FILL = "insert into {table} select (json_populate_recordset(null::{table}, %s::json)).*"
 BYTES = """
 select sum(pg_relation_size(c.oid))::bigint from pg_class c
 where c.relnamespace = '{schema}'::regnamespace and c.relkind = 'r'
@@ -94,7 +95,7 @@ class Template:
 
     name: str
     state: str
-    rows: dict[str, str]  # of its tables, as a digest; empty for tables without rows
+    rows: dict[str, str]  # of its tables, as JSON; empty for tables without rows
 
 
 @dataclass
@@ -105,6 +106,8 @@ class DatabaseServer:
     worker: str
     schema: str = DEFAULT_SCHEMA
     spare: list[str] = field(default_factory=list[str])  # as new
+    # The sessions that empty databases: a new one has to read the catalogs first.
+    keepers: dict[str, psycopg.Connection[TupleRow]] = field(default_factory=dict)
     template: Template | None = None
 
     @contextmanager
@@ -145,25 +148,36 @@ class DatabaseServer:
             execute(self.url_of(name), render(self.schema))
             with psycopg.connect(self.url_of(name), autocommit=True) as connection:
                 tables = connection.execute(TABLES.format(schema=self.schema).encode()).fetchall()
-                rows = {table: _digest(connection, table) for (table,) in tables}
+                rows = {table: _rows(connection, table) for (table,) in tables}
+                for table in filter(rows.get, rows):
+                    # Before autovacuum does: no copy would be as the template is, then.
+                    connection.execute(f"vacuum analyze {table}".encode())
                 self.template = Template(name, _state(connection), rows)
         return self.template
 
     def _renew(self, name: str) -> bool:
         """Empty the tables of a database; return False if it still is not as new."""
+        if keeper := self.keepers.get(name):
+            with suppress(psycopg.OperationalError):  # the test may have ended it
+                return self._empty(keeper)
+            keeper.close()
+        keeper = self.keepers[name] = psycopg.connect(self.url_of(name), autocommit=True)
+        return self._empty(keeper)
+
+    def _empty(self, connection: psycopg.Connection[TupleRow]) -> bool:
         template = self._template()
-        filled = [table for table, digest in template.rows.items() if digest]
-        emptied = [table for table, digest in template.rows.items() if not digest]
-        with psycopg.connect(self.url_of(name), autocommit=True) as connection:
-            if not _first(connection, END_SESSIONS):
-                return False
-            connection.execute(RESTART_SEQUENCES)
-            if _state(connection) != template.state:
-                return False
-            connection.execute("; ".join(f"delete from {table}" for table in emptied).encode())
-            return _first(connection, BYTES.format(schema=self.schema)) < MOST_BYTES and all(
-                _digest(connection, table) == template.rows[table] for table in filled
-            )
+        if not _first(connection, END_SESSIONS):
+            return False
+        connection.execute(RESTART_SEQUENCES)
+        if _state(connection) != template.state:
+            return False
+        emptied = [table for table, rows in template.rows.items() if not rows]
+        connection.execute("; ".join(f"delete from {table}" for table in emptied).encode())
+        for table in filter(template.rows.get, template.rows):
+            if _rows(connection, table) != template.rows[table]:
+                connection.execute(f"delete from {table}".encode())
+                connection.execute(FILL.format(table=table).encode(), [template.rows[table]])
+        return _first(connection, BYTES.format(schema=self.schema)) < MOST_BYTES
 
     def _create(self, template: str) -> str:
         name = f"{self.schema}_test_{self.worker}_{os.getpid()}_{next(_numbers)}"
@@ -171,6 +185,8 @@ class DatabaseServer:
         return name
 
     def _drop(self, name: str) -> None:
+        if keeper := self.keepers.pop(name, None):
+            keeper.close()
         execute(self.url, f"drop database {name} with (force)")
 
 
@@ -190,6 +206,6 @@ def _state(connection: psycopg.Connection[TupleRow]) -> str:
     return str(_first(connection, STATE.format(objects=objects)))
 
 
-def _digest(connection: psycopg.Connection[TupleRow], table: str) -> str:
-    query = f"select coalesce(md5(string_agg(t::text, ',' order by t::text)), '') from {table} t"
+def _rows(connection: psycopg.Connection[TupleRow], table: str) -> str:
+    query = f"select coalesce(json_agg(t order by t::text)::text, '') from {table} t"
     return str(_first(connection, query))
