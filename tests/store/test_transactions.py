@@ -29,6 +29,7 @@ from holdfast.definitions.transactions import Isolation
 from holdfast.errors import ConfigurationError, RunFailed, StepFailed
 from holdfast.payloads import payloads_of
 from holdfast.store.postgres import PostgresStore, connectors
+from holdfast.store.postgres.conninfo import conninfo
 from holdfast.testing import Environment
 from holdfast.testing.crashes import crashes
 from holdfast.testing.plan import same_each_time
@@ -631,6 +632,28 @@ async def test_code_that_ends_its_transaction_is_named(scene: Scene, statement: 
     assert calls == [4]  # it is not tried again
 
 
+async def commits(session: AsyncSession, room: int) -> int:
+    await session.execute(text("commit"))
+    await session.execute(ADD, {"room": room})
+    return room
+
+
+def commits_in_thread(session: Session, room: int) -> int:
+    session.execute(text("commit"))
+    session.execute(ADD, {"room": room})
+    return room
+
+
+@pytest.mark.parametrize("code", [commits, commits_in_thread])
+async def test_a_commit_in_sql_below_sqlalchemy_is_noticed(
+    scene: Scene, code: Callable[..., Any]
+) -> None:
+    app, stay = hotel(code)
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match="has committed or rolled back itself"):
+            await client.run(stay, 4)
+
+
 async def test_code_that_keeps_its_connection_is_refused(scene: Scene) -> None:
     kept = list[Any]()
 
@@ -720,9 +743,9 @@ def test_an_isolation_that_there_is_not_is_refused() -> None:
 
 
 def test_psycopg_notices_a_peer_that_is_gone_as_the_store_does() -> None:
-    given = connectors._conninfo(read_url("postgresql://app@db/shop?keepalives_idle=7"))
+    given = conninfo(read_url("postgresql://app@db/shop?keepalives_idle=7"))
     assert (given["keepalives_idle"], given["tcp_user_timeout"]) == (7, 20_000)
-    off = connectors._conninfo(read_url("postgresql://app@db/shop?keepalives=0"))
+    off = conninfo(read_url("postgresql://app@db/shop?keepalives=0"))
     assert off["keepalives"] == 0
 
 

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from holdfast.database.urls import Target
 from holdfast.store.port.transactions import ConnectionKind, Connector, OpenTransaction
+from holdfast.store.postgres.conninfo import conninfo
 from holdfast.store.postgres.database import Pool
 from holdfast.store.postgres.executing import result_of
 from holdfast.store.postgres.open_transaction import (
@@ -175,7 +175,7 @@ class _PsycopgConnector(_Lending[_Psycopg]):
     def __init__(self, place: Place, room: _Room, factory: Any) -> None:
         super().__init__(place, room)
         self._factory = factory
-        self._given = _conninfo(place.database.target)
+        self._given = conninfo(place.database.target)
         self._prepares = place.prepares
         self._idle: list[Any] = []
         self._closed = False  # a thread may give its connection back after that
@@ -230,10 +230,26 @@ class _Sqlalchemy(Session):
         super().__init__(place, connection)
 
     async def begin(self) -> None:
+        from sqlalchemy import event
+
         self._transaction = await result_of(self._lent.begin())
+        self._ended_by_hand = False
+        event.listen(
+            getattr(self._lent, "sync_connection", self._lent), "after_cursor_execute", self._look
+        )
 
     def is_open(self) -> bool:
-        return bool(self._transaction.is_active) and bool(self._lent.in_transaction())
+        active = bool(self._transaction.is_active) and bool(self._lent.in_transaction())
+        return active and not self._ended_by_hand
+
+    def _look(self, connection: Any, *_: object) -> None:
+        """After each statement, ask the library below: it knows of a `commit` in SQL."""
+        raw = connection.connection.driver_connection
+        if hasattr(raw, "is_in_transaction"):  # asyncpg
+            is_open = raw.is_in_transaction()
+        else:
+            is_open = raw.info.transaction_status != _IDLE
+        self._ended_by_hand = self._ended_by_hand or not is_open
 
     async def finish(self) -> None:
         await result_of(self._transaction.commit())
@@ -250,7 +266,8 @@ class _Sqlalchemy(Session):
         await result_of(self._lent.execute(text(f"set transaction isolation level {isolation}")))
 
     async def roll_back(self) -> None:
-        await result_of(self._transaction.rollback())
+        if self._transaction.is_active:  # else SQLAlchemy warns
+            await result_of(self._transaction.rollback())
 
     async def end(self) -> None:
         """Return the connection to the engine's pool."""
@@ -347,7 +364,7 @@ def _engine(place: Place, kind: ConnectionKind, size: int) -> Any:
     import psycopg
     from sqlalchemy import create_engine
 
-    given, threshold = _conninfo(place.database.target), 5 if place.prepares else None
+    given, threshold = conninfo(place.database.target), 5 if place.prepares else None
 
     def connect() -> object:
         return psycopg.connect(**given, prepare_threshold=threshold)
@@ -355,39 +372,3 @@ def _engine(place: Place, kind: ConnectionKind, size: int) -> Any:
     return create_engine(
         "postgresql+psycopg://", creator=connect, pool_size=size, pool_pre_ping=True
     )
-
-
-def _conninfo(target: Target) -> dict[str, Any]:
-    """Return what libpq is given to connect as the store does."""
-    parameters = target.parameters
-    options = " ".join(
-        f"-c {name}={_escaped(value)}" for name, value in parameters.settings.items()
-    )
-    given: dict[str, Any] = {
-        **parameters.driver,
-        "host": ",".join(host for host, _ in target.hosts),
-        "port": ",".join(str(port) for _, port in target.hosts),
-        "user": target.user,
-        "password": target.password,
-        "dbname": target.database,
-        "options": options,
-        "application_name": parameters.settings.get("application_name", "holdfast"),
-        "connect_timeout": max(1, round(parameters.connect_seconds)),
-    }
-    keepalive = parameters.keepalive
-    if not keepalive.on:
-        given["keepalives"] = 0
-    else:
-        given |= {
-            "keepalives_idle": keepalive.idle_seconds,
-            "keepalives_interval": keepalive.interval_seconds,
-            "keepalives_count": keepalive.count,
-            "tcp_user_timeout": keepalive.user_timeout,
-        }
-    if parameters.attributes != "any":
-        given["target_session_attrs"] = parameters.attributes
-    return {name: value for name, value in given.items() if value not in (None, "")}
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace(" ", "\\ ")
