@@ -19,6 +19,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from pooler import needs_pgbouncer, pgbouncer
 from scene import Scene, turn
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
@@ -652,6 +653,33 @@ async def test_a_commit_in_sql_below_sqlalchemy_is_noticed(
     async with working(app, scene.url) as client:
         with pytest.raises(RunFailed, match="has committed or rolled back itself"):
             await client.run(stay, 4)
+
+
+async def refused(session: AsyncSession, room: int) -> int:
+    with suppress(DBAPIError):
+        await session.execute(text("select 1 / 0"))
+    return room
+
+
+async def refused_in_savepoint(session: AsyncSession, room: int) -> int:
+    with suppress(DBAPIError):
+        async with session.begin_nested():
+            await session.execute(text("select 1 / 0"))
+    await session.execute(ADD, {"room": room})
+    return room
+
+
+async def test_code_that_catches_an_error_of_a_statement_is_led_to_a_savepoint(
+    scene: Scene,
+) -> None:
+    app, stay = hotel(refused, retry=ONCE)
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match=r"session\.begin_nested"):
+            await client.run(stay, 4)
+    app, stay = hotel(refused_in_savepoint, retry=ONCE)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+    assert await rooms(scene) == [4]
 
 
 async def test_code_that_keeps_its_connection_is_refused(scene: Scene) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.errors import (
     ConfigurationError,
+    DatabaseError,
     HoldfastError,
     InsufficientRights,
     PayloadError,
@@ -37,6 +38,7 @@ T = TypeVar("T")
 _CLEAN_SECONDS: Final = 3600.0
 _MOST_CLEANED: Final = 1000  # results at a time
 _NO_RIGHTS: Final = "42501"
+_ABORTED: Final = "25P02"  # an error of a statement was caught
 _ABSENT: Final = ("3F000", "42883", "42P01", _NO_RIGHTS)  # no schema, no function, no table
 
 
@@ -208,6 +210,13 @@ class Session:
 def _named(error: Exception, place: Place) -> Exception:
     """Return the error that says what a refused record means."""
     code, schema = sqlstate_of(error) or "", place.database.schema
+    if code == _ABORTED:
+        return DatabaseError(
+            "the code of a transaction has caught an error of a statement, after which PostgreSQL "
+            "takes nothing more in it: let the error out, or put what may fail into a savepoint, "
+            "`session.begin_nested()` of SQLAlchemy, `atomic()` of Django, or "
+            "`connection.transaction()` of asyncpg and psycopg"
+        )
     if code in _ABSENT:
         kind = InsufficientRights if code == _NO_RIGHTS else SchemaMissing
         if place.records == "table":
