@@ -614,6 +614,17 @@ async def test_a_database_without_the_table_is_named_with_the_command(scene: Sce
     assert await rooms(scene) == []
 
 
+async def test_a_database_that_is_away_is_named_without_its_password(scene: Scene) -> None:
+    data = Database("postgresql://app:secret@127.0.0.1:1/accounts")
+    app, stay = hotel(insert, retry=ONCE, database=data)
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed) as failure:
+            await env.run(stay, 4)
+    assert "holdfast.errors.DatabaseUnavailable: postgresql://app:***@127.0.0.1:1" in str(
+        failure.value
+    )
+
+
 # Bad input
 
 

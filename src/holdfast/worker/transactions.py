@@ -213,6 +213,8 @@ class Transactions:
                 return result
             except Exception as error:
                 again = isinstance(error, _AGAIN) or is_transient(error)
+                if tries == _MOST_TRIES and isinstance(error, NotBegun):
+                    raise DatabaseUnavailable(str(error)) from error  # a name that users know
                 if tries == _MOST_TRIES or not again:
                     raise
                 logger.info("the transaction of %s is repeated: %s", call.id, error)

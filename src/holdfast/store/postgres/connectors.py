@@ -102,7 +102,7 @@ class AsyncpgConnector(Cleaning):
         except Exception:
             if taken:
                 raise
-            with beginning():
+            with beginning(self.place):
                 raise
         if outcome.error is not None:
             raise outcome.error
@@ -133,7 +133,7 @@ class _Lending(Cleaning, Generic[S]):
         """Run a transaction; see `Connector.within`."""
         await result_of(self._room.acquire())
         try:
-            with beginning():
+            with beginning(self.place):
                 session = await self.take()
             try:
                 return await run_within(session, use, isolation)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.database.urls import redact
 from holdfast.errors import (
     ConfigurationError,
     DatabaseError,
@@ -236,21 +237,22 @@ def _named(error: Exception, place: Place) -> Exception:
 
 
 @contextlib.contextmanager
-def beginning() -> Generator[None]:
+def beginning(place: Place) -> Generator[None]:
     """Raise NotBegun for an error, unless the server has refused."""
     try:
         yield
     except Exception as error:
         if is_refusal(error) or isinstance(error, HoldfastError):
             raise
-        raise NotBegun(f"no transaction can be begun: {error or repr(error)}") from error
+        where = redact(place.database.target.url)
+        raise NotBegun(f"{where}: no transaction can be begun: {error or repr(error)}") from error
 
 
 async def run_within(
     session: Session, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None = None
 ) -> T:
     """Begin, and call `use` with the transaction; roll back what it has not committed."""
-    with beginning():
+    with beginning(session.place):
         await session.begin()
     try:
         if isolation is not None:
