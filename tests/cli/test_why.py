@@ -148,6 +148,21 @@ def test_why_names_a_silent_worker(cli: CommandLine, tmp_path: Path) -> None:
     assert "holds it and was heard 1 d 1 h ago" in answer["because"]
 
 
+def test_why_says_that_a_run_which_lost_workers_waits_for_others(
+    served: CommandLine, tmp_path: Path
+) -> None:
+    run = served.start("held", f'"{tmp_path}"')
+    until(lambda: list(tmp_path.glob("held-*")) or None, "the step to run")
+    with psycopg.connect(served.url) as connection:
+        connection.execute(
+            "update holdfast.tasks set worker = 'gone', attempts = 3 where run_id = %s", [run]
+        )
+    answer = why(served, run)
+    assert "worker gone holds it and is not signed on" in answer["because"]
+    assert "until a worker has no other such run" in answer["details"][0]
+    served("runs", "terminate", run)
+
+
 @pytest.mark.parametrize(
     ("workflow", "input", "because"),
     [("double", "21", "it completed"), ("fail", "null", "it failed")],

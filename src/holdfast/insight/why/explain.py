@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -32,6 +33,8 @@ from holdfast.insight.why.waiting import (
 from holdfast.insight.wording import ago, length, moment, several
 from holdfast.store.port import Store
 from holdfast.types import SCHEDULE_HEADER, TICK_HEADER, RetryPlan, RunRecord, Wait
+
+_SUSPECT_ATTEMPTS: Final = 3  # claims without progress, after which a run is taken over singly
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 
@@ -274,7 +277,8 @@ def _leased(
     worker = next((each for each in around.workers if each.worker_id == worker_id), None)
     if worker is None or is_silent(worker, now):
         heard = "is not signed on" if worker is None else f"was heard {ago(worker.heard_at, now)}"
-        return _left(run, f"worker {worker_id} holds it and {heard}", details, around)
+        suspect = wait.attempts >= _SUSPECT_ATTEMPTS
+        return _left(run, f"worker {worker_id} holds it and {heard}", details, around, suspect)
     if shortage := thread_shortage(worker):
         details = (shortage, *details)
     last = max((span.ended_at or span.began_at for span in spans), default=run.created_at)
@@ -287,12 +291,17 @@ def _leased(
 
 
 def _left(
-    run: RunRecord, because: str, details: tuple[str, ...], around: Surroundings
+    run: RunRecord, because: str, details: tuple[str, ...], around: Surroundings, suspect: bool
 ) -> Explanation:
-    """Explain a run whose worker is silent: another takes it over, if one can."""
+    """Explain a run whose worker is silent: another takes it over, if one can.
+
+    A worker has at most one `suspect` at a time, a run that may be what kills its workers.
+    """
     live = live_workers(around.workers, around.now)
     if any(serves(each, run) for each in live):
         takes_over = "another worker takes it over once that one counts as dead"
+        if suspect:
+            takes_over += "; it has lost several, so it waits until a worker has no other such run"
         return explanation(run, because, (takes_over, *details))
     return explanation(
         run,
