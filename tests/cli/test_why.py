@@ -148,6 +148,25 @@ def test_why_names_a_silent_worker(cli: CommandLine, tmp_path: Path) -> None:
     assert "holds it and was heard 1 d 1 h ago" in answer["because"]
 
 
+def test_a_run_that_lost_its_workers_is_not_told_to_correct_its_code(served: CommandLine) -> None:
+    run = served.start("fail")
+    served.await_state(run, "failed")
+    poisoned = '{"kind": "holdfast.PoisonedRun", "message": "the run lost 5 workers"}'
+    with psycopg.connect(served.url) as connection:
+        connection.execute("update holdfast.runs set error = %s where run_id = %s", [poisoned, run])
+        connection.execute(
+            "update holdfast.events set details = %s "
+            "where event_type = 'WorkflowFailed' and run_id = %s",
+            [poisoned, run],
+        )
+    answer = why(served, run)
+    assert "the run lost 5 workers" in answer["because"]
+    assert answer["details"] == [
+        "its workers died, its code did not fail: a retry continues where it stopped"
+    ]
+    assert answer["commands"] == [f"holdfast runs retry {run}"]
+
+
 def test_why_says_that_a_run_which_lost_workers_waits_for_others(
     served: CommandLine, tmp_path: Path
 ) -> None:

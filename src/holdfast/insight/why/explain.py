@@ -37,6 +37,7 @@ from holdfast.types import SCHEDULE_HEADER, TICK_HEADER, RetryPlan, RunRecord, W
 _SUSPECT_ATTEMPTS: Final = 3  # claims without progress, after which a run is taken over singly
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
+_POISONED = "holdfast.PoisonedRun: "
 
 
 async def explain_run(store: Store, run: RunRecord) -> Explanation:
@@ -159,11 +160,25 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
             + ("; a fork from before the signal waits for another" if place else ""),
         )
         actions = (*([Action("fork", run.run_id, index=place)] if place else []), *actions)
+    elif error.startswith(_POISONED):
+        details += _after_losses(spans)
     elif around.plans is not None:
         told, actions = _retries(run, *around.plans)
         details += told
     because = f"it failed {when}: {error}"
     return explanation(run, because, details, actions, traceback_text(recorded))
+
+
+def _after_losses(spans: Sequence[Span]) -> tuple[str, ...]:
+    """Say what a retry does for a run that was ended because it lost its workers."""
+    told = "its workers died, its code did not fail: a retry continues where it stopped"
+    if not cancel_notes(spans):
+        return (told,)
+    return (
+        told,
+        "the retry has no cancel, and keeps what the code called because of it: if that took "
+        "something back, fork the run from the first call that was taken back (--step KEY)",
+    )
 
 
 def _retries(
