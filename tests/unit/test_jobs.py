@@ -50,6 +50,9 @@ async def test_an_input_that_is_no_object_is_refused_with_the_names(given: objec
             await env.client.start(mail, input=given)
         with pytest.raises(InvalidInput, match=told):
             await env.client.start("mail", given)
+        with pytest.raises(InvalidInput, match=told) as refused:
+            await env.client.start_many(mail, [given])
+        assert str(refused.value).endswith("or a tuple of them in their order: (to, copies)")
         with pytest.raises(InvalidInput, match=told):  # as on a worker
             mail.decode_input(json.dumps(given))
         with pytest.raises(InvalidInput, match="input of mail: Expected `int`"):

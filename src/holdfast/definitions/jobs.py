@@ -79,7 +79,9 @@ class Job(Workflow[Mapping[str, object], R_co], Generic[P, R_co]):
         try:
             return super().encode_input(value)
         except InvalidInput:
-            self._refuse_unnamed(encode(value))
+            names = self._arguments.__struct_fields__
+            order = ", ".join(names) + ("," if len(names) == 1 else "")
+            self._refuse_unnamed(encode(value), f", or a tuple of them in their order: ({order})")
             raise
 
     def decode_input(self, text: str) -> object:
@@ -90,14 +92,13 @@ class Job(Workflow[Mapping[str, object], R_co], Generic[P, R_co]):
             self._refuse_unnamed(text)
             raise
 
-    def _refuse_unnamed(self, text: str) -> None:
+    def _refuse_unnamed(self, text: str, other_way: str = "") -> None:
         """Say how arguments are given, if JSON text is not an object of them."""
         if not text.lstrip().startswith("{"):
             named = ", ".join(f'"{name}": …' for name in self._arguments.__struct_fields__)
             raise InvalidInput(
                 f"input of {self.name}: the arguments of a job are stored by name: give "
-                f"{{{named}}}. Only `client.start` with the job itself, not its name, takes them "
-                "in their order"
+                f"{{{named}}}{other_way}"
             ) from None
 
 
@@ -111,10 +112,11 @@ def input_of(definition: object, args: tuple[Any, ...], input: object) -> object
     if isinstance(definition, Job):
         return args if input is None else input
     if len(args) > 1:
-        raise TypeError(
-            f"a start of a workflow takes one input, not {len(args)}: make them the fields of a "
-            "dataclass. A job (@app.job) takes several arguments, if it is not given by its name"
-        )
+        what, way = "of a workflow", "make them the fields of a dataclass"
+        if isinstance(definition, str):
+            what = "by name"
+            way = 'give the arguments of a job as an object, such as {"to": …, "text": …}'
+        raise TypeError(f"a start {what} takes one input, not {len(args)}: {way}")
     return args[0] if args else input
 
 

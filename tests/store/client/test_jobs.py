@@ -213,8 +213,9 @@ async def test_what_a_job_does_not_take_is_refused_before_a_run_exists(
         (desk.send, (), {"text": "a"}, InvalidInput, "missing required field `mail`"),
         (desk.send, (), {"body": "a"}, InvalidInput, "unknown field `body`"),
         (desk.send, (Mail("a"),), {"text": "a"}, TypeError, "either arguments or input="),
-        (desk.both, ("a", "b"), None, TypeError, "takes one input, not 2"),
-        ("send", ("a", "b"), None, TypeError, "if it is not given by its name"),
+        (desk.both, ("a", "b"), None, TypeError, "one input, not 2: make them the fields of a d"),
+        ("send", ("a", "b"), None, TypeError, "by name takes .* arguments of a job as an object"),
+        (desk.alone, (), 3, InvalidInput, r"a tuple of them in their order: \(number,\)"),
         (desk.send.definition, ("a",), None, ConfigurationError, "with @app.job"),
     ]
     for job, args, input, error, message in bad:
