@@ -135,6 +135,14 @@ def test_a_narrow_terminal_cuts_labels_and_notes_but_not_times() -> None:
     assert note not in line
 
 
+def test_a_long_key_keeps_its_end() -> None:
+    key = "deliver/collect#2/support.tool.look_up_order.call-17"
+    output = StringIO()
+    spans = read_spans([event("StepCompleted", 9, key, result=1, started_at=4)], 9)
+    Console(file=output, width=160).print(timeline(spans, 0, 9, 9))
+    assert "…" + key[-39:] in output.getvalue()
+
+
 def test_an_activity_spans_from_its_start_to_its_end() -> None:
     ordered = event("ActivityScheduled", 1, "resize", activity_name="resize", queue="gpu")
     assert (one([ordered]).kind, one([ordered]).outcome, one([ordered]).note) == (

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
-from holdfast.insight.wording import ago, length, several, shorten
+from holdfast.insight.wording import ago, length, moment, several, shorten
+from holdfast.values.moments import to_datetime
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,14 @@ def test_lengths_have_their_two_largest_units(microseconds: int, text: str) -> N
 def test_moments_are_in_the_past_or_in_the_future() -> None:
     assert ago(1_000_000, 3_000_000) == "2.0 s ago"
     assert ago(3_000_000, 1_000_000) == "in 2.0 s"
+
+
+def test_a_moment_says_its_offset_from_utc() -> None:
+    at = 1_795_830_770_000_000
+    written = moment(at)
+    assert datetime.fromisoformat(written) == to_datetime(at)
+    assert moment(at, at + 1) == written.partition(" ")[2]
+    assert moment(at, 0) == written
 
 
 def test_texts_become_one_line_of_a_width() -> None:

@@ -49,11 +49,14 @@ def behind(seconds: float | None) -> str:
 
 
 def moment(at: int, now: int | None = None) -> str:
-    """Return a moment in local time; with `now`, without the date if it is less than 12 h away."""
+    """Return a moment in local time, with its offset from UTC: `2026-11-23 09:21:29+01:00`.
+
+    With `now` it is without the date if it is less than 12 h away.
+    """
     local = datetime.fromtimestamp(at / _SECOND, UTC).astimezone()
     if now is not None and abs(at - now) < 43_200 * _SECOND:
-        return local.strftime("%H:%M:%S")
-    return local.strftime("%Y-%m-%d %H:%M:%S")
+        return local.timetz().isoformat("seconds")
+    return local.isoformat(" ", "seconds")
 
 
 def ago(at: int, now: int) -> str:

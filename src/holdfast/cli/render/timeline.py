@@ -103,7 +103,7 @@ def _folded_row(fold: Fold, began_at: int, until: int) -> tuple[str | Text, ...]
     return (
         f"+{length(together.began_at - began_at)}",
         Text(sign, style),
-        _cut(f"{fold.label} x {len(fold.spans):,}", ""),
+        _cut(_key_end(f"{fold.label} x {len(fold.spans):,}"), ""),
         _bar(together, began_at, until, style),
         length(ended_at - together.began_at),
         _cut("each of them: --all", "dim"),
@@ -121,7 +121,7 @@ def _rows(span: Span, began_at: int, until: int) -> Iterator[tuple[str | Text, .
     yield (
         f"+{length(span.began_at - began_at)}",
         Text(sign, style),
-        _cut(span.label, style if span.outcome in ("failed", "dropped") else ""),
+        _cut(_key_end(span.label), style if span.outcome in ("failed", "dropped") else ""),
         _bar(span, began_at, until, style),
         lasted,
         _cut(shorten(_note(span), _NOTE), "red" if span.outcome == "failed" else "dim"),
@@ -143,6 +143,11 @@ def _cut(text: str, style: str) -> Text:
     from rich.text import Text
 
     return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _key_end(label: str) -> str:
+    """Return the end of a label that is too long: what was called stands at the end of a key."""
+    return label if len(label) <= _LABEL else "…" + label[1 - _LABEL :]
 
 
 def _bar(span: Span, began_at: int, until: int, style: str) -> Text:
