@@ -59,7 +59,7 @@ delete from holdfast.schedules;
 delete from holdfast.step_tasks;
 delete from holdfast.builds;
 delete from holdfast.build_routes;
-delete from holdfast.declared_options;
+delete from holdfast.declared_retentions;
 delete from holdfast.start_rules;
 delete from holdfast.start_keys;
 delete from holdfast.singleton_waits;

@@ -64,7 +64,7 @@ begin
             when r.current is not distinct from p_build
                 or holdfast._workers_of_build(b.build, b.pinned) = 0 then '{}'
             else array(
-                select d.name from holdfast.declared_options d
+                select d.name from holdfast.declared_retentions d
                 where starts_with(d.name, p_app || '/') order by d.name) end
         from holdfast.build_routes r
         left join holdfast.builds b on b.app = r.app and b.build = r.current

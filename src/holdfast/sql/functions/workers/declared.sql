@@ -5,7 +5,7 @@
 -- priorities, and the seconds of time limits (null for none). Without p_queues the last three stay.
 -- What a program of a higher version has declared stays, and nothing is written that is there
 -- already. Refuses values that are not allowed (22004, 22023).
--- Locks: rows of declared_options, by name. Called by workers that sign on.
+-- Locks: rows of declared_retentions, by name. Called by workers that sign on.
 create or replace function holdfast.declare_options(
     p_names text[], p_versions int[], p_retentions float8[], p_queues text[],
     p_priorities int[], p_timeouts float8[]
@@ -28,18 +28,18 @@ begin
         perform holdfast._check_name('a queue', coalesce(v_each.queue, 'default'));
         perform holdfast._check_priority(v_each.priority);
         perform holdfast._check_seconds('a time limit', v_each.timeout);
-        insert into holdfast.declared_options as d (
-            name, version, retention_seconds, queue, priority, timeout_seconds)
+        insert into holdfast.declared_retentions as d (
+            name, version, seconds, queue, priority, timeout_seconds)
         values (v_each.name, v_each.version, v_each.retention, v_each.queue, v_each.priority,
             v_each.timeout)
         on conflict (name) do update
-        set version = excluded.version, retention_seconds = excluded.retention_seconds,
+        set version = excluded.version, seconds = excluded.seconds,
             queue = case when p_queues is null then d.queue else excluded.queue end,
             priority = case when p_queues is null then d.priority else excluded.priority end,
             timeout_seconds = case when p_queues is null then d.timeout_seconds
                 else excluded.timeout_seconds end
         where d.version < excluded.version or (d.version = excluded.version
-            and (d.retention_seconds <> excluded.retention_seconds or (p_queues is not null
+            and (d.seconds <> excluded.seconds or (p_queues is not null
                 and (d.queue, d.priority, d.timeout_seconds) is distinct from
                     (excluded.queue, excluded.priority, excluded.timeout_seconds))));
     end loop;
@@ -75,12 +75,12 @@ begin
     if num_nulls(queue, priority, retention) = 0 then
         return;
     end if;
-    select d.queue, d.priority, d.timeout_seconds, d.retention_seconds into v_declared
-    from holdfast.declared_options d where d.name = p_name;
+    select d.queue, d.priority, d.timeout_seconds, d.seconds into v_declared
+    from holdfast.declared_retentions d where d.name = p_name;
     queue := coalesce(queue, v_declared.queue, 'default');
     priority := coalesce(priority, v_declared.priority, 2);
     timeout := coalesce(timeout, v_declared.timeout_seconds);
-    retention := coalesce(retention, v_declared.retention_seconds, 2592000);
+    retention := coalesce(retention, v_declared.seconds, 2592000);
 end $$;
 
 -- Return the queue of a run, for the notice of a start that left it out. Locks nothing. Called by
