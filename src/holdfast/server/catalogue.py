@@ -1,7 +1,8 @@
 """What the code says of workflows: the schema of their input, and their first paragraph.
 
 A server knows it from an app in its process, and else from what workers have said when they
-signed on.
+signed on. Where the code is at hand and changes, under `holdfast dev`, also where it stands after
+each entry of a log.
 """
 
 from __future__ import annotations
@@ -44,26 +45,26 @@ class Entry(msgspec.Struct, frozen=True):
             raise InvalidInput(f"input of {name}: {wrong}")
 
 
-class CodeLine(msgspec.Struct, frozen=True):
-    """A line of code: its place, as `shop.py:12 in order`, and its text."""
-
-    place: str
-    text: str
-
-
 class ReplayedEntry(msgspec.Struct, frozen=True):
-    """An entry of a log, and the lines at which the code stands after it; none where it ended."""
+    """An entry of a log, and the lines at which the code stands after it; none where it ended.
+
+    A line is `shop.py:12 in order`. That is how `holdfast replay --json` writes an entry.
+    """
 
     index: int
     type: str
     key: str | None
-    lines: tuple[CodeLine, ...]
+    lines: tuple[str, ...]
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """The log of a run fed to the code at hand; `problem` says why the code cannot follow it."""
+    """The log of a run fed to the code at hand; `problem` says why the code cannot follow it.
+
+    `texts` are those of the lines.
+    """
 
     entries: tuple[ReplayedEntry, ...]
+    texts: Mapping[str, str]
     problem: str = ""
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -17,7 +18,7 @@ import msgspec
 
 from holdfast.cli.settings import Settings
 from holdfast.runtime.loop.user_code import split_line
-from holdfast.server.catalogue import CodeLine, Entry, Replayed, ReplayedEntry, entries_of
+from holdfast.server.catalogue import Entry, Replayed, ReplayedEntry, entries_of
 from holdfast.values.names import split_name
 
 logger = logging.getLogger("holdfast.dev")
@@ -26,13 +27,14 @@ _PATIENCE_SECONDS: Final = 30.0
 _MOST_REPLAYED: Final = 50  # logs whose replay is kept
 
 
-class _Line(msgspec.Struct):
-    """What `holdfast replay --json` writes of an entry."""
+@dataclass(slots=True)
+class _Known:
+    """What was read of the code as it is now: another one takes its place when that changes."""
 
-    index: int
-    type: str
-    key: str | None
-    lines: tuple[str, ...]
+    entries: dict[str, Entry] | None = None
+    replayed: dict[tuple[UUID, int], Replayed] = field(
+        default_factory=dict[tuple[UUID, int], Replayed]
+    )
 
 
 class _Error(msgspec.Struct):
@@ -52,16 +54,16 @@ class ChangingCatalogue:
 
     def __init__(self, reference: str, settings: Settings) -> None:
         self._reference, self._settings = reference, settings
-        self._entries: dict[str, Entry] | None = None
-        self._replayed: dict[tuple[UUID, int], Replayed] = {}
-        self._lock = asyncio.Lock()
+        self._known = _Known()
+        self._reads, self._replays = asyncio.Lock(), asyncio.Lock()
 
     async def find(self, name: str) -> Entry | None:
         """Return what the code says of a workflow; None if it does not have it now."""
-        async with self._lock:
-            if self._entries is None:
-                self._entries = await self._read()
-            entries = self._entries
+        async with self._reads:
+            known = self._known
+            if known.entries is None:
+                known.entries = await self._read()
+            entries = known.entries
         if "/" not in name:  # the code is that of one app
             entries = {split_name(full)[1]: entry for full, entry in entries.items()}
         return entries.get(name)
@@ -69,33 +71,32 @@ class ChangingCatalogue:
     async def noticing(self, changes: AsyncIterator[list[Path]]) -> AsyncIterator[list[Path]]:
         """Yield changes of files, and forget what was read before them."""
         async for paths in changes:
-            self._entries = None
-            self._replayed.clear()
+            self._known = _Known()
             linecache.clearcache()
             yield paths
 
     async def replay(self, run_id: UUID, length: int) -> Replayed:
         """Feed the log of a run to the code; see `Catalogue.replay`. One at a time."""
-        async with self._lock:
-            if (run_id, length) not in self._replayed:
-                while len(self._replayed) >= _MOST_REPLAYED:
-                    self._replayed.pop(next(iter(self._replayed)))
-                self._replayed[run_id, length] = await self._replay(run_id)
-            return self._replayed[run_id, length]
+        async with self._replays:
+            replayed = self._known.replayed
+            if (run_id, length) not in replayed:
+                while len(replayed) >= _MOST_REPLAYED:
+                    replayed.pop(next(iter(replayed)))
+                replayed[run_id, length] = await self._replay(run_id)
+            return replayed[run_id, length]
 
     async def _replay(self, run_id: UUID) -> Replayed:
         arguments = (*self._settings.arguments(), "--json", "replay", str(run_id), self._reference)
         try:
             output, errors = await self._run("holdfast", *arguments)
         except TimeoutError:
-            return Replayed((), f"the replay took longer than {_PATIENCE_SECONDS:g} s")
+            return Replayed((), {}, f"the replay took longer than {_PATIENCE_SECONDS:g} s")
         entries: list[ReplayedEntry] = []
         for text in output.splitlines():
             with suppress(msgspec.DecodeError):  # what the code writes itself
-                line = msgspec.json.decode(text, type=_Line)
-                lines = tuple(map(_read_line, line.lines))
-                entries.append(ReplayedEntry(line.index, line.type, line.key, lines))
-        return Replayed(tuple(entries), _problem(errors))
+                entries.append(msgspec.json.decode(text, type=ReplayedEntry))
+        texts = {line: _text_of(line) for entry in entries for line in entry.lines}
+        return Replayed(tuple(entries), texts, _problem(errors))
 
     async def _read(self) -> dict[str, Entry]:
         try:
@@ -111,7 +112,8 @@ class ChangingCatalogue:
             "-m",
             module,
             *arguments,
-            env={**os.environ, **self._settings.environment()},
+            # As workers have it, so that `replay` need not start again to fix it.
+            env={**os.environ, "PYTHONHASHSEED": "0", **self._settings.environment()},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -126,9 +128,8 @@ class ChangingCatalogue:
                 await process.wait()
 
 
-def _read_line(place: str) -> CodeLine:
-    file, number = split_line(place)
-    return CodeLine(place, linecache.getline(file, number).strip())
+def _text_of(line: str) -> str:
+    return linecache.getline(*split_line(line)).strip()
 
 
 def _problem(errors: bytes) -> str:
