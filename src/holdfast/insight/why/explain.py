@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -32,9 +31,8 @@ from holdfast.insight.why.waiting import (
 )
 from holdfast.insight.wording import ago, length, moment, several
 from holdfast.store.port import Store
+from holdfast.store.port.claims import SUSPECT_ATTEMPTS
 from holdfast.types import SCHEDULE_HEADER, TICK_HEADER, RetryPlan, RunRecord, Wait
-
-_SUSPECT_ATTEMPTS: Final = 3  # claims without progress, after which a run is taken over singly
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 _POISONED = "holdfast.PoisonedRun: "
@@ -292,7 +290,7 @@ def _leased(
     worker = next((each for each in around.workers if each.worker_id == worker_id), None)
     if worker is None or is_silent(worker, now):
         heard = "is not signed on" if worker is None else f"was heard {ago(worker.heard_at, now)}"
-        suspect = wait.attempts >= _SUSPECT_ATTEMPTS
+        suspect = wait.attempts >= SUSPECT_ATTEMPTS
         return _left(run, f"worker {worker_id} holds it and {heard}", details, around, suspect)
     if shortage := thread_shortage(worker):
         details = (shortage, *details)

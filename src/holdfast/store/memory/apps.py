@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from holdfast.store.memory.database import Part
 from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
+
+_Declared = TypeVar("_Declared", CatalogueEntry, DeclaredOptions)
 
 
 class MemoryApps(Part):
@@ -53,18 +56,12 @@ class MemoryApps(Part):
     async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
         """Record what counts for starts that leave it out; see `AppStore.declare_options`."""
         async with self._transaction() as (tables, _):
-            for each in options:
-                known = tables.declared_options.get(each.name)
-                if known is None or known.version <= each.version:
-                    tables.declared_options[each.name] = each
+            _keep_newest(tables.declared_options, options)
 
     async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
         """Record what an app's code says; see `AppStore.declare_catalogue`."""
         async with self._transaction() as (tables, _):
-            for each in entries:
-                known = tables.catalogue.get(each.name)
-                if known is None or known.version <= each.version:
-                    tables.catalogue[each.name] = each
+            _keep_newest(tables.catalogue, entries)
 
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
         """Return what code has said of workflows and flows; see `AppStore.read_catalogue`."""
@@ -74,3 +71,10 @@ class MemoryApps(Part):
     async def former_names(self) -> frozenset[str]:
         """Return nothing: no run here is older than apps."""
         return frozenset()
+
+
+def _keep_newest(known: dict[str, _Declared], declared: Iterable[_Declared]) -> None:
+    """Write what code has declared, unless code of a higher version has declared it."""
+    for each in declared:
+        if each.name not in known or known[each.name].version <= each.version:
+            known[each.name] = each

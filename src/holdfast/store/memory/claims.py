@@ -19,6 +19,7 @@ from holdfast.store.memory.rows import NEVER, TURN, TaskRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.memory.workers import rivals_of, spared_by
 from holdfast.store.port import WORK_TOPIC
+from holdfast.store.port.claims import SUSPECT_ATTEMPTS
 from holdfast.types import (
     ClaimedTask,
     Claims,
@@ -162,7 +163,8 @@ def _served(tables: Tables, claim: Claim) -> list[TaskRow]:
 
 def _is_suspect(tables: Tables, task: TaskRow) -> bool:
     """Return True if the task has lost three workers, the one that has it now among them."""
-    return task.worker is not None and task.attempts >= 3 and _has_lost(tables, task, 2)
+    has_tried = task.worker is not None and task.attempts >= SUSPECT_ATTEMPTS
+    return has_tried and _has_lost(tables, task, SUSPECT_ATTEMPTS - 1)
 
 
 def _has_lost(tables: Tables, task: TaskRow, losses: int) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from holdfast.store.port.readable import readable
 from holdfast.types import Claims, Notice, Release
+
+SUSPECT_ATTEMPTS: Final = 3
+"""Claims without progress after which a worker has only one such task at a time."""
 
 
 class ClaimStore(Protocol):
