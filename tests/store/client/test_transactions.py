@@ -27,6 +27,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres import PostgresStore
 from holdfast.sync import SyncClient
+from holdfast.types import DeclaredOptions
 
 from .workflows import Order, order, tick
 
@@ -211,6 +212,21 @@ async def test_workers_are_told_at_the_commit_where_that_is_asked_for(
         await client.start(tick, queue="loud", connection=connection, notify=True)
         assert told.empty()
     assert await told.get() == "loud"
+    await stop()
+
+
+@pytest.mark.parametrize("begin", TRANSACTIONS)
+async def test_a_start_by_name_tells_the_workers_of_the_declared_queue(
+    begin: Begin, client: Client, database_url: str
+) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    store = client._session.store  # pyright: ignore[reportPrivateUsage]
+    await store.declare_options([DeclaredOptions("shop/mail", 1, 60.0, "post")])
+    stop = await store.listen(WORK_TOPIC, told.put_nowait)
+    async with begin(database_url) as connection:
+        await client.start_many("shop/mail", [1, 2], connection=connection, notify=True)
+        assert told.empty()
+    assert await told.get() == "post"
     await stop()
 
 

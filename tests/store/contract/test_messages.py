@@ -25,6 +25,7 @@ from holdfast.insight.queues import check_queues
 from holdfast.insight.wording import count_text
 from holdfast.store.port import Store
 from holdfast.types import (
+    DeclaredOptions,
     FlowShape,
     ListedMessage,
     MessageDelivery,
@@ -595,6 +596,18 @@ async def test_a_clock_that_goes_back_loses_nothing(mail: Mail, clock: Clock) ->
     assert (await mail.store.ack_messages(receipts(first)))[0] == [True]
     await clock.advance(10)
     assert await mail.take() == ["2"]
+
+
+async def test_an_acknowledgement_tells_the_queues_that_code_has_declared(mail: Mail) -> None:
+    await mail.store.declare_options([DeclaredOptions("shop/pack", 1, 60.0, "post")])
+    await mail.create()
+    await mail.send("1")
+    [delivery] = await mail.deliveries()
+    queues = (None, "gpu", None)
+    runs = [NewRun(run_id=uuid4(), name="shop/pack", queue=queue) for queue in queues]
+    acked, notices = await mail.store.ack_and_start(receipts(delivery), runs)
+    told = [start_notice(mail.store, queue) in notices for queue in ("gpu", "post", "default")]
+    assert (acked, told) == (True, [True, True, False])
 
 
 async def test_runs_start_with_the_acknowledgement_or_not_at_all(mail: Mail, clock: Clock) -> None:
