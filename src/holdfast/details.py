@@ -22,6 +22,7 @@ from holdfast.types import (
     WebhookScheme,
 )
 
+_NULL: Final = msgspec.Raw(b"null")
 _encode: Final = msgspec.json.Encoder().encode
 
 ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
@@ -335,15 +336,29 @@ class Rescheduled(Reason, gc=False, omit_defaults=True):
     deadline_at: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
+class FailedAttempt(msgspec.Struct, gc=False):
+    """A failed attempt of a run that the policy of its workflow retries after `delay` seconds.
+
+    `number` counts from 1, of `attempts`, None for no limit. `run_id` is the run of the first one.
+    """
+
+    number: int
+    attempts: int | None
+    delay: float
+    run_id: UUID
+
+
 class Forked(msgspec.Struct, gc=False):
     """A copy of another run's log; the chance of both derives from `seed`.
 
     `again` are the calls that were left out because a retry makes them again; None if a cancel was
     left out, too: any call may come before those that were copied. Older releases did not write it.
+    `attempt` is there if this is the next attempt of the other run, whose error is `error`.
     """
 
     seed: UUID
     again: Sequence[str] | None = None
+    attempt: FailedAttempt | None = None
 
 
 class WorkerLost(msgspec.Struct, gc=False):
@@ -390,13 +405,20 @@ class CarriedSignal(msgspec.Struct, gc=False):
     reply_to: str | None
 
 
-class ContinuedAsNew(msgspec.Struct, gc=False):
-    """The run that takes this one's place."""
+class ContinuedAsNew(msgspec.Struct, gc=False, omit_defaults=True):
+    """The run that takes this one's place.
+
+    With `attempt` it is the next attempt of this one, which has failed with `error`: it gets a copy
+    of the log, without what a retry makes `again`, and has the same input.
+    """
 
     run_id: UUID
     input: msgspec.Raw
     version: int
     signals: list[CarriedSignal]
+    attempt: FailedAttempt | None = None
+    error: msgspec.Raw = _NULL
+    again: WorkflowFailed | None = None
 
 
 class Target(msgspec.Struct, gc=False):

@@ -183,7 +183,7 @@ CANCEL_REQUESTED: Final = _type("WorkflowCancelRequested", "external", Reason, p
 PAUSED: Final = _type("WorkflowPaused", "external", Reason, payloads=NONE)
 RESUMED: Final = _type("WorkflowResumed", "external", By, payloads=NONE)
 RESCHEDULED: Final = _type("WorkflowRescheduled", "external", Rescheduled, payloads=NONE)
-FORKED: Final = _type("WorkflowForked", "external", Forked, payloads=NONE)
+FORKED: Final = _type("WorkflowForked", "external", Forked, payloads=GIVEN)
 WORKER_LOST: Final = _type("WorkerLost", "external", WorkerLost, payloads=NONE)
 YIELDED: Final = _type("WorkflowTaskYielded", "suspension", payloads=NONE)
 
@@ -196,7 +196,7 @@ CONTINUED: Final = _type(
     "WorkflowContinuedAsNew",
     "end",
     ContinuedAsNew,
-    payloads={"input": "the input of the next run", "signals": ""},
+    payloads={"input": "the input of the next run", "signals": "", "error": ""},
 )  # carried out as well
 
 

@@ -331,6 +331,7 @@ class App(
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
         pinned: bool = False,
+        retry: Retry | None = None,
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
         **rules: Unpack[RuleOptions],
@@ -347,6 +348,7 @@ class App(
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
         pinned: bool = False,
+        retry: Retry | None = None,
         concurrency: Concurrency | None = None,
         rate: Rates | None = None,
         **rules: Unpack[RuleOptions],
@@ -356,7 +358,8 @@ class App(
         A new `version` runs what is started from then on; a run keeps the version that it was
         started with. `retention` is how long an ended run is kept, `timeout` how long a run may
         take (None: no limit), `priority` is 0 (first) to 4. Runs that are `pinned`
-        stay with workers of the app's `build` that they were started for. `concurrency` limits the
+        stay with workers of the app's `build` that they were started for. `retry` is the policy by
+        which a run that fails is retried by itself, by default not at all. `concurrency` limits the
         runs that have begun and not ended, in all workers; `rate` limits those that begin in a
         period. `rules` hold for its starts: a `singleton`, a `debounce`, a `throttle`. Raises
         ConfigurationError for options that cannot work, and for a version that the app has already.
@@ -372,6 +375,7 @@ class App(
                 timeout=timeout,
                 priority=priority,
                 pinned=pinned,
+                retry=retry,
                 rules=rules,
                 registry=self.registry,
             )

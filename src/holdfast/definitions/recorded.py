@@ -139,6 +139,22 @@ class Recorded(Generic[P, R_co]):
             return _CHECKS[self.kind](found)
 
 
+def check_run_retry(retry: object, of: str) -> Retry | None:
+    """Return the policy by which runs are retried, None for none. Raises ConfigurationError."""
+    if retry is None:
+        return None
+    if not isinstance(retry, Retry):
+        raise ConfigurationError(
+            f"{of}: retry must be a Retry, such as Retry(attempts=5), not {retry!r}"
+        )
+    if inspect.iscoroutinefunction(retry.should_retry):
+        raise ConfigurationError(
+            f"{of}: should_retry of a workflow cannot be async: it decides in the moment in which "
+            "the run would end. Ask in a step, and raise what the answer is"
+        )
+    return retry
+
+
 def check_retry(retry: object, of: Recorded[..., object]) -> Retry:
     """Return the policy, the default for None. Raises ConfigurationError for another value."""
     if retry is None:

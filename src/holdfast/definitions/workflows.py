@@ -17,6 +17,7 @@ from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import CallNext, Layers, surround
 from holdfast.definitions.options import option
+from holdfast.definitions.recorded import check_run_retry
 from holdfast.definitions.schedules import Schedule
 from holdfast.definitions.signatures import Declared, read_signature
 from holdfast.definitions.start_rules import RuleOptions, rules_of
@@ -69,6 +70,7 @@ class Workflow(Startable[In_contra, Out_co]):
         timeout: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
         pinned: bool = False,
+        retry: Retry | None = None,
         rules: RuleOptions | None = None,
         registry: Registry | None = None,
     ) -> None:
@@ -86,6 +88,7 @@ class Workflow(Startable[In_contra, Out_co]):
         with option(f"workflow {self.name}", "timeout"):
             self.timeout_seconds = None if timeout is None else seconds(timeout)
         self.priority, self.pinned = priority, pinned
+        self.retry = check_run_retry(retry, f"workflow {self.name}")
         self.registry = registry or Registry(self.name)
         if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"workflow {self.name}: version must be 1 or more")
@@ -95,9 +98,8 @@ class Workflow(Startable[In_contra, Out_co]):
         self.handler = f"{self.full_name}@{version}"
         parameter = _input_parameter(fn, self.name)
         _check_context(fn, self.name)
-        self._input = None
-        if parameter is not None:
-            self._input = Declared(fn, parameter.name, f"input of {self.name}")
+        what = f"input of {self.name}"
+        self._input = None if parameter is None else Declared(fn, parameter.name, what)
         self._default = _default(parameter)
         self._output = Declared(fn, "return", f"output of {self.name}")
         self.rules = rules_of(f"workflow {self.name}", self.input_annotation, rules or {})
@@ -379,9 +381,7 @@ def _check_context(fn: Callable[..., object], name: str) -> None:
 
 
 def _default(parameter: inspect.Parameter | None) -> object:
-    if parameter is None or parameter.default is parameter.empty:
-        return None
-    return parameter.default
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default
 
 
 def newest_definitions(registry: Registry) -> list[AnyStartable]:

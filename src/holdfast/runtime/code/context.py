@@ -76,8 +76,8 @@ class Context(
 
     @property
     def run_id(self) -> UUID:
-        """The run's id."""
-        return self._run.info.run_id
+        """The run's id. If the policy of its workflow has retried it, that of its first attempt."""
+        return self._run.known_as
 
     @property
     def workflow(self) -> str:

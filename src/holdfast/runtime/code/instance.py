@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final
+from uuid import UUID
 
 from holdfast.codec import check_depth
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.startable import Startable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
+from holdfast.details import FailedAttempt
 from holdfast.errors import InvalidInput
 from holdfast.events import (
     CANCEL_REQUESTED,
@@ -72,6 +74,7 @@ class Instance:
     """
 
     __slots__ = (
+        "attempt",
         "cancel_requested",
         "cancel_unheard",
         "history",
@@ -99,6 +102,12 @@ class Instance:
         self.ledgers: dict[type[Ledger], Any] = {Steps: self.steps, Timers: self.timers}
         self.paused_events: list[Event] | None = None
         self.cancel_requested = self.cancel_unheard = False
+        self.attempt: FailedAttempt | None = None  # of this run, the last one that failed
+
+    @property
+    def known_as(self) -> UUID:
+        """The id of the run, or of the run that was its first attempt."""
+        return self.info.run_id if self.attempt is None else self.attempt.run_id
 
     @property
     def root(self) -> WorkflowTask[object] | None:
@@ -164,7 +173,7 @@ class Instance:
 
     def _learn_fork(self, event: Event, copied: Sequence[Event]) -> None:
         fork, history = read_forked(event.details or ""), self.history
-        self.seed = fork.seed
+        self.seed, self.attempt = fork.seed, fork.attempt
         self.loop.salt(self.seed.int & _SALT_BITS)
         history.forked = history.position + len(copied) + 1
         keys = frozenset(each.key for each in copied)

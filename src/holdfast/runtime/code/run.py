@@ -77,7 +77,8 @@ L = TypeVar("L", bound=Ledger)
 class Run(Protocol):
     """One run with code in execution, as its ledgers and its context see it.
 
-    `record` adds a fact to its log. Its random numbers derive from `seed`.
+    `record` adds a fact to its log. Its random numbers derive from `seed`. Its code knows it by the
+    id of its first attempt.
     """
 
     workflow: Workflow[Any, object]
@@ -87,6 +88,11 @@ class Run(Protocol):
     history: History
     cancel_requested: bool
     record: Record
+
+    @property
+    def known_as(self) -> UUID:
+        """The id of the run, or of the run that was its first attempt."""
+        ...
 
     def ledger(self, kind: type[L]) -> L:
         """Return the run's ledger of a kind. Made on first use: most runs only call steps."""

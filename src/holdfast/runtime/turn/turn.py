@@ -24,6 +24,7 @@ from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.effects import Effects, State
 from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
 from holdfast.runtime.turn.replayer import Replayer
+from holdfast.runtime.turn.run_retry import retried
 from holdfast.types import ANY_END, ErrorInfo, Event, Finish, Notice, Suspend, TurnCommit
 
 __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
@@ -512,6 +513,8 @@ class Turn:
         instance = replayer.instance
         replayer.verify()
         found = None if must_stay_open(instance) else outcome(instance, self._unstorable)
+        if found is not None and self._unstorable is None:
+            found = retried(instance, found)
         if (updates := instance.find(Updates)) is not None:
             updates.answer_accepted()
         if found is None:

@@ -15,7 +15,7 @@ from holdfast.store.memory.choosing import pass_places
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.external import pass_signals, send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
-from holdfast.store.memory.rows import Parent, ParentClose, RunRow
+from holdfast.store.memory.rows import Parent, ParentClose, RunRow, TaskRow
 from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.streams import continue_streams
 from holdfast.store.memory.tables import Tables
@@ -165,13 +165,8 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
         version=command.version,
         input=bytes(command.input).decode(),
     )
-    pass_places(tables, old, insert_run(tables, now, new, old.parent))
+    take_place(tables, old, insert_run(tables, now, new, old.parent))
     set_build(tables, new.run_id, build_of_start(tables, new))
-    if old.singleton_key is not None:
-        tables.runs[new.run_id].singleton_key = old.singleton_key
-        tables.start_keys["singleton", new.name, old.singleton_key].run_id = new.run_id
-    move_subscriptions(tables, run_id, command.run_id)
-    continue_streams(tables, run_id, command.run_id)
     for carried in command.signals:
         sent = NewSignal(
             command.run_id,
@@ -183,6 +178,17 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
         )
         pass_signals(tables, now, [sent])
     return [Notice(WORK_TOPIC, tables.runs[new.run_id].queue)]
+
+
+def take_place(tables: Tables, old: RunRow, turn: TaskRow) -> None:
+    """Let a new run have what belongs to the run that it continues."""
+    run_id, key = turn.run_id, old.singleton_key
+    pass_places(tables, old, turn)
+    if key is not None:
+        tables.runs[run_id].singleton_key = key
+        tables.start_keys["singleton", old.new.name, key].run_id = run_id
+    move_subscriptions(tables, old.new.run_id, run_id)
+    continue_streams(tables, old.new.run_id, run_id)
 
 
 def successor(old: RunRow) -> NewRun:

@@ -16,6 +16,7 @@ from holdfast.errors import PayloadError
 from holdfast.store.memory import (
     activities,
     approvals,
+    attempts,
     attributes,
     children,
     details,
@@ -234,6 +235,6 @@ def _carry_out(
         case events.SIGNAL_SENT:
             return children.signal(tables, now, run_id, event, undelivered)
         case events.CONTINUED:
-            return children.continue_as_new(tables, now, run_id, event)
+            return attempts.continue_run(tables, now, run_id, event)
         case _:
             return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -41,6 +41,7 @@ from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, made_again, without_failures
 from holdfast.store.memory.rows import EventRow
 from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.webhooks import take_over
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, Fork, Forking, Notice, RetryPlan
@@ -50,7 +51,7 @@ _ENDS: Final[Mapping[str, frozenset[str]]] = {
     for command in map(COMMAND_OF.__getitem__, COMMAND_ENDS)
 }
 # A subscription has no end: the code of the fork asks for its own.
-_NEVER_COPIED: Final = TERMINAL | {
+NEVER_COPIED: Final = TERMINAL | {
     CANCEL_REQUESTED,
     EVENT_SUBSCRIBED,
     PAUSED,
@@ -100,7 +101,7 @@ class MemoryForks(Part):
             fatal = None
             if fork.retry:
                 fatal = made_again(events, origin.error, failed_steps=fork.failed_steps)
-            events = _forked_events(events, fatal)
+            events = forked_events(events, fatal)
             keys = {event.key for event in events if event.type in _REPLACEABLE}
             if not fork.results.keys() <= keys:
                 return "unknown_key", []
@@ -114,16 +115,9 @@ class MemoryForks(Part):
             )
             insert_run(tables, now, new)
             set_build(tables, new.run_id, origin.build)
-            running = origin.status == "running"
-            began = tables.turn(fork.run_id).started_at if running else origin.started_at
-            clock = began if origin.clock_at is None else origin.clock_at
-            tables.runs[fork.new_run_id].clock_at = clock
-            tables.logs[fork.new_run_id] = [
-                EventRow(_replaced(event, fork.results)) for event in events
-            ]
-            tables.append(fork.new_run_id, _forked(fork, until, log, fatal, now))
-            share_payloads(tables, fork.run_id, fork.new_run_id)
-            take_over(tables, fork.run_id, fork.new_run_id)
+            events = [_replaced(event, fork.results) for event in events]
+            told = forked(fork.run_id, until, log, fatal, now)
+            write_log(tables, fork.run_id, fork.new_run_id, [*events, told])
             return "forked", [Notice(WORK_TOPIC, tables.runs[fork.new_run_id].queue)]
 
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
@@ -134,7 +128,7 @@ class MemoryForks(Part):
                 return RetryPlan()
             events = [row.event for row in tables.logs[run_id]]
             fatal = made_again(events, run.error, failed_steps=failed_steps)
-            kept = {each.key for each in _forked_events(events, fatal) if each.type in _ENDED}
+            kept = {each.key for each in forked_events(events, fatal) if each.type in _ENDED}
             keys = [each.key or "" for each in events if each.type in _ENDED]
             return RetryPlan(
                 kept=tuple(key for key in keys if key in kept),
@@ -143,10 +137,31 @@ class MemoryForks(Part):
             )
 
 
-def _forked_events(events: Sequence[Event], fatal: Fatal | None) -> list[Event]:
-    """Return the events that a fork gets, or a retry without the calls that it makes again."""
+def write_log(tables: Tables, run_id: UUID, new_run_id: UUID, events: Sequence[Event]) -> None:
+    """Write the log of a new run that begins with that of another, and what goes with it."""
+    origin = tables.runs[run_id]
+    running = origin.status == "running"
+    began = tables.turn(run_id).started_at if running else origin.started_at
+    clock = began if origin.clock_at is None else origin.clock_at
+    tables.runs[new_run_id].clock_at = clock
+    tables.logs[new_run_id] = []
+    for event in events:
+        tables.append(new_run_id, event)
+    share_payloads(tables, run_id, new_run_id)
+    take_over(tables, run_id, new_run_id)
+
+
+def forked_events(
+    events: Sequence[Event], fatal: Fatal | None, never: Container[str] = NEVER_COPIED
+) -> list[Event]:
+    """Return the events that a fork gets, or a retry without the calls that it makes again.
+
+    Events of the types in `never` are left out.
+    """
     events = _as_delivered(events)
-    return _answered(_lasting(events) if fatal is None else _untried(events, fatal))
+    if fatal is not None:
+        events = _untried(events, fatal)
+    return _answered([event for event in events if event.type not in never])
 
 
 def _as_delivered(events: Sequence[Event]) -> list[Event]:
@@ -161,15 +176,11 @@ def _place(idx: int, event: Event) -> tuple[int, bool, int]:
     return (idx, True, idx) if seen is None else (seen, False, idx)
 
 
-def _lasting(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if event.type not in _NEVER_COPIED]
-
-
 def _untried(events: Sequence[Event], fatal: Fatal) -> list[Event]:
     """Leave out the calls that are made again. Steps without an end begin at attempt 1."""
     events = list(without_failures(events, fatal))
     ended = {event.key for event in events if event.type in STEP_ENDS}
-    return [event for event in _lasting(events) if event.type != STEP_RETRY or event.key in ended]
+    return [event for event in events if event.type != STEP_RETRY or event.key in ended]
 
 
 def _answered(events: Sequence[Event]) -> list[Event]:
@@ -212,16 +223,24 @@ def _replaced(event: Event, results: Mapping[str, str]) -> Event:
     return Event(event.type, event.key, details.write(**fields), event.at)
 
 
-def _forked(
-    fork: Fork, until: int, log: Sequence[EventRow], fatal: Fatal | None, now: int
+def forked(
+    run_id: UUID,
+    until: int,
+    log: Sequence[EventRow],
+    fatal: Fatal | None,
+    now: int,
+    **attempt: object,
 ) -> Event:
-    """Return the last event of the copy. Ids and random numbers keep the first origin's seed."""
-    seed = str(fork.run_id)
+    """Return the last event of the copy. Ids and random numbers keep the first origin's seed.
+
+    `attempt` is what it says of the attempt that failed before, and its error.
+    """
+    seed = str(run_id)
     for row in log:
         if row.event.type == FORKED:
             seed = details.read(row.event.details, _Forked).seed
     again = _again(fatal, [row.event for row in log], until)
-    told = details.write(run_id=str(fork.run_id), idx=until, seed=seed, again=again)
+    told = details.write(run_id=str(run_id), idx=until, seed=seed, again=again, **attempt)
     return Event(FORKED, None, told, now)
 
 

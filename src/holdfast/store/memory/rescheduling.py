@@ -93,7 +93,7 @@ def _changes(now: int, run: RunRow, turn: TaskRow, change: Reschedule) -> Resche
         begins_at = could_begin_at if start_at is None else start_at
         begins_at = now if turn.lease_no > 0 else max(now, begins_at)
         deadline_at = begins_at + to_micros(change.timeout_seconds)
-    elif details.start_at is not None and deadline_at is not None:
+    elif details.start_at is not None and deadline_at is not None and run.clock_at is None:
         deadline_at += max(now, details.start_at) - could_begin_at
     if deadline_at != run.deadline_at:
         details.deadline_at = deadline_at

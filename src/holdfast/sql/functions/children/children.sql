@@ -171,10 +171,12 @@ end $$;
 
 -- Start the runs that continue others. They have the same properties but no key, the same time
 -- limits, the attributes, the signals that were not read, the subscriptions to topics, and the
--- places of limits; the build is that of a new start. A singleton's next run takes its key. Returns
+-- places of limits; the build is that of a new start. A singleton's next run takes its key. Those
+-- that are the next attempts of others begin after a pause, and are these runs in all but their
+-- ids: see _copy_attempts. They are as old, but for lists, in which they come after them. Returns
 -- (topic, payload) notices.
--- Locks: ids of runs; of singletons, the row of the key; subscriptions; rows of holders. Called by
--- _carry_out.
+-- Locks: ids of runs; of singletons, the row of the key; subscriptions; rows of holders; webhooks.
+-- Called by _carry_out.
 create or replace function holdfast._continue_runs(
     p_now timestamptz, p_run_ids uuid[], p_details json[]
 ) returns text[]
@@ -188,6 +190,7 @@ begin
             (u.details ->> 'version')::int as new_version,
             coalesce(u.details -> 'input', 'null') as new_input,
             coalesce(u.details -> 'signals', '[]') as signals,
+            p_now + (u.details -> 'attempt' ->> 'delay')::float8 * interval '1 second' as again_at,
             case when exists (select from holdfast.builds) then holdfast._build_of_start(
                 (u.details ->> 'run_id')::uuid, r.name, (u.details ->> 'version')::int)
                 end as new_build
@@ -198,11 +201,19 @@ begin
     ), started as (
         insert into holdfast.runs (run_id, name, version, queue, priority, input, tags, headers,
             retention, deadline_at, parent_run_id, parent_key, parent_close, singleton_key,
-            created_at, build)
-        select a.new_run_id, a.name, a.new_version, a.queue, a.priority, a.new_input, a.tags,
+            created_at, build, key, due_at, clock_at)
+        select a.new_run_id, a.name, a.new_version, a.queue, a.priority,
+            case when a.again_at is null then a.new_input else a.input end, a.tags,
             holdfast._successor_headers(a.headers, a.run_id), a.retention,
-            p_now + (a.deadline_at - a.created_at),
-            a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key, p_now, a.new_build
+            case when a.again_at is null then p_now + (a.deadline_at - a.created_at)
+                else a.deadline_at end,
+            a.parent_run_id, a.parent_key, a.parent_close, a.singleton_key,
+            case when a.again_at is null then p_now
+                else a.created_at + interval '1 microsecond' end,
+            case when a.again_at is null then a.new_build else a.build end,
+            case when a.again_at is not null then a.key end,
+            case when a.again_at > p_now then a.again_at end,
+            case when a.again_at is not null then coalesce(a.clock_at, a.started_at) end
         from asked a
         order by a.new_run_id
         on conflict do nothing
@@ -211,7 +222,7 @@ begin
         insert into holdfast.events (run_id, idx, event_type, key, details, at)
         select s.run_id, e.idx, e.event_type, e.key, e.details, p_now
         from started s
-        join asked a on a.new_run_id = s.run_id
+        join asked a on a.new_run_id = s.run_id and a.again_at is null
         cross join lateral (
             select 0 as idx, 'WorkflowStarted' as event_type, null as key, null::json as details
             union all
@@ -221,9 +232,12 @@ begin
             from json_array_elements(a.signals) with ordinality as c (signal, idx)
         ) as e
     ), queued as (
-        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id)
-        select s.run_id, a.queue, holdfast._turn_handler(a.name, a.new_version, a.new_build),
-            a.priority, p_now, a.parent_run_id
+        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at, parent_run_id,
+            clock_at)
+        select s.run_id, a.queue, holdfast._turn_handler(a.name, a.new_version,
+                case when a.again_at is null then a.new_build else a.build end),
+            a.priority, coalesce(a.again_at, p_now), a.parent_run_id,
+            case when a.again_at is not null then coalesce(a.clock_at, a.started_at) end
         from started s
         join asked a on a.new_run_id = s.run_id
         returning queue
@@ -234,6 +248,7 @@ begin
             and k.key = a.singleton_key and k.run_id = a.run_id
     )
     select array_agg(distinct array['starts', q.queue]) into v_notices from queued q;
+    perform holdfast._copy_attempts(p_run_ids, p_details);
     perform holdfast._copy_attributes(
         p_run_ids, array(
             select (u.details ->> 'run_id')::uuid from unnest(p_details) as u (details)));

@@ -102,7 +102,8 @@ end $$;
 -- Return what becomes of each of these runs that has not ended, once. `refused` says why it cannot
 -- be changed so: the start of one that has begun; anything but the queue of one that waits for a
 -- rule of its workflow; the queue or the start of a flow, whose steps have their own. A start in
--- the past does not change that of a run that is due, nor its deadline.
+-- the past does not change that of a run that is due, nor its deadline; nor does any start of the
+-- next attempt of a run, whose time counts from the first.
 -- Locks: expects the turn rows locked. Called by reschedule_runs.
 create or replace function holdfast._reschedules(
     p_now timestamptz, p_run_ids uuid[], p_queue text, p_start_at timestamptz,
@@ -133,7 +134,7 @@ begin
                     then greatest(p_now, case when f.has_begun then p_now
                         else coalesce(p_start_at, f.could_begin_at) end)
                         + p_timeout * interval '1 second'
-                when f.due_at <> f.was_due_at
+                when f.due_at <> f.was_due_at and not f.is_attempt
                     then f.ends_at + (greatest(p_now, f.due_at) - f.could_begin_at)
                 else f.ends_at end as deadline_at,
             case when f.kind = 'flow' and (p_queue is not null or p_start_at is not null)
@@ -145,6 +146,7 @@ begin
             select r.run_id, r.kind, t.queue as from_queue, t.due_at as was_due_at,
                 r.deadline_at as ends_at, t.lease_no > 0 as has_begun, t.is_ruled,
                 greatest(r.created_at, r.due_at) as could_begin_at,
+                r.clock_at is not null as is_attempt,
                 case when p_start_at is null or greatest(p_start_at, t.due_at) <= p_now
                     then t.due_at else p_start_at end as due_at
             from (select distinct u.run_id from unnest(p_run_ids) as u (run_id)) as u

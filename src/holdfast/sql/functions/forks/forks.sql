@@ -140,7 +140,7 @@ begin
 end $$;
 
 -- Write the log of a fork. Raises HF002 if an event cannot be read. Locks nothing that others wait
--- for. Called by fork_run.
+-- for. Called by fork_run and _copy_attempts.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_again json, p_results json
 ) returns void
@@ -165,8 +165,8 @@ end $$;
 -- Return the details of the event that ends the copy of a log. Random numbers keep the seed of the
 -- first origin. `again` names the calls that the copy lacks, null if any other call may come before
 -- them. A copy lacks a cancel; it may have what the code did because of it. If it ends before the
--- log says that it is that of a retry, it lacks what that retry makes again. Locks nothing. Called
--- by _copy_log.
+-- log says that it is that of a retry, it lacks what that retry makes again. The copy of the next
+-- attempt of a run names the attempt before, and its error. Locks nothing. Called by _copy_log.
 create or replace function holdfast._forked_details(
     p_run_id uuid, p_until int, p_again json
 ) returns json
@@ -181,7 +181,8 @@ begin
         ), forks as (
             select m.details, m.is_left_out from marks m where m.event_type = 'WorkflowForked'
         )
-        select json_build_object('run_id', p_run_id, 'idx', p_until,
+        select holdfast._with_attempt(p_again, json_build_object(
+            'run_id', p_run_id, 'idx', p_until,
             'seed', coalesce((select f.details ->> 'seed' from forks f limit 1), p_run_id::text),
             'again', case
                 when exists (select from marks m
@@ -193,7 +194,7 @@ begin
                     union
                     select unnest(holdfast._texts(f.details -> 'again')) from forks f
                     where f.is_left_out
-                    order by 1)) end));
+                    order by 1)) end)));
 end $$;
 
 -- Return the details of a completed step or activity with another result; null leaves them as they
@@ -210,7 +211,8 @@ return case when p_result is null then p_details else (
 -- them: none has `seen` any more, and an event may have another index than in the first log. Calls
 -- that a retry makes again, which p_again names, are left out: see _untried_events; it is null for
 -- a fork. Every command here has its end, and every end its command; but a webhook is copied
--- without an end, because the code has given its URL to others. Events of one call have the
+-- without an end, because the code has given its URL to others; and for the next attempt of a run,
+-- which has its subscriptions and streams, so are these. Events of one call have the
 -- same key, and types that begin with the same word. If a child is left out, so is a signal to it.
 -- Called by fork_run, retry_plan and _copy_log.
 create or replace function holdfast._forked_events(
@@ -247,7 +249,8 @@ begin
             then k.details ->> 'run_id' not in (select s.run_id from strangers s)
         when k.event_type = 'StepRetryScheduled' then k.has_end or p_again is null
         when k.role in ('command', 'withdrawal') or k.event_type = 'ActivityRetryScheduled'
-            then k.has_end or k.event_type = 'WebhookOpened'
+            then k.has_end or k.event_type = 'WebhookOpened' or p_again -> 'attempt' is not null
+                and k.event_type in ('EventSubscribed', 'StreamWritten')
         when k.role = 'command_end' then k.has_command
         else true end
     order by 1;

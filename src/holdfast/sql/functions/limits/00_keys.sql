@@ -57,11 +57,13 @@ as $$
     update holdfast.limit_holders h set run_id = (u.details ->> 'run_id')::uuid
     from unnest(p_run_ids, p_details) as u (run_id, details)
     cross join lateral (
-        select r.name, r.version, r.queue from holdfast.runs r where r.run_id = u.run_id limit 1
+        select r.name, r.version, r.queue, r.input from holdfast.runs r
+        where r.run_id = u.run_id limit 1
     ) as r
     cross join lateral (
         select l.limit_id,
-            holdfast._slot_of(coalesce(u.details -> 'input', 'null'), l.key) as slot
+            holdfast._slot_of(case when u.details -> 'attempt' is null
+                then coalesce(u.details -> 'input', 'null') else r.input end, l.key) as slot
         from holdfast.limits l
         where l.holds = 'run'
             and holdfast._concerns(l.scope, l.name, r.queue, r.name || '@' || r.version)

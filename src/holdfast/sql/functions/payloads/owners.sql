@@ -72,8 +72,8 @@ begin
 end $$;
 
 -- Note that a run uses all objects that another one has or uses, whose log it begins with.
--- Locks: rows of payload_users; expects the row of the other run locked. Called by fork_run
--- and _continue_flow.
+-- Locks: rows of payload_users; expects the row of the other run locked. Called by fork_run,
+-- _copy_attempts and _continue_flow.
 create or replace function holdfast._share_payloads(p_run_id uuid, p_new_run_id uuid) returns void
 language plpgsql
 as $$

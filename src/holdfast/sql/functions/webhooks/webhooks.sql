@@ -34,7 +34,7 @@ end $$;
 
 -- Let a fork have the URLs of its origin that its log has as opened and not used, if the origin has
 -- ended: others have these URLs, and post to them. While the origin runs, they are its own.
--- Locks: the webhooks. Called by fork_run.
+-- Locks: the webhooks. Called by fork_run and _copy_attempts.
 create or replace function holdfast._take_over_webhooks(p_run_id uuid, p_new_run_id uuid)
 returns void
 language plpgsql
