@@ -348,6 +348,13 @@ class FailedAttempt(msgspec.Struct, gc=False):
     run_id: UUID
 
 
+class RecordedFailure(msgspec.Struct, gc=False):
+    """What the entries of an attempt that failed, and of the next one, say of it."""
+
+    attempt: FailedAttempt | None = None
+    error: msgspec.Raw = _NULL
+
+
 class Forked(msgspec.Struct, gc=False):
     """A copy of another run's log; the chance of both derives from `seed`.
 

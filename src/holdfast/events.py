@@ -33,6 +33,7 @@ from holdfast.details import (
     Reason,
     RecordedActivity,
     RecordedChild,
+    RecordedFailure,
     RecordedStep,
     Rescheduled,
     SignalReceived,
@@ -51,7 +52,7 @@ from holdfast.details import (
     WorkflowCanceled,
     WorkflowFailed,
 )
-from holdfast.types import ErrorInfo, Event
+from holdfast.types import ErrorInfo, Event, LastFailureRecord
 
 Shape: TypeAlias = type[msgspec.Struct] | None
 
@@ -254,7 +255,18 @@ read_child_failed: Final = msgspec.json.Decoder(ChildFailed).decode
 read_approval_resolved: Final = msgspec.json.Decoder(ApprovalResolved).decode
 read_forked: Final = msgspec.json.Decoder(Forked).decode
 
+_read_failure: Final = msgspec.json.Decoder(RecordedFailure).decode
+
 encode_details = msgspec.json.Encoder().encode
+
+
+def read_last_failure(details: str | None) -> LastFailureRecord | None:
+    """Return the failed attempt that the details of an entry name, None if they name none."""
+    found = None if details is None else _read_failure(details)
+    if found is None or found.attempt is None:
+        return None
+    last, error = found.attempt, bytes(found.error).decode()
+    return LastFailureRecord(number=last.number, attempts=last.attempts, error=error)
 
 
 def write_details(details: msgspec.Struct) -> str:

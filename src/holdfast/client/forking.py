@@ -237,6 +237,12 @@ async def _existing(session: Session, fork: Fork | FlowFork) -> Status:
 
 async def _reason(session: Session, outcome: Forking, fork: Fork) -> str:
     if outcome == "running":
+        run = await get_record(session, fork.run_id)
+        if run.last_failure is not None and run.status == "running" and run.started_at is None:
+            return (
+                "it is retried by itself: it waits for its next attempt, which `holdfast runs "
+                f"reschedule {fork.run_id} --delay 0s` (client.runs.reschedule) begins at once"
+            )
         return (
             "only a run that failed, timed out, was cancelled or was terminated can be retried; "
             "fork it instead: a fork begins anywhere in its log"

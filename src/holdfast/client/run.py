@@ -48,6 +48,14 @@ class RunWait(Value, frozen=True):
     paused: bool
 
 
+class LastFailure(Value, frozen=True):
+    """An attempt of a run that failed and was retried; `attempts` is None if there is no limit."""
+
+    number: int
+    attempts: int | None
+    error: ErrorInfo
+
+
 class Run:
     """A run as it was when it was asked for.
 
@@ -123,6 +131,14 @@ class Run:
     def error(self) -> ErrorInfo | None:
         """What the run failed with, None if it has not failed."""
         return None if self.record.error is None else decode_error(self.record.error)
+
+    @cached_property
+    def last_failure(self) -> LastFailure | None:
+        """The last attempt that failed and was retried: this run, or the one before it."""
+        last = self.record.last_failure
+        if last is None:
+            return None
+        return LastFailure(last.number, last.attempts, decode_error(last.error))
 
     @property
     def continued_as(self) -> UUID | None:

@@ -57,6 +57,17 @@ class ErrorHead(msgspec.Struct, frozen=True):
     message: str
 
 
+class LastFailureHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The last attempt that failed and is retried: of a run that has continued, itself.
+
+    `number` counts from 1, of `attempts`, null for no limit.
+    """
+
+    number: int
+    attempts: int | None
+    error: ErrorHead
+
+
 class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     """A run in a list: without payloads."""
 
@@ -82,6 +93,7 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     wait: WaitShape | None
     parent_run_id: UUID | None
     parent_key: str | None
+    last_failure: LastFailureHead | None
 
 
 class RunShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +130,7 @@ class RunShape(msgspec.Struct, frozen=True, kw_only=True):
     parent_key: str | None
     archive: str | None
     trace_id: str | None
+    last_failure: LastFailureHead | None
     input_bytes: int | msgspec.UnsetType = msgspec.UNSET
     output_bytes: int | msgspec.UnsetType = msgspec.UNSET
 
@@ -135,7 +148,6 @@ class EventShape(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_head(run: RunRecord) -> RunHead:
     """Return a run for a list."""
-    error = None if run.error is None else decode_error(run.error)
     return RunHead(
         run_id=run.run_id,
         kind=run.kind,
@@ -148,7 +160,7 @@ def run_head(run: RunRecord) -> RunHead:
         priority=run.priority,
         status=run.status,
         state=run.state,
-        error=None if error is None else ErrorHead(error.kind, error.message),
+        error=None if run.error is None else _error_head(run.error),
         tags=run.tags,
         attributes=run.attributes,
         created_at=to_datetime(run.created_at),
@@ -159,6 +171,21 @@ def run_head(run: RunRecord) -> RunHead:
         wait=_wait(run.wait),
         parent_run_id=run.parent_run_id,
         parent_key=run.parent_key,
+        last_failure=_last_failure(run),
+    )
+
+
+def _error_head(text: str) -> ErrorHead:
+    error = decode_error(text)
+    return ErrorHead(error.kind, error.message)
+
+
+def _last_failure(run: RunRecord) -> LastFailureHead | None:
+    last = run.last_failure
+    if last is None:
+        return None
+    return LastFailureHead(
+        number=last.number, attempts=last.attempts, error=_error_head(last.error)
     )
 
 
@@ -196,6 +223,7 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
         parent_key=run.parent_key,
         archive=run.archive,
         trace_id=None if trace is None else trace.trace_id,
+        last_failure=_last_failure(run),
         input_bytes=input_bytes,
         output_bytes=output_bytes,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from holdfast import events
+from holdfast.events import read_last_failure
+from holdfast.insight.beginnings import before_begin
 from holdfast.insight.flow_spans import step_spans
 from holdfast.insight.spans import (
     Attempt,
@@ -21,6 +23,7 @@ from holdfast.insight.spans import (
     json_text,
     number_of,
     read_details,
+    read_json,
     recorded_text,
     text_of,
     traceback_text,
@@ -58,7 +61,7 @@ def read_run_spans(
     if run.state == "waiting" and log:  # the log does not say that the code has left a timer
         last = log[-1].at
         spans = [_closed(span, last) if _is_left(span, run.wait) else span for span in spans]
-    return [*_before_begin(run, has_begun(run, spans)), *spans]
+    return [*before_begin(run, has_begun(run, spans), log), *spans]
 
 
 async def read_starts(store: Store, run: RunRecord, spans: Sequence[Span]) -> Mapping[str, int]:
@@ -77,30 +80,6 @@ def with_starts(spans: Sequence[Span], starts: Mapping[str, int]) -> list[Span]:
         else span
         for span in spans
     ]
-
-
-def _before_begin(run: RunRecord, begun: bool) -> Iterator[Span]:
-    """Yield how long the start was delayed, then how long the run waited in its queue.
-
-    No worker claims the run of a flow: it begins with its steps.
-    """
-    first, began_at = run.created_at, run.started_at
-    if run.due_at is not None:
-        waits = run.state == "waiting" and not begun
-        over_at = min(run.due_at, run.completed_at or run.due_at)
-        outcome: Outcome = "open" if waits else "done"
-        ended_at = None if waits else over_at
-        yield Span("delay", "start delayed", first, ended_at, outcome, due_at=run.due_at)
-        first = over_at
-        if waits:
-            return
-    if run.kind == "workflow" and began_at is None and (run.completed_at or first + 1) > first:
-        ended = run.completed_at is not None
-        note = "no worker took it" if ended else f"no worker has taken it from queue {run.queue}"
-        outcome = "dropped" if ended else "open"
-        yield Span("queue", "in the queue", first, run.completed_at, outcome, note)
-    elif run.kind == "workflow" and began_at is not None and began_at > first:
-        yield Span("queue", "in the queue", first, began_at, "done", f"queue {run.queue}")
 
 
 def read_spans(
@@ -209,12 +188,19 @@ class _Reader:
                 self.spans[self._pause] = replace(span, ended_at=event.at, outcome="done")
                 self._pause = None
             case events.FORKED:
-                origin = text_of(details, "run_id")
-                self._add("fork", "forked", event.at, event.at, "noted", f"from run {origin}")
-                self.spans[-1] = replace(self.spans[-1], origin_run_id=origin)
+                self._fork(event, details)
             case _:
                 self._calls.read(event, details)
                 self._note(event, details)
+
+    def _fork(self, event: Event, details: Details) -> None:
+        origin, failed = text_of(details, "run_id"), read_last_failure(event.details)
+        if failed is None:
+            self._add("fork", "forked", event.at, event.at, "noted", f"from run {origin}")
+        else:
+            error, label = error_text(read_json(failed.error)), f"attempt {failed.number} failed"
+            self._add("fork", label, event.at, event.at, "failed", error)
+        self.spans[-1] = replace(self.spans[-1], origin_run_id=origin)
 
     def _note(self, event: Event, details: Details) -> None:
         """Read an event that is a moment."""
@@ -238,7 +224,8 @@ class _Reader:
             case events.TERMINATED:
                 found = "end", "terminated", _why(details)
             case events.CONTINUED:
-                found = "end", "continued as new", f"run {text_of(details, 'run_id')}"
+                label = "retried" if "attempt" in details else "continued as new"
+                found = "end", label, f"run {text_of(details, 'run_id')}"
             case events.WORKER_LOST:
                 key = text_of(details, "task_key")
                 label = f"worker of {key} lost" if key else "worker lost"

@@ -23,6 +23,16 @@ def queued_and_worked(run: RunRecord, now: int) -> tuple[str, str]:
     return length(begun_at - run.could_begin_at), worked
 
 
+def failed_times(run: RunRecord) -> str:
+    """Return how often an open run has failed so far: `failed 2 of 5 times`, else nothing."""
+    last = run.last_failure
+    if last is None or run.status not in ("running", "continued"):
+        return ""
+    if last.attempts is None:
+        return f"failed {several(last.number, 'time')}"
+    return f"failed {last.number} of {several(last.attempts, 'time')}"
+
+
 def length(microseconds: int) -> str:
     """Return a length of time with its two largest units: `3.2 ms`, `41 s`, `2 h 5 m`."""
     seconds = max(0, microseconds) / _SECOND

@@ -32,6 +32,7 @@ from holdfast.types import (
     FlowStepState,
     HeldKey,
     KeptMessage,
+    LastFailureRecord,
     LimitWait,
     ListedMessage,
     LogLine,
@@ -106,6 +107,7 @@ def _error(text: str) -> str:
 
 FIELDS: Final[Mapping[type[Value], Mapping[str, Hide]]] = {
     RunRecord: {"input": _json, "output": _json, "error": _error},
+    LastFailureRecord: {"error": _error},
     Wait: {"stuck": _text},
     FlowStepState: {"output": _json, "error": _error},
     OpenStepTasks: {"error": _error},

@@ -79,6 +79,17 @@ class Wait(Value, frozen=True):
     paused: bool = False
 
 
+class LastFailureRecord(Value, frozen=True, kw_only=True):
+    """An attempt of a run that failed, and that the policy of its workflow retries.
+
+    `number` counts from 1, of `attempts` at most, None for no limit. `error` is JSON text.
+    """
+
+    number: int
+    attempts: int | None
+    error: str
+
+
 class RunRecord(Value, frozen=True, kw_only=True):
     """A run as a caller sees it. `wait` is there until it has ended.
 
@@ -89,7 +100,9 @@ class RunRecord(Value, frozen=True, kw_only=True):
     delayed until then, the run had waited in its queue.
 
     `app` is empty in a run from before names had apps, until a worker of an app has taken it over.
-    `build` is the one that the run stays with, None if it is not pinned.
+    `build` is the one that the run stays with, None if it is not pinned. `last_failure` is the last
+    of its attempts that was retried: itself if it has continued as the next one, else the one
+    before it.
     """
 
     run_id: UUID
@@ -119,6 +132,7 @@ class RunRecord(Value, frozen=True, kw_only=True):
     due_at: int | None = None
     attributes: Mapping[str, AttributeValue] = {}
     build: str | None = None
+    last_failure: LastFailureRecord | None = None
 
     @property
     def could_begin_at(self) -> int:

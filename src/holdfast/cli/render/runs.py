@@ -11,7 +11,7 @@ from holdfast.cli.render.console import CONTROLS
 from holdfast.insight.shapes import event_shape, run_shape, shown_details
 from holdfast.insight.spans import error_text, read_json
 from holdfast.insight.traces import find_trace
-from holdfast.insight.wording import ago, length, moment, queued_and_worked, shorten
+from holdfast.insight.wording import ago, failed_times, length, moment, queued_and_worked, shorten
 from holdfast.types import (
     JSON,
     SCHEDULE_HEADER,
@@ -92,7 +92,9 @@ def state_text(run: RunRecord) -> Text:
     """Return the state of a run in its colour."""
     from rich.text import Text
 
-    return Text(run.state.replace("_", " "), STYLES.get(run.state, ""))
+    failed = failed_times(run)
+    state = run.state.replace("_", " ") + (f", {failed}" if failed else "")
+    return Text(state, STYLES.get(run.state, ""))
 
 
 def summary(run: RunRecord, values: Mapping[str, JSON], now: int) -> Table:
@@ -125,6 +127,9 @@ def _facts(run: RunRecord, now: int) -> list[tuple[str, str]]:
         facts.append(("trace", trace.url or trace.trace_id))
     facts.append(("input", None if run.input == "null" else run.input))
     facts.append(("created", f"{moment(run.created_at)} ({ago(run.created_at, now)})"))
+    if run.last_failure is not None:
+        error = error_text(read_json(run.last_failure.error))
+        facts.append((f"attempt {run.last_failure.number}", f"failed: {error}"))
     if run.due_at is not None:
         facts.append(("delayed", f"until {moment(run.due_at)} ({ago(run.due_at, now)})"))
     queued, worked = queued_and_worked(run, now)

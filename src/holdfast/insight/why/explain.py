@@ -32,7 +32,14 @@ from holdfast.insight.why.waiting import (
 from holdfast.insight.wording import ago, length, moment, several
 from holdfast.store.port import Store
 from holdfast.store.port.claims import SUSPECT_ATTEMPTS
-from holdfast.types import SCHEDULE_HEADER, TICK_HEADER, RetryPlan, RunRecord, Wait
+from holdfast.types import (
+    SCHEDULE_HEADER,
+    TICK_HEADER,
+    LastFailureRecord,
+    RetryPlan,
+    RunRecord,
+    Wait,
+)
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 _POISONED = "holdfast.PoisonedRun: "
@@ -50,6 +57,9 @@ def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expl
     spans = [span for span in spans if span.kind not in ("delay", "queue")]  # as the row says
     wait = run.wait
     undelivered = (*_undelivered(spans, around), *_scheduled(run))
+    if run.last_failure is not None and run.started_at is not None and run.status == "running":
+        last = run.last_failure
+        undelivered += (f"it is attempt {last.number + 1}: {_attempt(last)}",)
     if run.status != "running" or wait is None:
         found = _ended(run, spans, around)
         return replace(found, details=(*found.details, *undelivered))
@@ -141,8 +151,10 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
     retried_as = around.retried_as
     recorded = read_json(run.error)
     error = error_text(recorded)
+    last = run.last_failure
     details = (
         *([around.element] if around.element else []),
+        *([f"it was attempt {last.number + 1}: {_attempt(last)}"] if last else []),
         *_failed_calls(spans, set(error_chain(recorded)), error),
     )
     actions: tuple[Action, ...] = (Action("retry", run.run_id),)
@@ -216,12 +228,21 @@ def _failed_calls(spans: Sequence[Span], causes: set[str], told: str) -> tuple[s
     )
 
 
+def _attempt(last: LastFailureRecord) -> str:
+    """Name an attempt of a run that failed, and its error."""
+    return f"attempt {last.number} failed with {error_text(read_json(last.error))}"
+
+
 def _continued(run: RunRecord, when: str) -> Explanation:
-    output = read_json(run.output)
+    output, last = read_json(run.output), run.last_failure
     successor = output.get("run_id") if isinstance(output, dict) else None
-    because = f"it continued as run {successor} {when}"
+    because, traceback = f"it continued as run {successor} {when}", ""
+    if last is not None:
+        error = read_json(last.error)
+        because = f"it failed {when}, and is retried as run {successor}: {error_text(error)}"
+        traceback = traceback_text(error)
     action = Action("why", UUID(successor)) if isinstance(successor, str) else None
-    return explanation(run, because, (), (action,) if action else ())
+    return explanation(run, because, (), (action,) if action else (), traceback)
 
 
 def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Explanation:

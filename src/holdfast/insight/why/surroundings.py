@@ -155,7 +155,8 @@ async def _approvals(store: Store, run: RunRecord) -> list[OpenApproval]:
 async def _origin(store: Store, run: RunRecord, spans: Sequence[Span]) -> RunRecord | None:
     """Return the run that this one is a fork of; None if it is a retry, which changes nothing."""
     origins = [UUID(span.origin_run_id) for span in spans if span.kind == "fork"]
-    if not origins or run.run_id in (retry_run_id(origins[-1]), former_retry_run_id(origins[-1])):
+    retries = (retry_run_id, former_retry_run_id)
+    if not origins or run.last_failure or run.run_id in [of(origins[-1]) for of in retries]:
         return None
     return (await store.get_runs([origins[-1]])).get(origins[-1])
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.insight.actions import Action
 from holdfast.insight.serving import live_workers, serves
-from holdfast.insight.spans import Span, has_begun
+from holdfast.insight.spans import Span, error_text, has_begun, read_json, traceback_text
 from holdfast.insight.why.calls import count_open
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.surroundings import Surroundings
-from holdfast.insight.wording import ago, moment
+from holdfast.insight.wording import ago, failed_times, moment
 from holdfast.types import ANY_END, RunRecord, Wait, update_topic
 from holdfast.values.patterns import pattern_of
 
@@ -41,6 +41,10 @@ def explain_waiting(
     if at is None:
         because = "it waits for nothing that would come by itself"
         return explanation(run, because, details, (Action("cancel", run.run_id),))
+    if run.started_at is None and run.last_failure is not None:
+        error = read_json(run.last_failure.error)
+        because = f"it {failed_times(run)}, and is tried again at {until}: {error_text(error)}"
+        return explanation(run, because, details, traceback=traceback_text(error))
     if run.started_at is None and not has_begun(run, spans):
         return explanation(run, f"its start is delayed until {until}", details)
     timers = [span.label for span in spans if span.kind == "timer" and span.outcome == "open"]

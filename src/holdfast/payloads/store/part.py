@@ -95,6 +95,9 @@ class PayloadPart:
         return [open_event(self.payloads, event) for event in events]
 
     def _open_record(self, run: RunRecord) -> RunRecord:
+        if run.last_failure is not None:
+            opened = self._opened(run.last_failure, "error")
+            run = msgspec.structs.replace(run, last_failure=opened)
         return self._opened(run, "input", "output", "error")
 
     def _open_task(self, task: ClaimedTask) -> ClaimedTask:

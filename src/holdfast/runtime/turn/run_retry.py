@@ -54,9 +54,8 @@ def retried(instance: Instance, end: Outcome) -> Outcome | None:
         error=msgspec.Raw(end.end.error.encode()),
         again=msgspec.json.decode(end.text, type=WorkflowFailed),
     )
-    return Outcome(
-        CONTINUED, write_details(new), Finish("continued", f'{{"run_id":"{new.run_id}"}}')
-    )
+    output = f'{{"run_id":"{new.run_id}","attempt":{number}}}'
+    return Outcome(CONTINUED, write_details(new), Finish("continued", output))
 
 
 def _accepts(policy: Retry, instance: Instance, error: BaseException) -> bool:

@@ -19,8 +19,8 @@ from holdfast.errors import (
     InvalidInput,
     UnknownWorkflow,
 )
-from holdfast.insight.spans import error_chain, read_json
-from holdfast.insight.wording import queued_and_worked, shorten
+from holdfast.insight.spans import error_chain, error_text, read_json
+from holdfast.insight.wording import ago, failed_times, queued_and_worked, shorten
 from holdfast.server.pages.counts import count_states
 from holdfast.server.pages.rendering import url_query
 from holdfast.server.pages.rows import rows_of
@@ -154,6 +154,8 @@ def what_now(run: RunRecord, now: int, question: str = "") -> str:
         return shorten(causes[-1], 120) if causes else ""
     if wait.stuck is not None:
         return shorten(wait.stuck, 120)
+    if run.last_failure is not None and run.started_at is None:
+        return _tried_again(run, now)
     if run.state == "waiting":
         names = [each for each in wait.awaiting if not each.startswith(":")]
         parts = [f"signal {each!r}" for each in names[:3] if not each.startswith("update:")]
@@ -165,6 +167,13 @@ def what_now(run: RunRecord, now: int, question: str = "") -> str:
             parts.append(f"until {to_datetime(wait.visible_at):%Y-%m-%d %H:%M:%S} UTC")
         return ", ".join(parts)
     return f"on {wait.worker}" if wait.worker is not None else ""
+
+
+def _tried_again(run: RunRecord, now: int) -> str:
+    """Say how often a run has failed that waits for its next attempt, and why."""
+    last, at = run.last_failure, run.due_at or now
+    error = "" if last is None else shorten(error_text(read_json(last.error)), 120)
+    return f"{failed_times(run)}, tried again {ago(at, now)}: {error}"
 
 
 def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:

@@ -49,7 +49,8 @@ def continue_run(tables: Tables, now: int, run_id: UUID, event: Event) -> list[N
     children.take_place(tables, old, turn)
     set_build(tables, new.run_id, old.build)
     row = tables.runs[new.run_id]
-    # It is as old as the first attempt, so that its time limit is the same; lists have it after that.
+    # As old as the first attempt, so that its time limit is the same; lists have it after that one.
+    row.due_at = turn.visible_at
     row.created_at, row.deadline_at = old.created_at + 1, old.deadline_at
     log, again = tables.logs[run_id], ended.again or WorkflowFailed()
     fatal = Fatal(frozenset(again.calls), again.seen or 0, frozenset(again.after))

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import contains
-from holdfast.events import UPDATE_ENDS
+from holdfast.events import CONTINUED, FORKED, UPDATE_ENDS, read_last_failure
 from holdfast.store.memory.attributes import has_all
 from holdfast.store.memory.chains import newest, runs_of_key
 from holdfast.store.memory.database import Part
@@ -21,6 +21,7 @@ from holdfast.types import (
     ClippedEvent,
     CountBy,
     Event,
+    LastFailureRecord,
     LoggedEvent,
     RecordPage,
     RunCounts,
@@ -215,7 +216,19 @@ def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
         due_at=row.due_at,
         attributes=row.new.attributes,
         build=row.build,
+        last_failure=_last_failure(tables, row),
     )
+
+
+def _last_failure(tables: Tables, row: RunRow) -> LastFailureRecord | None:
+    """Return the last attempt of a run that was retried; see `RunRecord`."""
+    kind = CONTINUED if row.status == "continued" else FORKED
+    is_attempt = row.clock_at is not None and row.due_at is not None
+    if kind == FORKED and not is_attempt:
+        return None
+    marks = (each.event for each in tables.logs[row.new.run_id] if each.event.type == kind)
+    found = [failed for mark in marks if (failed := read_last_failure(mark.details))]
+    return found[-1] if found else None
 
 
 def _state(tables: Tables, row: RunRow, turn: TaskRow | None, now: int) -> State:

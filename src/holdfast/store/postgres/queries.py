@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
+from holdfast.events import read_last_failure
 from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Database, Part, read_event, read_headers
 from holdfast.store.postgres.start_values import json_text
@@ -259,6 +260,7 @@ def _run(row: asyncpg.Record) -> RunRecord:
         due_at=row["due_at"],
         attributes=read_attributes(row["attributes"]),
         build=row["build"],
+        last_failure=read_last_failure(row["last_failure"]),
     )
 
 

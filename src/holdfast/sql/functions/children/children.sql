@@ -212,7 +212,7 @@ begin
                 else a.created_at + interval '1 microsecond' end,
             case when a.again_at is null then a.new_build else a.build end,
             case when a.again_at is not null then a.key end,
-            case when a.again_at > p_now then a.again_at end,
+            a.again_at,
             case when a.again_at is not null then coalesce(a.clock_at, a.started_at) end
         from asked a
         order by a.new_run_id

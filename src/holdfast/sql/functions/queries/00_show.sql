@@ -10,7 +10,7 @@ returns table (
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
     lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    due_at bigint, attributes json, build text
+    due_at bigint, attributes json, build text, last_failure json
 )
 language plpgsql stable
 as $$
@@ -31,7 +31,10 @@ begin
         holdfast._micros(r.completed_at), holdfast._micros(r.deadline_at),
         holdfast._micros(coalesce(t.limited_at, t.visible_at)), t.awaiting, t.worker, t.attempts,
         t.lease_no, t.stuck, t.paused, r.parent_run_id, r.parent_key, r.kind,
-        holdfast._micros(r.due_at), a.attributes, r.build
+        holdfast._micros(r.due_at), a.attributes, r.build,
+        case when r.clock_at is not null and r.due_at is not null or r.output ->> 'attempt' <> ''
+                and r.status = 'continued'
+            then holdfast._last_failure(r.run_id, r.status) end
     from unnest(p_run_ids) with ordinality as u (run_id, place)
     cross join lateral (
         select * from holdfast.runs r where r.run_id = u.run_id limit 1
@@ -46,6 +49,20 @@ begin
     order by u.place;
 end $$;
 
+-- Return the last failed attempt of a run that its policy retries, {"attempt": …, "error": …}: the
+-- run itself if it has continued as the next attempt, else the attempt before it. Null if there
+-- is none. Called by _show_runs.
+create or replace function holdfast._last_failure(p_run_id uuid, p_status text) returns json
+language plpgsql stable
+as $$
+begin
+    return json_build_object('attempt', e.details -> 'attempt', 'error', e.details -> 'error')
+    from holdfast.events e
+    where e.run_id = p_run_id and e.details -> 'attempt' is not null and e.event_type =
+        case p_status when 'continued' then 'WorkflowContinuedAsNew' else 'WorkflowForked' end
+    order by e.idx desc limit 1;
+end $$;
+
 -- Return runs; without p_payloads, input and output are null. Called by clients and wait_for_end.
 create or replace function holdfast.get_runs(p_run_ids uuid[], p_payloads boolean default true)
 returns table (
@@ -54,7 +71,7 @@ returns table (
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
     lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    due_at bigint, attributes json, build text
+    due_at bigint, attributes json, build text, last_failure json
 )
 language sql stable
 as $$

@@ -337,7 +337,8 @@ create or replace function holdfast.list_runs(
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
     lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    due_at bigint, attributes json, build text, stopped_at bigint, stopped_id uuid
+    due_at bigint, attributes json, build text, last_failure json, stopped_at bigint,
+    stopped_id uuid
 )
 language sql stable
 as $$

@@ -118,7 +118,7 @@ returns table (
     retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
     deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
     lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    due_at bigint, attributes json, build text
+    due_at bigint, attributes json, build text, last_failure json
 )
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
