@@ -23,7 +23,7 @@ from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import StepExecution, StepRunner
 from holdfast.worker.clock import Cancellable, Clock
-from holdfast.worker.failure_log import log_failed_run, log_failed_step
+from holdfast.worker.failure_log import log_end, log_failed_step
 from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
 
@@ -265,8 +265,7 @@ class RunDriver:
         info = self.turn.info
         began_at = info.started_at if info.first_claimed_at is None else info.first_claimed_at
         self._host.observing.run_ended(info.name, end.status, began_at)
-        if end.status == "failed" and end.error is not None:
-            log_failed_run(self.run_id, info.name, end.error)
+        log_end(self.run_id, info.name, end)
 
     def _need_log(self) -> None:
         """Ask for the log once: a second one would undo what was done after the first."""

@@ -10,7 +10,8 @@ import logging
 from uuid import UUID
 
 from holdfast.codec import decode_error
-from holdfast.types import ClaimedTask, ErrorInfo, StepTaskOutcome, Undelivered
+from holdfast.runtime.turn.run_retry import Retried
+from holdfast.types import ClaimedTask, ErrorInfo, Finish, StepTaskOutcome, Undelivered
 
 logger = logging.getLogger("holdfast.run")
 
@@ -84,6 +85,27 @@ def log_failed_flow_step(task: ClaimedTask, error: ErrorInfo, outcome: StepTaskO
             "error": error.kind,
         },
     )
+
+
+def log_end(run_id: UUID, workflow: str, end: Finish) -> None:
+    """Log that a run failed, or warn that an attempt of it failed and is followed by another."""
+    if isinstance(end, Retried):
+        logger.warning(
+            "run %s (%s): attempt %d of the run failed: %s; next attempt in %.3g s",
+            run_id,
+            workflow,
+            end.attempt.number,
+            decode_error(end.failure),
+            end.attempt.delay,
+            extra={
+                "run_id": str(run_id),
+                "workflow": workflow,
+                "attempt": end.attempt.number,
+                "error": decode_error(end.failure).kind,
+            },
+        )
+    elif end.error is not None:
+        log_failed_run(run_id, workflow, end.error)
 
 
 def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:

@@ -24,6 +24,13 @@ from holdfast.values.ids import continued_run_id
 _REPEATED = (PayloadError, InvalidInput)  # the same log and the same code give them again
 
 
+class Retried(Finish, frozen=True, kw_only=True):
+    """The end of an attempt that failed with the error `failure`, JSON text, and is retried."""
+
+    attempt: FailedAttempt
+    failure: str
+
+
 def retried(instance: Instance, end: Outcome) -> Outcome | None:
     """Return how a run ends that is to end so: a failure that is retried, with its next attempt.
 
@@ -43,19 +50,20 @@ def retried(instance: Instance, end: Outcome) -> Outcome | None:
     assert end.end.error is not None, "a failure has an error"
     last, run_id = instance.attempt, instance.info.run_id
     number = 1 if last is None else last.number + 1
+    pause = _pause(policy, instance, error, number)
+    attempt = FailedAttempt(number, policy.attempts, pause, instance.known_as)
     new = ContinuedAsNew(
         run_id=continued_run_id(run_id, instance.loop.now),
         input=msgspec.Raw(b"null"),
         version=instance.info.version,
         signals=[],
-        attempt=FailedAttempt(
-            number, policy.attempts, _pause(policy, instance, error, number), instance.known_as
-        ),
+        attempt=attempt,
         error=msgspec.Raw(end.end.error.encode()),
         again=msgspec.json.decode(end.text, type=WorkflowFailed),
     )
     output = f'{{"run_id":"{new.run_id}","attempt":{number}}}'
-    return Outcome(CONTINUED, write_details(new), Finish("continued", output))
+    then = Retried("continued", output, attempt=attempt, failure=end.end.error)
+    return Outcome(CONTINUED, write_details(new), then)
 
 
 def _accepts(policy: Retry, instance: Instance, error: BaseException) -> bool:
