@@ -205,9 +205,17 @@ class Replay:
         now: Callable[[], int] = _wall_clock,
         key: str | None = None,
     ) -> None:
-        """Replay the log. Raises ValueError for an empty one."""
+        """Replay the log.
+
+        Raises ValueError for an empty one, ConfigurationError for a workflow whose runs are
+        retried by a policy.
+        """
         if not log:
             raise ValueError(f"run {run_id} has no log: append `started(…)` first")
+        if workflow.retry is not None:
+            raise ConfigurationError(
+                f"workflow {workflow.name} has a retry: only a store of holdfast starts attempts"
+            )
         info = RunInfo(run_id, workflow.name, workflow.version, 1, log[0].at, None, key)
         self.run_id, self._now = run_id, now
         self._lease = 0  # a run has one driver at a time: the index at an append tells who is

@@ -55,7 +55,11 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "find_reply": (events.UPDATE_ENDS,),
     "fork_run": (REPLACEABLE,),
     "_copy_log": (REPLACEABLE,),
-    "_forked_events": (events.STEP_ENDS, CONTROL),
+    "_forked_events": (
+        events.STEP_ENDS,
+        CONTROL,
+        {events.EVENT_SUBSCRIBED, events.STREAM_WRITTEN},
+    ),
     "_untried_events": (
         STOPPED_WORK,
         events.NAMED_BY_CALLERS,
@@ -63,6 +67,7 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
         events.CALL_FAILURES,
         {events.STEP_COMPLETED, events.SIGNAL_RECEIVED, events.VALUE_RECORDED},
     ),
+    "_last_failure": ({events.CONTINUED, events.FORKED},),
     "_forked_details": ({events.CANCEL_REQUESTED, events.FORKED},),
     "_made_again": ({events.FAILED, events.CANCELLED}, events.CALL_FAILURES, STOPPED_WORK),
     "retry_plan": (events.STEP_ENDS | {events.SIGNAL_SENT},) * 2,
