@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from pathlib import Path
 from typing import TypedDict
 from uuid import uuid4
 
-from holdfast import App, Context, Retry, current_step
+from holdfast import App, Context, Retry, StepFailed, current_step
 
 LEDGER = "HOLDFAST_TEST_LEDGER"
 GUSTS = 24  # signals of a storm
@@ -84,6 +85,30 @@ async def fan_out(ctx: Context, n: int) -> list[str]:
     effects = await asyncio.gather(*(act(f"fan {n} {i}") for i in range(8)))
     last = await stumble(f"fan {n} last")
     return [*(effect["nonce"] for effect in effects), last["nonce"]]
+
+
+@app.step(retry=Retry.NEVER)
+async def wobble(n: int) -> Effect:
+    """Fail in the first two attempts of the run, after the effect."""
+    step, seen = current_step(), Path(f"{os.environ[LEDGER]}.wobble{n}")
+    effect = leave_trace(f"wobble {n}", step.idempotency_key, step.attempt)
+    with seen.open("a") as file:
+        file.write(f"{step.run_id}\n")
+    if len(set(seen.read_text().split())) < 3:
+        raise ConnectionError(f"wobbled {n}")
+    return effect
+
+
+@app.workflow(retry=Retry(attempts=4, base="100ms", jitter=0))
+async def retried(ctx: Context, n: int) -> list[str]:
+    """Fail twice after a step, with a step that cleans up."""
+    first = await act(f"retried {n} first")
+    try:
+        second = await wobble(n)
+    except StepFailed:
+        await act(f"retried {n} clean-up")
+        raise
+    return [first["nonce"], second["nonce"]]
 
 
 @app.workflow
