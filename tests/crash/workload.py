@@ -88,7 +88,7 @@ async def fan_out(ctx: Context, n: int) -> list[str]:
 
 
 @app.step(retry=Retry.NEVER)
-async def wobble(n: int) -> Effect:
+def wobble(n: int) -> Effect:
     """Fail in the first two attempts of the run, after the effect."""
     step, seen = current_step(), Path(f"{os.environ[LEDGER]}.wobble{n}")
     effect = leave_trace(f"wobble {n}", step.idempotency_key, step.attempt)
