@@ -13,9 +13,13 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Context, Retry, RunCancelled, RunFailed, StepFailed
+from holdfast.definitions.workflows import Workflow
 from holdfast.errors import ConfigurationError, ForkRefused, InvalidInput, RunTimedOut
 from holdfast.events import FORKED
 from holdfast.insight.why import explain_run
+from holdfast.payloads import AesGcm
+from holdfast.runtime.code.run import RunInfo
+from holdfast.runtime.turn.rehearsal import rehearse
 from holdfast.testing import Environment
 
 app = App("shop", retry=Retry.NEVER)
@@ -178,10 +182,30 @@ async def random(ctx: Context) -> list[str]:
     return [*drawn, str(ctx.uuid())]
 
 
+gate = asyncio.Event()
+
+
+@app.step
+async def slowly() -> str:
+    await gate.wait()
+    return act("slowly")
+
+
+@app.workflow(retry=POLICY)
+async def slow(ctx: Context) -> str:
+    return await slowly()
+
+
+@app.workflow(retry=POLICY)
+async def lost(ctx: Context) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
 @pytest.fixture
 async def env() -> AsyncIterator[Environment]:
     calls.clear()
     failing.clear()
+    gate.clear()
     async with Environment(app) as env:
         yield env
 
@@ -408,3 +432,73 @@ def test_a_policy_that_cannot_work_is_refused(retry: Any, problem: str) -> None:
 def test_an_input_that_does_not_fit_is_refused_at_the_start() -> None:
     with pytest.raises(InvalidInput):
         counting.encode_input("x")  # type: ignore[arg-type]
+
+
+async def test_a_check_follows_the_log_of_each_attempt(env: Environment) -> None:
+    """Also of one that failed, and with a policy that would not retry it any more."""
+    failing["ship"] = 2
+    handle = await env.client.start(sale, key="k")
+    await env.result(handle)
+    without = Workflow(sale.fn, registry=app.registry)
+    for run in (await env.client.runs.list(key="k")).runs:
+        log = (await env.store.read_events([(run.run_id, 0)]))[run.run_id]
+        info = RunInfo(run.run_id, "sale", 1, 1, log[0].at, None, run.key)
+        assert rehearse(sale, info, log) is None
+        assert rehearse(without, info, log) is None
+
+
+async def test_an_error_is_encrypted_in_the_logs_of_both_attempts() -> None:
+    secret = App("secret", retry=Retry.NEVER, payload_codec=AesGcm({"a": bytes(32)}))
+
+    @secret.step
+    async def tell(name: str) -> str:
+        return act(name)
+
+    @secret.workflow(retry=POLICY)
+    async def hidden(ctx: Context) -> str:
+        return await tell("4711")
+
+    failing["4711"] = 1
+    async with Environment(secret) as env:
+        handle = await env.client.start(hidden)
+        await env.advance("1s")
+        stored = await env.store.newest_runs([handle.run_id])
+        logs = await env.store.read_events([(each, 0) for each in {*stored, *stored.values()}])
+        assert len(logs) == 2
+        assert not [e for log in logs.values() for e in log if "4711" in (e.details or "")]
+        [waiting] = [run for run in (await env.client.runs.list()).runs if run.state == "waiting"]
+        assert waiting.last_failure is not None
+        assert "4711" in waiting.last_failure.error.message
+        assert await env.result(handle) == "4711"
+
+
+async def test_a_pause_holds_back_the_next_attempt(env: Environment) -> None:
+    failing["ship"] = 1
+    handle = await env.client.start(sale)
+    await env.advance("1s")
+    await env.client.runs.pause(handle.run_id)
+    await env.advance("1h")
+    assert calls == ["charge", "ship", "refund"]
+    await env.client.runs.resume(handle.run_id)
+    assert await env.result(handle) == "ship"
+
+
+async def test_a_run_that_fails_as_it_is_paused_is_retried_once_it_is_resumed(
+    env: Environment,
+) -> None:
+    failing["slowly"] = 1
+    handle = await env.client.start(slow)
+    await asyncio.sleep(0.05)
+    await env.client.runs.pause(handle.run_id)
+    gate.set()
+    await env.advance("1h")
+    assert calls == ["slowly"]
+    await env.client.runs.resume(handle.run_id)
+    assert await env.result(handle) == "slowly"
+
+
+async def test_a_run_that_is_stuck_is_not_retried(env: Environment) -> None:
+    handle = await env.client.start(lost)
+    await env.advance("10m")
+    run = await newest(env, handle.run_id)
+    assert (run.run_id, run.state, run.last_failure) == (handle.run_id, "stuck", None)

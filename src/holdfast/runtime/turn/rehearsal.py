@@ -23,6 +23,7 @@ from holdfast.events import (
     FAILED,
     SIGNAL_RECEIVED,
     TERMINAL,
+    read_last_failure,
     write_details,
 )
 from holdfast.runtime.code.commands import Command, Commands
@@ -84,6 +85,8 @@ def rehearse(
     check_open(event.details for event in log)
     default = line_of_definition(workflow.fn)
     if (end := log[-1].type) in _ENDED_BY_CODE:
+        if end == CONTINUED and read_last_failure(log[-1].details) is not None:
+            end = FAILED  # an attempt that its policy retries, whatever the policy is now
         try:
             replay_to_end(workflow, info, in_delivery_order(log), end=end)
         except DeterminismError as error:
