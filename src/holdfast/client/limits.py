@@ -10,7 +10,7 @@ from holdfast.client.session import Session
 from holdfast.definitions.limits import Ageing, AnyLimit, Fairness, Limit, Rate
 from holdfast.errors import InvalidInput
 from holdfast.insight.serving import live_activities
-from holdfast.store.port import WORK_TOPIC
+from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.store.port.locks import persist
 from holdfast.types import LimitInfo, LimitKind, LimitScope, Notice
 from holdfast.values.names import check_queue_name, check_reference, full_name, split_name
@@ -45,7 +45,7 @@ class Limits:
         """
         scope, name = await self._named(queue, workflow, activity)
         changed = await persist(partial(self._session.store.set_limit, limit.rule(scope, name)))
-        await self._wake_workers()
+        await self._wake(queue)
         return changed
 
     async def remove(
@@ -73,7 +73,7 @@ class Limits:
         kind: LimitKind = "units" if units and limit is Rate else _KINDS[limit]
         remove = self._session.store.remove_limit
         removed = await persist(partial(remove, scope, name, kind, key or ""))
-        await self._wake_workers()
+        await self._wake(queue)
         return removed
 
     async def list(self) -> list[LimitInfo]:
@@ -122,11 +122,13 @@ class Limits:
             f"well, as in {full_name('APP', name)}"
         )
 
-    async def _wake_workers(self) -> None:
-        """Wake the workers: what waited for a limit may run now."""
+    async def _wake(self, queue: str | None) -> None:
+        """Wake the workers, and who receives from a queue: what waited for a limit may run now."""
         workers = await self._session.store.list_workers()
         queues = sorted({queue for worker in workers for queue in worker.queues})
-        self._session.tell([Notice(WORK_TOPIC, queue) for queue in queues])
+        notices = [Notice(WORK_TOPIC, each) for each in queues]
+        notices += [] if queue is None else [Notice(messages_topic(queue), queue)]
+        self._session.tell(notices)
 
 
 _KINDS: dict[type[AnyLimit], LimitKind] = {

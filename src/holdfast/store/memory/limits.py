@@ -22,6 +22,7 @@ from holdfast.store.memory.choosing import (
 )
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.keys import check_not_of_flow, check_rule
+from holdfast.store.memory.message_limits import message_use
 from holdfast.store.memory.rows import LimitPlace, LimitRow, TaskRow
 from holdfast.store.memory.tables import Tables
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
@@ -119,14 +120,15 @@ def _info(tables: Tables, now: int, row: LimitRow) -> LimitInfo:
         and not task.paused
         and slots_of(tables, task)
     )
+    in_flight, full_keys, due = message_use(tables, row, now)
     return LimitInfo(
         rule=row.rule,
         is_declared=row.declared is not None,
         changed_at=row.changed_at,
-        held=len(held),
-        full_keys=sum(1 for count in counts.values() if count >= (row.rule.most or 0)),
-        waiting=sum(min(count, _MOST_COUNTED) for count in waiting.values()),
-        more_wait=any(count > _MOST_COUNTED for count in waiting.values()),
+        held=len(held) + in_flight,
+        full_keys=full_keys + sum(1 for count in counts.values() if count >= (row.rule.most or 0)),
+        waiting=due + sum(min(count, _MOST_COUNTED) for count in waiting.values()),
+        more_wait=due == _MOST_COUNTED or any(count > _MOST_COUNTED for count in waiting.values()),
         used=_used(row, now),
     )
 

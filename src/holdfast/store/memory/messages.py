@@ -10,16 +10,17 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from holdfast.codec import contains
 from holdfast.errors import InvalidInput, QueueExists, QueueInUse
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.starts import start_flows
+from holdfast.store.memory.message_limits import MessageLimits
+from holdfast.store.memory.message_takes import take_groups, take_plain
 from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.queue_rows import DeliveryRow, MessageRow, QueueRow, QueueTable
 from holdfast.store.memory.queue_values import check_message, check_queue, check_receive, delayed
 from holdfast.store.memory.starts import start_all
-from holdfast.store.memory.tables import distinct
+from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import messages_topic, refusal
 from holdfast.types import (
     MessageDelivery,
@@ -117,22 +118,26 @@ class MemoryMessages(Part):
             row = find_queue(tables, receive.queue)
             check_receive(row.settings, receive)
             acked = [_ack(row, delivery_id, None, now) for delivery_id in receive.acks]
-            freed = row.settings.fifo and any(acked)
             if receive.since is None:
                 _return_expired(tables.queues, [row], now, 100)
+            limits = MessageLimits(tables, row, now)
+            freed = (row.settings.fifo or limits.holds) and any(acked)
             if ("queue", receive.queue) in tables.pauses:
                 return Received(now=now, acked=acked, notices=_notices([row] if freed else []))
-            taken = (
-                _take_groups(row, receive, now) if row.settings.fifo else _take(row, receive, now)
-            )
+            take = take_groups if row.settings.fifo else take_plain
+            taken = take(row, receive, now, limits) if limits.at_most(1) else []
+            limits.count(message for _, each in taken for message in each)
             deliveries = [_deliver(row, receive, now, group, each) for group, each in taken]
             if receive.pops:
                 popped = [_ack(row, each.delivery_id, None, now) for each in deliveries]
                 freed = row.settings.fifo and (freed or any(popped))
             found = len(taken) if row.settings.fifo else sum(len(each) for _, each in taken)
+            most = 1 if limits.are_set else receive.limit
+            if limits.are_set and not row.settings.fifo and receive.contains is None:
+                freed = freed and found >= (1 if limits.keyed else receive.limit)
             return Received(
                 now=now,
-                next_due_at=now if found == receive.limit else _next_due_at(row, now),
+                next_due_at=now if found >= most else _next_due_at(row, now, limits),
                 acked=acked,
                 deliveries=deliveries,
                 notices=_notices([row] if freed else []),
@@ -149,7 +154,7 @@ class MemoryMessages(Part):
             freed = [
                 row
                 for (row, _), ok in zip(found, acked, strict=True)
-                if row is not None and ok and row.settings.fifo
+                if row is not None and ok and _may_free(tables, row, now)
             ]
             return acked, _notices(freed)
 
@@ -171,7 +176,8 @@ class MemoryMessages(Part):
                 notices = [*notices, *start_flows(each, now, flows)[1]]
             for receipt in receipts:
                 _ack(row, receipt.delivery_id, receipt.place, now)
-            return True, distinct([*_notices([row] if row.settings.fifo else []), *notices])
+            freed = [row] if _may_free(tables, row, now) else []
+            return True, distinct([*_notices(freed), *notices])
 
     async def return_messages(
         self, returns: Sequence[MessageReturn]
@@ -183,6 +189,10 @@ class MemoryMessages(Part):
                     raise InvalidInput("a message is given back for 0 to 10,000,000,000 seconds")
             freed: list[QueueRow] = []
             returned = [give_back(tables.queues, each, now, freed) for each in returns]
+            found = [tables.queues.of_id(each.receipt.queue_id) for each in returns]
+            for row, ok in zip(found, returned, strict=True):
+                if row is not None and ok and MessageLimits(tables, row, now).holds:
+                    freed.append(row)
             return returned, _notices(freed)
 
     async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
@@ -257,38 +267,6 @@ def send_message(queues: QueueTable, row: QueueRow, new: NewMessage, now: int) -
     return message_id
 
 
-def _take(row: QueueRow, receive: Receive, now: int) -> list[tuple[str | None, list[MessageRow]]]:
-    """Take what is due of a plain queue, as one delivery at most."""
-    pattern = None if receive.contains is None else msgspec.json.decode(receive.contains)
-    due = [
-        message
-        for message in row.in_order()
-        if message.visible_at <= now
-        and (
-            receive.contains is None or contains(msgspec.json.decode(message.new.payload), pattern)
-        )
-    ][: receive.limit]
-    return [(None, due)] if due else []
-
-
-def _take_groups(
-    row: QueueRow, receive: Receive, now: int
-) -> list[tuple[str | None, list[MessageRow]]]:
-    """Take what is due of groups that have nothing in flight, each as a delivery."""
-    busy = {delivery.group for delivery in row.deliveries.values()}
-    taken: list[tuple[str | None, list[MessageRow]]] = []
-    groups = row.groups()
-    for group in sorted(
-        groups, key=lambda each: (row.looked_at.get(each, groups[each][0].visible_at), each)
-    ):
-        due = groups[group][: receive.per_group]
-        until = next((n for n, each in enumerate(due) if each.visible_at > now), len(due))
-        if until and group not in busy and len(taken) < receive.limit:
-            row.looked_at[group] = now
-            taken.append((group, due[:until]))
-    return taken
-
-
 def _deliver(
     row: QueueRow, receive: Receive, now: int, group: str | None, messages: list[MessageRow]
 ) -> MessageDelivery:
@@ -317,9 +295,15 @@ def _deliver(
     )
 
 
-def _next_due_at(row: QueueRow, now: int) -> int | None:
+def _may_free(tables: Tables, row: QueueRow, now: int) -> bool:
+    """Return True if the end of a delivery may let others receive."""
+    return row.settings.fifo or MessageLimits(tables, row, now).holds
+
+
+def _next_due_at(row: QueueRow, now: int, limits: MessageLimits) -> int | None:
     late = any(delivery.visible_at <= now for delivery in row.deliveries.values())
     moments = [at for at in row.moments() if at > now] + ([now + _SECOND] if late else [])
+    moments += [] if limits.next_at is None else [limits.next_at]
     return min(moments, default=None)
 
 

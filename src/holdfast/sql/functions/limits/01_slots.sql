@@ -78,7 +78,8 @@ as $$
 $$;
 
 -- Return true if a rate counts what it let begin at a moment. What is later than a moment ahead was
--- before the clock went back: it counts no more. Called by _rate_left and list_limits.
+-- before the clock went back: it counts no more. Called by _rate_left, list_limits and
+-- _messages_of_limit.
 create or replace function holdfast._counts_at(
     p_at timestamptz, p_now timestamptz, p_period interval
 ) returns boolean
@@ -88,7 +89,7 @@ return p_at > p_now - p_period and p_at <= p_now + greatest(p_period, interval '
 -- Return how many tasks, or units, a rate lets begin now: in no stretch as long as its period more
 -- than p_most. If it is smooth, they begin at even distances, or, if these are short, some each
 -- 0.1 s. `next_at` is when it lets p_need begin; null if it does now. Locks nothing. Called by
--- _free_slots, _next_units and explain_limits.
+-- _free_slots, _next_units, _message_room, _within_keys, _messages_of_limit and explain_limits.
 create or replace function holdfast._rate_left(
     p_now timestamptz, p_limit_id int, p_slot text, p_most int, p_period interval,
     p_smooth boolean, p_need int default 1, out free int, out next_at timestamptz

@@ -146,13 +146,15 @@ return case when p_period is null then p_priority
         extract(epoch from p_waited) / extract(epoch from p_period), 0), 4))::int) end;
 
 -- Record that chosen tasks count for their limits from now on: holders of concurrency limits, and
--- uses of rates. Uses that are close together are kept as one, at the later moment.
+-- uses of rates.
 -- Locks: expects the limits locked; rows of uses. Called by _take_limited.
 create or replace function holdfast._hold_slots(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_groups text[]
 ) returns void
 language plpgsql
 as $$
+declare
+    v_used record;
 begin
     with slots as materialized (
         select u.run_id, u.key, l.limit_id, k.value collate "C" as slot, l.kind, l.period,
@@ -175,9 +177,27 @@ begin
             from holdfast.tasks t where t.run_id = s.run_id and t.key = s.key) end)::int as count
         from slots s where s.kind in ('rate', 'units') group by 1, 2, 3
     )
+    select array_agg(u.limit_id) as limits, array_agg(u.slot) as slots,
+        array_agg(u.period) as periods, array_agg(u.count) as counts
+    into v_used from used u;
+    if v_used.limits is not null then
+        perform holdfast._add_uses(
+            p_now, v_used.limits, v_used.slots, v_used.periods, v_used.counts);
+    end if;
+end $$;
+
+-- Count uses of rates: of each limit and value of its key so many. Uses that are close together are
+-- kept as one, at the later moment.
+-- Locks: expects the limits locked; rows of uses. Called by _hold_slots and _count_messages.
+create or replace function holdfast._add_uses(
+    p_now timestamptz, p_limits int[], p_slots text[], p_periods interval[], p_counts int[]
+) returns void
+language plpgsql
+as $$
+begin
     insert into holdfast.limit_uses as o (limit_id, slot, ats, counts)
     select u.limit_id, u.slot, m.ats, m.counts
-    from used u
+    from unnest(p_limits, p_slots, p_periods, p_counts) as u (limit_id, slot, period, count)
     left join lateral (
         select o.ats, o.counts from holdfast.limit_uses o
         where o.limit_id = u.limit_id and o.slot = u.slot limit 1

@@ -2,7 +2,8 @@
 
 -- Set a limit on the tasks of a queue, a workflow or an activity, for all of them together or for
 -- each value of a key. It holds for what is claimed from now on; what runs already counts, and is
--- not stopped. Kinds:
+-- not stopped. The kinds concurrency and rate of a queue also hold for the messages of the message
+-- queue of that name, which count for themselves: in flight at once, or received. Kinds:
 --
 -- concurrency  p_most tasks at once. p_holds says how long one counts: 'turn', while a worker
 --              executes it, or 'run', from the first claim of a run to its end. Default: 'run' for
@@ -38,9 +39,10 @@ begin
     return v_changed;
 end $$;
 
--- Wake the workers of the queues in which tasks wait that a limit concerns, with this transaction:
--- they may run now. Locks: at the commit, the server's lock for notifications. Called by all that
--- change limits, which is rare.
+-- Wake the workers of the queues in which tasks wait that a limit concerns, and who receives from
+-- the message queue that it concerns, with this transaction: they may run now.
+-- Locks: at the commit, the server's lock for notifications. Called by all that change limits,
+-- which is rare.
 create or replace function holdfast._tell_limited(p_scope text, p_name text) returns void
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -51,6 +53,8 @@ begin
         select distinct r.queue from holdfast._limited_ranges() as r
         where holdfast._concerns(p_scope, p_name, r.queue, r.handler)
     ) as r;
+    perform pg_notify(holdfast._channel(holdfast._schema(), 'messages/' || q.name), q.name)
+    from holdfast.queues q where p_scope = 'queue' and q.name = p_name;
 end $$;
 
 -- Return the name of what a limit concerns, with its app. Refuses a workflow that several apps
@@ -118,8 +122,10 @@ begin
 end $$;
 
 -- Let what runs already count for a limit that is new, or that something else holds now. Nothing
--- else counts: a run that has not begun may have held a place of the limit as it was.
--- Locks: expects the limit locked; rows of holders. Called by _put_limit.
+-- else counts: a run that has not begun may have held a place of the limit as it was. Messages in
+-- flight count anyway; from now on, their ends are told.
+-- Locks: expects the limit locked; rows of holders; deliveries, skipping locked ones. Called by
+-- _put_limit.
 create or replace function holdfast._count_present(p_limit holdfast.limits) returns void
 language sql
 as $$
@@ -133,7 +139,14 @@ as $$
     where holdfast._concerns(p_limit.scope, p_limit.name, t.queue, t.handler)
         and case p_limit.holds when 'turn' then t.worker is not null
             else t.key = '' and t.kind = 'workflow' and t.lease_no > 0 end
-    on conflict do nothing
+    on conflict do nothing;
+    update holdfast.deliveries d set limited = true where d.ctid = any (array(
+        select d.ctid from holdfast.queues q
+        cross join lateral (
+            select d.ctid from holdfast.deliveries d
+            where d.queue_id = q.queue_id for no key update skip locked
+        ) as d
+        where p_limit.scope = 'queue' and q.name = p_limit.name))
 $$;
 
 -- Remove a limit. Returns false if there is none. Tasks that wait for it may run at once; the row

@@ -54,11 +54,12 @@ begin
             on holdfast._concerns(l.scope, l.name, r.queue, r.handler));
 end $$;
 
--- List the limits, by scope, name, kind and key. `held` counts the tasks that count for a limit of
--- concurrency, `full_keys` the values of its key that allow no more, `waiting` the tasks of its
--- queue, workflow or activity that wait for any limit: up to 1,000 of each handler in each queue;
--- if there are more, `more_wait` is true. `used` is what of a rate, or of its units, is used now.
--- Called by clients.
+-- List the limits, by scope, name, kind and key. `held` counts the tasks, and messages in flight,
+-- that count for a limit of concurrency, `full_keys` the values of its key that allow no more.
+-- `waiting` counts the tasks of its queue, workflow or activity that wait for any limit, up to
+-- 1,000 of each handler in each queue, and of the first 1,000 messages that are due those that the
+-- limit does not allow; if there are more, `more_wait` is true. `used` is what of a rate, or of its
+-- units, is used now. Called by clients.
 create or replace function holdfast.list_limits()
 returns table (
     scope text, name text, kind text, key text, most int, period_seconds float8, holds text,
@@ -82,8 +83,10 @@ as $$
         ) as c
     )
     select l.scope, l.name, l.kind, l.key, l.most, extract(epoch from l.period)::float8, l.holds,
-        l.smooth, l.declared is not null, l.declared, holdfast._micros(l.changed_at), h.held,
-        h.full_keys, w.waiting, w.more_wait, l.units, u.used
+        l.smooth, l.declared is not null, l.declared, holdfast._micros(l.changed_at),
+        h.held + coalesce(m.held, 0), h.full_keys + coalesce(m.full_keys, 0),
+        w.waiting + coalesce(m.waiting, 0), w.more_wait or coalesce(m.waiting = 1000, false),
+        l.units, u.used + coalesce(m.used, 0)
     from holdfast.limits l
     cross join lateral (
         select coalesce(sum(r.waiting), 0)::int as waiting,
@@ -124,6 +127,15 @@ as $$
             group by e.slot
         ) as s
     ) as u
+    left join lateral (
+        select m.*
+        from (
+            select q.queue_id from holdfast.queues q
+            where l.scope = 'queue' and q.name = l.name and l.kind in ('concurrency', 'rate')
+            limit 1
+        ) as q
+        cross join lateral holdfast._messages_of_limit(l, q.queue_id) as m
+    ) as m on true
     where not l.removed
     order by l.scope, l.name, l.kind, l.key
 $$;
@@ -215,8 +227,8 @@ begin
     v_swept := v_swept + v_count;
     delete from holdfast.limit_uses u using (
         select u.ctid as tid
-        from holdfast.limit_uses u join holdfast.limits l on l.limit_id = u.limit_id
-        where u.limit_id = any (v_locked)
+        from holdfast.limit_uses u join holdfast.limits l on l.limit_id = abs(u.limit_id)
+        where abs(u.limit_id) = any (v_locked)
             and u.ats[cardinality(u.ats)] <= v_now - l.period
         limit p_limit
     ) as f

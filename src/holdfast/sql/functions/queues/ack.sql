@@ -1,7 +1,7 @@
 -- Acknowledge messages.
 
 -- Acknowledge all that is left of deliveries of one queue. Returns for each whether it was in
--- flight still, and whether a group has more to give now.
+-- flight still, and whether a group, or a limit, has more to give now.
 -- Locks: deliveries by id. Called by users and clients, in any transaction.
 create or replace function holdfast.ack_deliveries(
     p_queue_id int, p_delivery_ids uuid[], out acked boolean[], out freed boolean
@@ -23,19 +23,23 @@ reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_group text;
+    v_limited boolean;
     v_ids uuid[];
     v_special holdfast.deliveries[];
 begin
     if cardinality(p_delivery_ids) = 1 then
         delete from holdfast.deliveries d
         where d.queue_id = p_queue_id and d.delivery_id = p_delivery_ids[1]
-        returning d.more, d.group_key,
+        returning d.more, d.group_key, d.limited,
             case when d.has_bodies or d.keeps or d.errors is not null then array[d] end
-        into freed, v_group, v_special;
+        into freed, v_group, v_limited, v_special;
         acked := array[found];
         if freed and v_group is not null then
             insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
             values (p_queue_id, holdfast.now(), holdfast._next_message_id(), v_group);
+        end if;
+        if v_limited then
+            freed := true;
         end if;
     else
         -- Locked in a statement of its own: one that waited would not see a row's new place.
@@ -52,14 +56,14 @@ begin
                     where d.queue_id = p_queue_id and d.delivery_id = u.id limit 1
                 ) as f))
             returning d.delivery_id, d.more and d.group_key is not null as more, d.group_key,
-                d.has_bodies or d.keeps or d.errors is not null as is_special, d as whole
+                d.limited, d.has_bodies or d.keeps or d.errors is not null as is_special, d as whole
         ), tokens as (
             insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
             select p_queue_id, holdfast.now(), holdfast._next_message_id(), g.group_key
             from gone g where g.more
         )
         select array_agg(g.delivery_id), array_agg(g.whole) filter (where g.is_special),
-            bool_or(g.more)
+            bool_or(g.more or g.limited is true)
         into v_ids, v_special, freed from gone g;
         if cardinality(v_ids) = cardinality(p_delivery_ids) then
             acked := array_fill(true, array[cardinality(v_ids)]);
@@ -105,8 +109,8 @@ begin
 end $$;
 
 -- Acknowledge messages one by one: places of deliveries, or with a null place all that is left of
--- one. Returns for each whether it was in flight still; freed are queues where a group has more
--- now.
+-- one. Returns for each whether it was in flight still; freed are queues where a group, or a limit,
+-- has more to give now.
 -- Locks: deliveries by id. Called by users and clients, in any transaction.
 create or replace function holdfast.ack_messages(
     p_queue_ids int[], p_delivery_ids uuid[], p_places int[],
@@ -164,7 +168,8 @@ begin
             as u (queue_id, delivery_id, place, ord)
     ), found as materialized (
         select d.ctid as tid, d.queue_id, d.delivery_id, d.group_key, d.more, d.has_bodies,
-            d.message_ids, coalesce(d.done, '{}') as done, d.errors is not null as has_errors
+            d.message_ids, coalesce(d.done, '{}') as done, d.errors is not null as has_errors,
+            d.limited
         from (select distinct a.queue_id, a.delivery_id from asked a) as a
         cross join lateral (
             select d.ctid, d.* from holdfast.deliveries d
@@ -207,7 +212,13 @@ begin
         delete from holdfast.bodies b using sums s
         where s.has_bodies and b.queue_id = s.queue_id and b.message_id = any (s.ids)
     )
-    select array_agg(j.ok order by j.ord), (select array_agg(distinct t.queue_id) from tokens t),
+    select array_agg(j.ok order by j.ord), (
+            select array_agg(distinct f.queue_id)
+            from (
+                select t.queue_id from tokens t
+                union all
+                select s.queue_id from sums s where s.limited and s.ids <> '{}'
+            ) as f),
         (select array_agg(i.id) from sums s, unnest(s.ids) as i (id) where s.has_errors)
     into acked, freed, failed
     from judged j;

@@ -9,12 +9,16 @@
 -- left a delivery with `more` set, or a later token, if something is left; or (b) while a delivery
 -- of the group exists that says `more`: its end leaves a new token.
 --
+-- With p_only, only these groups are taken. With p_limited the deliveries count for a limit.
+--
 -- Between two statements a place may get another row, so tokens are deleted by place and id.
 -- Locks: tokens and messages, skipping locked ones; advisory locks of groups, without waiting. A
--- message that a purge is deleting is waited for. Called by receive_messages.
+-- message that a purge is deleting is waited for. Called by receive_messages and
+-- _receive_limited.
 create or replace function holdfast._receive_groups(
     p_queue_id int, p_lock_key bigint, p_now timestamptz, p_limit int, p_until timestamptz,
-    p_consumer text, p_since timestamptz, p_per_group int, p_keeps boolean, p_joined boolean
+    p_consumer text, p_since timestamptz, p_per_group int, p_keeps boolean, p_joined boolean,
+    p_limited boolean default null, p_only text[] default null
 ) returns table (
     next_due_at timestamptz, newest timestamptz[], queue_id int, delivery_id uuid, group_key text,
     message_ids bigint[], attempts int[], sent_ats timestamptz[], payloads json[],
@@ -59,7 +63,8 @@ begin
         ), mine as materialized (
             select j.group_key
             from (
-                select j.group_key from judged j where j.delivery_id is null
+                select j.group_key from judged j
+                where j.delivery_id is null and (p_only is null or j.group_key = any (p_only))
                 order by j.visible_at, j.token_id offset 0
             ) as j
             where pg_try_advisory_xact_lock(hashtextextended(j.group_key, p_lock_key))
@@ -114,11 +119,12 @@ begin
                 returning m.*
             ), kept as (
                 insert into holdfast.deliveries (queue_id, group_key, visible_at, received_at,
-                    consumer, has_bodies, keeps, more, message_ids, attempts, origin_ids,
+                    consumer, has_bodies, keeps, more, limited, message_ids, attempts, origin_ids,
                     sent_ats, payloads, headers, errors)
                 select p_queue_id, t.group_key, p_until, p_now, p_consumer,
                     count(*) > count(t.payload), p_keeps,
                     count(*) < (select count(*) from waiting w where w.group_key = t.group_key),
+                    p_limited,
                     array_agg(t.message_id), array_agg(t.attempts + 1),
                     case when count(t.origin_id) > 0 then array_agg(t.origin_id) end,
                     array_agg(t.sent_at), array_agg(t.payload),

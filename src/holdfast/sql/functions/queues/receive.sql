@@ -17,7 +17,8 @@
 -- given back whose visibility has ended. p_acks are deliveries of this queue that are acknowledged
 -- in the same transaction. With p_joined false the call promises to commit at once.
 --
--- A paused queue gives nothing. Refuses an unknown queue (HFQ01), and values that are not allowed,
+-- A paused queue gives nothing, and one with limits what they allow: of a FIFO queue with a limit
+-- by key one message of a group. Refuses an unknown queue (HFQ01), and values that are not allowed,
 -- or not in a queue of this kind (22004, 22023).
 -- Locks: the deliveries p_acks, by id; then deliveries, messages and tokens, skipping locked ones;
 -- advisory locks of groups, without waiting. Called by pop_messages, receive, users and clients.
@@ -46,10 +47,18 @@ declare
     v_ack record;
     v_acked boolean[];
     v_freed boolean;
+    v_limit int := p_limit;  -- what limits allow of it
+    v_room record;
+    v_limited boolean;
+    v_keyed boolean;
+    v_allowed_at timestamptz;
 begin
     select q.queue_id, q.lock_key, q.fifo, q.visibility_seconds, q.has_priorities, q.has_filters,
         q.keep_seconds is not null as keeps,
-        exists (select from holdfast.pauses p where p.scope = 'queue' and p.name = q.name) as paused
+        exists (
+            select from holdfast.pauses p where p.scope = 'queue' and p.name = q.name) as paused,
+        exists (select from holdfast.limits l where l.scope = 'queue' and l.name = q.name
+            and l.kind in ('concurrency', 'rate') and not l.removed) as is_limited
     into v_q
     from holdfast.queues q where q.name = p_queue;
     if v_q.queue_id is null then
@@ -86,6 +95,31 @@ begin
         return next;
         return;
     end if;
+    if v_q.is_limited then
+        v_room := holdfast._message_room(v_q.queue_id, p_queue, v_now);
+        v_limit := least(p_limit, v_room.room);
+        v_limited := nullif(v_room.holds, false);
+        v_keyed := v_room.keyed;
+        v_allowed_at := v_room.next_at;
+        if v_room.busy or v_limit = 0 then
+            now := holdfast._micros(v_now);
+            next_due_at := holdfast._micros(case when v_room.busy then v_now + interval '0.25 s'
+                else least(holdfast._next_message(v_q.queue_id, v_now), v_allowed_at) end);
+            acked := v_acked;
+            freed := v_freed and v_room.busy;
+            return next;
+            return;
+        end if;
+        if v_q.fifo then
+            return query select holdfast._micros(v_now), holdfast._micros(g.next_due_at),
+                null::bigint[], v_acked, v_freed, g.queue_id, g.delivery_id, g.group_key,
+                g.message_ids, g.attempts, g.sent_ats, g.payloads, g.headers, g.errors
+            from holdfast._receive_limited(v_q.queue_id, v_q.lock_key, p_queue, v_now, p_limit,
+                v_until, p_consumer, p_per_group, v_q.keeps, p_joined, v_room.room, v_limited,
+                v_keyed) as g;
+            return;
+        end if;
+    end if;
     if v_q.fifo then
         return query select holdfast._micros(v_now), holdfast._micros(g.next_due_at),
             holdfast._all_micros(g.newest), v_acked, v_freed, g.queue_id, g.delivery_id,
@@ -95,14 +129,19 @@ begin
         return;
     end if;
 
-    if v_q.has_filters then
+    if v_keyed then
+        select * into message_ids, v_priorities, attempts, v_origin_ids, sent_ats, payloads,
+            headers, errors, v_has_bodies, v_allowed_at
+        from holdfast._take_by_key(v_q.queue_id, p_queue, v_now, v_limit, p_contains);
+        v_allowed_at := least(v_allowed_at, v_room.next_at);
+    elsif v_q.has_filters then
         select * into message_ids, v_priorities, v_newest, attempts, v_origin_ids, sent_ats,
             payloads, headers, errors, v_has_bodies
-        from holdfast._take_matching(v_q.queue_id, v_now, p_limit, p_contains);
+        from holdfast._take_matching(v_q.queue_id, v_now, v_limit, p_contains);
     elsif v_q.has_priorities then
         select * into message_ids, v_priorities, v_newest, attempts, v_origin_ids, sent_ats,
             payloads, headers, errors, v_has_bodies
-        from holdfast._take_urgent(v_q.queue_id, v_now, p_limit, coalesce(v_since,
+        from holdfast._take_urgent(v_q.queue_id, v_now, v_limit, coalesce(v_since,
             '{-infinity,-infinity,-infinity,-infinity,-infinity}'));
     else
         with taken as (
@@ -111,7 +150,7 @@ begin
                 where m.queue_id = v_q.queue_id and m.priority = 2
                     and m.visible_at >= coalesce(v_since[1], '-infinity') and m.visible_at <= v_now
                 order by m.visible_at, m.message_id
-                limit p_limit
+                limit v_limit
                 for update skip locked))
             returning m.message_id, m.visible_at, m.attempts, m.origin_id, m.sent_at, m.payload,
                 m.headers, m.error
@@ -129,18 +168,28 @@ begin
 
     if message_ids is not null then
         insert into holdfast.deliveries (queue_id, visible_at, received_at, consumer, has_bodies,
-            keeps, message_ids, priorities, attempts, origin_ids, sent_ats, payloads, headers,
-            errors)
-        values (v_q.queue_id, v_until, v_now, p_consumer, v_has_bodies, v_q.keeps, message_ids,
-            v_priorities, attempts, v_origin_ids, sent_ats, payloads, headers, errors)
+            keeps, limited, message_ids, priorities, attempts, origin_ids, sent_ats, payloads,
+            headers, errors)
+        values (v_q.queue_id, v_until, v_now, p_consumer, v_has_bodies, v_q.keeps, v_limited,
+            message_ids, v_priorities, attempts, v_origin_ids, sent_ats, payloads, headers, errors)
         returning deliveries.delivery_id into delivery_id;
         if v_has_bodies then
             payloads := holdfast._bodies(v_q.queue_id, message_ids, payloads);
         end if;
     end if;
+    if v_q.is_limited then
+        if message_ids is not null then
+            perform holdfast._count_messages(p_queue, v_now, payloads);
+        end if;
+        -- Others need not be told of room that this receive has used, or that nothing needs.
+        v_freed := v_freed and (p_contains is not null
+            or coalesce(cardinality(message_ids), 0) >= case when v_keyed then 1 else p_limit end);
+        v_limit := 1;  -- the next receive knows if there is more, and when it is allowed
+    end if;
     now := holdfast._micros(v_now);
-    if coalesce(cardinality(message_ids), 0) < p_limit then
-        next_due_at := holdfast._micros(holdfast._next_message(v_q.queue_id, v_now));
+    if coalesce(cardinality(message_ids), 0) < v_limit then
+        next_due_at := holdfast._micros(
+            least(holdfast._next_message(v_q.queue_id, v_now), v_allowed_at));
     else
         next_due_at := now;
     end if;
@@ -248,90 +297,6 @@ begin
     from (select * from taken t order by t.priority, t.visible_at, t.message_id) as t;
 end $$;
 
--- Take messages that contain something; with a null, any. First among the 200 that are due longest,
--- where a condition that many meet is met soon; then, if that is not enough, through the index,
--- among up to 10,000 that meet it.
--- Locks: messages, skipping locked ones. Called by receive_messages.
-create or replace function holdfast._take_matching(
-    p_queue_id int, p_now timestamptz, p_limit int, p_contains json,
-    out message_ids bigint[], out priorities smallint[], out newest timestamptz[],
-    out attempts int[], out origin_ids int[], out sent_ats timestamptz[], out payloads json[],
-    out headers json[], out errors text[], out has_bodies boolean
-)
-language plpgsql
-set enable_bitmapscan = on  -- a GIN index can be read in no other way
-as $$
-declare
-    v_contains jsonb := p_contains;
-    v_tids tid[];
-    v_taken holdfast.filtered_messages[];
-begin
-    select array_agg(m.tid) into v_tids
-    from (
-        select m.tid
-        from generate_series(0, 4) as l (priority)
-        cross join lateral (
-            select m.ctid as tid, m.payload from holdfast.filtered_messages m
-            where m.queue_id = p_queue_id and m.priority = l.priority and m.visible_at <= p_now
-            order by m.visible_at, m.message_id limit greatest(200, p_limit)
-        ) as m
-        where v_contains is null or m.payload::jsonb @> v_contains
-        limit greatest(200, p_limit)
-    ) as m;
-    v_taken := holdfast._take_chosen(p_queue_id, p_now, v_tids, p_limit, v_contains);
-    if coalesce(cardinality(v_taken), 0) < p_limit and v_contains is not null then
-        -- Conditions that no other index could serve.
-        select array_agg(m.tid order by m.priority, m.visible_at, m.message_id) into v_tids
-        from (
-            select m.ctid as tid, m.priority, m.visible_at, m.message_id
-            from holdfast.filtered_messages m
-            where m.payload::jsonb @> v_contains
-                and m.queue_id + 0 = p_queue_id and m.visible_at + interval '0' <= p_now
-            limit 10000
-        ) as m;
-        v_taken := v_taken || holdfast._take_chosen(p_queue_id, p_now, v_tids,
-            p_limit - coalesce(cardinality(v_taken), 0), v_contains);
-    end if;
-    select array_agg(t.message_id), array_agg(t.priority), array_agg(t.attempts + 1),
-        case when count(t.origin_id) > 0 then array_agg(t.origin_id) end,
-        array_agg(t.sent_at), array_agg(t.payload),
-        case when count(t.headers) > 0 then array_agg(t.headers) end,
-        case when count(t.error) > 0 then array_agg(t.error) end,
-        false
-    into message_ids, priorities, attempts, origin_ids, sent_ats, payloads, headers, errors,
-        has_bodies
-    from (select * from unnest(v_taken) as t order by t.priority, t.visible_at, t.message_id) as t;
-end $$;
-
--- Take up to p_limit of these rows, in the order given. A place may have another row by now: the
--- condition is tested again.
--- Locks: messages, skipping locked ones. Called by _take_matching.
-create or replace function holdfast._take_chosen(
-    p_queue_id int, p_now timestamptz, p_tids tid[], p_limit int, p_contains jsonb
-) returns holdfast.filtered_messages[]
-language plpgsql
-set enable_bitmapscan = off
-as $$
-declare
-    v_taken holdfast.filtered_messages[];
-begin
-    with taken as (
-        delete from holdfast.filtered_messages m where m.ctid = any (array(
-            select m.tid
-            from unnest(p_tids) with ordinality as u (tid, place)
-            cross join lateral (
-                select m.ctid as tid from holdfast.filtered_messages m
-                where m.ctid = u.tid and m.queue_id = p_queue_id and m.visible_at <= p_now
-                    and (p_contains is null or m.payload::jsonb @> p_contains)
-                for update skip locked
-            ) as m
-            limit p_limit))
-        returning m
-    )
-    select array_agg(t.m) into v_taken from taken t;
-    return v_taken;
-end $$;
-
 -- Return payloads with those filled in that are kept apart. Called by receive_messages and
 -- _receive_groups.
 create or replace function holdfast._bodies(
@@ -359,7 +324,7 @@ end $$;
 
 -- Return when something comes due in a queue, null for never: a message, a group, or the end of a
 -- delivery. An end that has passed is looked at a second later: others may be about to acknowledge
--- it. Called by receive_messages and _receive_groups.
+-- it. Called by receive_messages, _receive_groups and _receive_limited.
 create or replace function holdfast._next_message(p_queue_id int, p_now timestamptz)
 returns timestamptz
 language plpgsql stable

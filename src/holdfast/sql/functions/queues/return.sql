@@ -4,8 +4,8 @@
 -- their queue, with the header `holdfast-receives`: how often. A null place means all that is left
 -- of a delivery. p_counted false: the attempt does not count. p_discarded true: it is a dead letter
 -- at once, or acknowledged if its queue has no dead letters. Returns for each whether it was in
--- flight still; freed are queues that have something due at once. Refuses delays that are not
--- allowed (22023).
+-- flight still; freed are queues that have something due at once, or room under a limit. Refuses
+-- delays that are not allowed (22023).
 -- Locks: deliveries by id. Called by users and clients.
 create or replace function holdfast.return_messages(
     p_queue_ids int[], p_delivery_ids uuid[], p_places int[] default null,
@@ -45,7 +45,7 @@ begin
     ), found as materialized (
         select a.queue_id, a.delivery_id, d.ctid as tid, d.group_key, d.done, d.message_ids,
             d.priorities, d.attempts, d.origin_ids, d.sent_ats, d.payloads, d.headers, d.errors,
-            d.more, q.max_receives, q.dead_letters, q.has_filters
+            d.more, d.limited, q.max_receives, q.dead_letters, q.has_filters
         from (select distinct a.queue_id, a.delivery_id from asked a) as a
         cross join lateral (
             select d.ctid, d.* from holdfast.deliveries d
@@ -148,6 +148,8 @@ begin
             select array_agg(distinct x.queue_id)
             from (
                 select t.queue_id from tokens t
+                union all
+                select f.queue_id from found f where f.limited
                 union all
                 select b.to_id from back b
                 where b.group_key is null and not b.is_done

@@ -1,0 +1,122 @@
+"""Limits of message queues: how many messages are in flight at once, or handed out in a period.
+
+They are the limits of the queue of that name. Its tasks count for themselves: what rates have let
+begin of messages is beside that of tasks, under keys that no task has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from holdfast.store.memory.choosing import add_uses, rate_left, used_of
+from holdfast.store.memory.keys import key_value
+from holdfast.store.memory.queue_rows import MessageRow, QueueRow
+from holdfast.store.memory.rows import LimitRow
+from holdfast.store.memory.tables import Tables
+
+_MOST_COUNTED = 1_000  # of what is due
+_MESSAGES = "\0"  # before the keys of messages among the uses of a rate: no value has it
+
+
+class MessageLimits:
+    """What the limits of a queue allow of its messages now."""
+
+    def __init__(self, tables: Tables, queue: QueueRow, now: int) -> None:
+        rows = [
+            row
+            for row in tables.limits.values()
+            if row.rule.scope == "queue"
+            and row.rule.name == queue.settings.name
+            and row.rule.kind in ("concurrency", "rate")
+            and not row.removed
+        ]
+        self._queue, self._now = queue, now
+        self._rows = rows
+        self._keyed = [row for row in rows if row.rule.key]
+        self.next_at: int | None = None
+        self.holds = any(row.rule.kind == "concurrency" for row in rows)
+        plain = [self._free(row, "") for row in rows if not row.rule.key]
+        self.room = min(plain, default=None)
+
+    @property
+    def are_set(self) -> bool:
+        """True if there are limits."""
+        return bool(self._rows)
+
+    @property
+    def keyed(self) -> bool:
+        """True if there are limits with a key."""
+        return bool(self._keyed)
+
+    def at_most(self, limit: int) -> int:
+        """Return how many messages limits without a key allow, `limit` at most."""
+        return limit if self.room is None else min(limit, self.room)
+
+    def within(self, messages: Sequence[MessageRow]) -> list[MessageRow]:
+        """Return the messages that limits with a key allow together, in their order.
+
+        As on PostgreSQL, a message counts for each of its limits although another refuses it.
+        """
+        left: dict[tuple[int, str], int] = {}
+        slots = [[(row, _slot(row, each)) for row in self._keyed] for each in messages]
+        for row, slot in (pair for some in slots for pair in some):
+            if (row.limit_id, slot) not in left:
+                left[row.limit_id, slot] = self._free(row, slot)
+        is_open = [all(left[row.limit_id, slot] > 0 for row, slot in some) for some in slots]
+        found: list[MessageRow] = []
+        for message, some, can in zip(messages, slots, is_open, strict=True):
+            if can and all(left[row.limit_id, slot] > 0 for row, slot in some):
+                found.append(message)
+            for row, slot in some if can else ():
+                left[row.limit_id, slot] -= 1
+        return found
+
+    def count(self, messages: Iterable[MessageRow]) -> None:
+        """Count messages that are handed out for the rates."""
+        taken = list(messages)
+        for row in self._rows:
+            if row.rule.kind == "rate":
+                for slot, count in Counter(_slot(row, each) for each in taken).items():
+                    add_uses(row, _MESSAGES + slot, self._now, count)
+
+    def _free(self, row: LimitRow, slot: str) -> int:
+        if row.rule.kind == "concurrency":
+            return max(0, (row.rule.most or 0) - _held(self._queue, row)[slot])
+        free, next_at = rate_left(row, _MESSAGES + slot, self._now)
+        if next_at is not None:
+            self.next_at = next_at if self.next_at is None else min(self.next_at, next_at)
+        return free
+
+
+def message_use(tables: Tables, row: LimitRow, now: int) -> tuple[int, int, int]:
+    """Return how many messages count for a limit, its full keys, and how many due ones wait."""
+    queue = tables.queues.rows.get(row.rule.name) if row.rule.scope == "queue" else None
+    if queue is None or row.rule.kind not in ("concurrency", "rate"):
+        return 0, 0, 0
+    counts: dict[str, int] = {}
+    if row.rule.kind == "concurrency":
+        counts |= _held(queue, row)
+        full = {slot for slot, count in counts.items() if count >= (row.rule.most or 0)}
+    else:
+        slots = [key[1:] for key in [*row.uses] if key.startswith(_MESSAGES)]
+        counts |= {slot: used_of(row, _MESSAGES + slot, now) for slot in slots}
+        full = {slot for slot in slots if rate_left(row, _MESSAGES + slot, now)[0] <= 0}
+    waiting = [each for each in queue.in_order() if each.visible_at <= now][:_MOST_COUNTED]
+    return (
+        sum(counts.values()) if row.rule.kind == "concurrency" else 0,
+        len(full),
+        sum(_slot(row, each) in full for each in waiting),
+    )
+
+
+def _held(queue: QueueRow, row: LimitRow) -> defaultdict[str, int]:
+    held = defaultdict[str, int](int)
+    for delivery in queue.deliveries.values():
+        for message in delivery.messages.values():
+            held[_slot(row, message)] += 1
+    return held
+
+
+def _slot(row: LimitRow, message: MessageRow) -> str:
+    return key_value(row.rule.key, message.new.payload, None) if row.rule.key else ""
