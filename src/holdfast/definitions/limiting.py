@@ -48,7 +48,9 @@ class Limiting:
 
         `concurrency` is how many tasks run at once: a number, or `Limit(…)`. `rate` is
         how many begin in a period. With `fairness`, the values of a key take turns. With `ageing`,
-        what waits long becomes more urgent. Raises ConfigurationError for limits that cannot be,
+        what waits long becomes more urgent. `concurrency` and `rate` also hold for the messages of
+        the message queue of this name, which count for themselves: how many are in flight at once,
+        and how many are received in a period. Raises ConfigurationError for limits that cannot be,
         and for a queue whose limits the app has declared before.
 
         ```python

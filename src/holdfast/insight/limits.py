@@ -67,8 +67,35 @@ def _come(count: int) -> str:
 
 
 def waiting_text(info: LimitInfo) -> str:
-    """Return how many tasks wait for a limit: `12`, or `1,000+` if counting was ended."""
+    """Return how much waits for a limit: `12`, or `1,000+` if counting was ended."""
     return number(info.waiting, more=info.more_wait)
+
+
+def limits_of_messages(limits: Sequence[LimitInfo], queue: str) -> list[LimitInfo]:
+    """Return the limits that concern the messages of a queue."""
+    return [
+        each
+        for each in limits
+        if (each.rule.scope, each.rule.name) == ("queue", queue)
+        and each.rule.kind in ("concurrency", "rate")
+    ]
+
+
+def full_text(info: LimitInfo) -> str:
+    """Return what a limit says, and how many values of its key allow no more."""
+    keys = f", and {several(info.full_keys, 'key')} {_are(info.full_keys)} full"
+    return limit_text(info.rule) + (keys if info.rule.key else "")
+
+
+def use_text(info: LimitInfo) -> str:
+    """Return what a limit of a queue says to its messages, and how much of it is used."""
+    used = f"{info.held} in flight" if info.used is None else f"{info.used} of them used"
+    waiting = f", {waiting_text(info)} waiting" if info.waiting else ""
+    return f"{full_text(info)}: {used}{waiting}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 async def check_limits(store: Store) -> Finding:
@@ -78,9 +105,7 @@ async def check_limits(store: Store) -> Finding:
     if not holding:
         return Finding("limits", "ok", f"{several(len(limits), 'limit')}; none is full")
     parts = [
-        limit_text(each.rule)
-        + (f", and {several(each.full_keys, 'key')} are full" if each.rule.key else "")
-        + f": tasks that wait there: {waiting_text(each)}"
+        f"{full_text(each)}: tasks or messages that wait there: {waiting_text(each)}"
         for each in holding
     ]
     return Finding("limits", "ok", "; ".join(parts))

@@ -6,14 +6,26 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from holdfast.errors import InvalidInput
+from holdfast.insight.limits import full_text, limits_of_messages
 from holdfast.insight.wording import ago, count_of, length, several
 from holdfast.store.port import Store
-from holdfast.types import ListedMessage, QueueInfo, QueueMetrics, Value
+from holdfast.types import (
+    LimitInfo,
+    LimitRule,
+    ListedMessage,
+    QueueInfo,
+    QueueMetrics,
+    Value,
+)
+from holdfast.values.key_paths import key_of
 
 MOST: Final = 1_000  # messages that are looked at
+_MOST_READ: Final = 10_000  # with their payloads, for limits with a key
 
-MessageState: TypeAlias = Literal["paused", "in_flight", "delayed", "waiting", "due", "dead"]
-QueueState: TypeAlias = Literal["paused", "empty", "in_flight", "delayed", "due"]
+MessageState: TypeAlias = Literal[
+    "paused", "in_flight", "delayed", "waiting", "limited", "due", "dead"
+]
+QueueState: TypeAlias = Literal["paused", "empty", "in_flight", "delayed", "limited", "due"]
 
 
 class MessageExplanation(Value, frozen=True):
@@ -39,6 +51,8 @@ async def explain_queue(store: Store, name: str) -> QueueExplanation:
     """Say why messages wait in a queue. Raises UnknownQueue."""
     [counted] = await store.queue_metrics(name, limit=MOST)
     [info] = await store.list_queues(name)
+    limits = limits_of_messages(await store.list_limits(), name)
+    full = [each for each in limits if each.full_keys]
     now = await store.now()
     details: list[str] = []
     if counted.in_flight:
@@ -53,19 +67,27 @@ async def explain_queue(store: Store, name: str) -> QueueExplanation:
             f"{dead} in {info.settings.dead_letters!r}: see `holdfast queue dead {name}`; "
             f"`holdfast queue redrive {name}` moves them back"
         )
-    state, because = _queue_reason(info, counted, now)
+    state, because = _queue_reason(info, counted, full, now)
     if state == "paused":
         details.append(f"`holdfast queues resume {name}` ends the pause")
+    elif state == "limited":
+        details.append(
+            "`holdfast limits set` changes a limit, and `holdfast limits list` shows all"
+        )
     return QueueExplanation(name, state, because, tuple(details))
 
 
-def _queue_reason(info: QueueInfo, counted: QueueMetrics, now: int) -> tuple[QueueState, str]:
+def _queue_reason(
+    info: QueueInfo, counted: QueueMetrics, full: Sequence[LimitInfo], now: int
+) -> tuple[QueueState, str]:
     since = counted.oldest_due_at
     due = f"{count_of(counted, 'due', 'message')} due"
     if since is not None:
         due += f", the oldest for {length(now - since)}"
     if info.is_paused:
         return "paused", f"it is paused, and receives find nothing; {due}"
+    if counted.due and any(each.waiting for each in full):
+        return "limited", f"{due}: {'; '.join(map(full_text, full))}"
     if counted.due:
         if info.settings.fifo and counted.in_flight:
             return "due", f"{due}: no receive has taken them yet, or their groups are in flight"
@@ -84,6 +106,7 @@ async def explain_message(store: Store, name: str, message_id: int) -> MessageEx
     """
     found = await store.list_messages(name, limit=MOST, clip=0)
     [info] = await store.list_queues(name)
+    limits = limits_of_messages(await store.list_limits(), name)
     now = await store.now()
     message = next((each for each in found if each.message_id == message_id), None)
     if message is None:
@@ -93,6 +116,8 @@ async def explain_message(store: Store, name: str, message_id: int) -> MessageEx
             f"letter (see `holdfast queue dead {name}`), or never was in this queue"
         )
     state, because = _message_reason(message, found, info, now)
+    if state == "due" and (full := await _full_for(store, name, message, limits)):
+        state, because = "limited", f"it is due: {'; '.join(map(full_text, full))}"
     details: list[str] = []
     if message.attempts and not message.in_flight:
         details.append(f"received before: {message.attempts}; limit: {_most(info)}")
@@ -136,6 +161,31 @@ def _message_reason(
         "due",
         f"it is due for {length(now - message.visible_at)}: no receive has taken it{ahead}",
     )
+
+
+async def _full_for(
+    store: Store, queue: str, message: ListedMessage, limits: Sequence[LimitInfo]
+) -> list[LimitInfo]:
+    """Return the limits that allow no more messages like this one.
+
+    Of a rate with a key it is not known here which values allow no more.
+    """
+    full = [each for each in limits if each.full_keys]
+    if not any(each.rule.key for each in full):
+        return full
+    found = await store.list_messages(queue, limit=_MOST_READ)
+    payload = next((e.payload for e in found if e.message_id == message.message_id), "null")
+    flying = [each.payload for each in found if each.in_flight]
+
+    def is_full(rule: LimitRule) -> bool:
+        own = key_of(payload, rule.key)
+        return sum(key_of(each, rule.key) == own for each in flying) >= (rule.most or 0)
+
+    return [
+        each
+        for each in full
+        if not each.rule.key or (each.rule.kind == "concurrency" and is_full(each.rule))
+    ]
 
 
 def _first_of_group(message: ListedMessage, found: Sequence[ListedMessage]) -> ListedMessage | None:

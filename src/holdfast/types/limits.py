@@ -14,6 +14,7 @@ Holds: TypeAlias = Literal["turn", "run"]
 class LimitRule(Value, frozen=True, kw_only=True, omit_defaults=True):
     """What a limit says about the tasks of a queue, a workflow or an activity.
 
+    `concurrency` and `rate` of a queue also concern the messages of that name's message queue.
     `concurrency`: `most` tasks at once; `holds` says if a task counts while a worker executes it
     (`turn`), or a run from its first claim to its end (`run`). `rate`: `most` tasks begin in each
     `period_seconds`; if `smooth`, at even distances. `units`: what begins in each `period_seconds`
@@ -38,11 +39,12 @@ class LimitRule(Value, frozen=True, kw_only=True, omit_defaults=True):
 class LimitInfo(Value, frozen=True, kw_only=True):
     """A limit, and how it is used.
 
-    `is_declared` is True if the code of an app declares it. `held` counts the tasks that count
-    for it, `full_keys` the values of its key that allow no more, `waiting` the tasks of its queue,
-    workflow or activity that wait for any limit. Counting ends at 1,000 of each workflow or
-    activity in each queue: if there are more, `more_wait` is True. `used` is how much of a rate, in
-    tasks or units, counts now, for all values of its key; None for other limits.
+    `is_declared` is True if the code of an app declares it. `held` counts the tasks and messages
+    that count for it, `full_keys` the values of its key that allow no more, `waiting` the tasks of
+    its queue, workflow or activity that wait for any limit, and the messages that wait for this
+    one. Counting ends at 1,000 of each workflow or activity in each queue, and of messages: if
+    there are more, `more_wait` is True. `used` is how much of a rate, in tasks, messages or units,
+    counts now, for all values of its key; None for other limits.
     """
 
     rule: LimitRule

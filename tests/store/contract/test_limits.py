@@ -608,7 +608,7 @@ async def test_a_count_of_what_waits_says_if_it_was_ended(store: Store, ann: Man
     assert (await check_limits(store)).message == "2 limits; none is full"
     await add(1)
     assert len(await buys(ann, 1)) == 1
-    assert "tasks that wait there: 1,000+" in (await check_limits(store)).message
+    assert "wait there: 1,000+" in (await check_limits(store)).message
 
 
 async def test_what_counts_no_longer_is_swept(

@@ -124,9 +124,10 @@ async def list_queues(link: Link) -> Answer:
 @_cursor_option
 @_all_option
 def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
-    """Show a message queue: its settings, how much is in it, and messages, not received by it."""
+    """Show a message queue: settings, limits, how much is in it, and messages, not received."""
     from holdfast.cli.render.console import plain, write_json
     from holdfast.cli.render.queues import message_json, queue_lines, write_messages
+    from holdfast.insight.limits import limits_of_messages
 
     as_json = current_settings().json
 
@@ -136,9 +137,10 @@ def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
         info: QueueInfo = await queues.get(name)
         counted: QueueMetrics
         [counted] = await queues.metrics(name)
+        limits = limits_of_messages(await link.client.limits.list(), name)
         found, rest = list[dict[str, object]](), None
         if not as_json:
-            click.echo("\n".join(queue_lines(info, counted, now)))
+            click.echo("\n".join(queue_lines(info, counted, limits, now)))
         pages = _pages(link, name, None if all_ else limit, cursor, as_json=as_json)
         async with aclosing(pages):
             async for page in pages:
@@ -149,7 +151,8 @@ def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
                     found += map(message_json, page.messages)
         if as_json and not all_:
             told = plain(info) | {"settings": info.settings}
-            write_json({"queue": told, "metrics": counted, "messages": found, "cursor": rest})
+            shown = {"queue": told, "metrics": counted, "limits": limits}
+            write_json(shown | {"messages": found, "cursor": rest})
         elif rest is not None:
             click.echo(f"more with --cursor {rest}", err=True)
 

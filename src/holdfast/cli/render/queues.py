@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.render.console import console, plain, write_json
 from holdfast.codec import raw
+from holdfast.insight.limits import use_text
 from holdfast.insight.wording import ago, count_text, length, several
 from holdfast.values.moments import to_datetime
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from holdfast.client import Message
-    from holdfast.types import FoundMessage, ListedMessage, QueueInfo, QueueMetrics
+    from holdfast.types import FoundMessage, LimitInfo, ListedMessage, QueueInfo, QueueMetrics
 
 WIDEST: Final = 60  # characters of a payload
 
@@ -56,8 +57,10 @@ def _marks(info: QueueInfo) -> list[str]:
     return [mark for mark, has in marks.items() if has]
 
 
-def queue_lines(info: QueueInfo, count: QueueMetrics, now: int) -> list[str]:
-    """Return the lines that describe a message queue."""
+def queue_lines(
+    info: QueueInfo, count: QueueMetrics, limits: Sequence[LimitInfo], now: int
+) -> list[str]:
+    """Return the lines that describe a message queue and its limits."""
     settings = info.settings
     lines = [
         " ".join([settings.name, *(f"[{mark}]" for mark in _marks(info))]),
@@ -74,7 +77,7 @@ def queue_lines(info: QueueInfo, count: QueueMetrics, now: int) -> list[str]:
     if settings.keep_seconds is not None:
         kept = length(round(settings.keep_seconds * 1_000_000))
         lines.append(f"  acknowledged messages are kept for {kept}")
-    return lines
+    return [*lines, *(f"  limit: {use_text(each)}" for each in limits)]
 
 
 def message_json(message: ListedMessage) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.insight.limits import limits_of_messages, use_text
 from holdfast.server.pages.rendering import url_query
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
@@ -19,6 +20,7 @@ async def queue_page(view: View) -> Page:
     name, queues = view.param("name"), view.reader.queues
     info = await queues.get(name)
     [counted] = await queues.metrics(name)
+    limits = limits_of_messages(await view.store.list_limits(), name)
     letters = info.settings.dead_letters
     found = []
     if letters is not None:
@@ -34,6 +36,7 @@ async def queue_page(view: View) -> Page:
             "info": info,
             "settings": info.settings,
             "count": counted,
+            "limits": [use_text(each) for each in limits],
             "dead": dead,
             "failures": await view.store.message_failures([each.message_id for each in dead]),
             "messages": await view.store.reads.list_messages(name, limit=_MOST, clip=_CLIP),

@@ -1,0 +1,155 @@
+"""Limits of message queues on PostgreSQL: receives that interleave, in sessions of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import asyncpg
+import pytest
+from test_postgres_messages import Session, create, send, sessions, soon, until_waits
+
+__all__ = ["sessions"]
+
+
+async def limit(session: Session, most: int, kind: str = "concurrency", options: str = "") -> None:
+    """Set a limit of the queue `mail`."""
+    await session.value(f"select holdfast.set_limit('queue', 'mail', $1, $2{options})", kind, most)
+
+
+async def test_a_receive_waits_for_an_open_one_and_counts_what_it_took(
+    sessions: list[Session],
+) -> None:
+    a, b, c, _ = sessions
+    await create(a)
+    await limit(a, 3)
+    for payload in ("1", "2", "3", "4"):
+        await send(a, payload)
+    found: list[str] = []
+    while not found:  # a receive waits for a moment only: on a slow machine it may be over
+        await a.begin()
+        assert await a.payloads(2) == ["1", "2"]
+        taking = soon(b.payloads())
+        await until_waits(c, b)
+        await a.commit()
+        found = await taking
+        if not found:
+            await a.value("select holdfast.purge_messages('mail')")
+            pytest.skip("the machine is too slow for this order of events")
+    assert found == ["3"]
+    assert await c.payloads() == []
+
+
+@pytest.mark.parametrize("options", ["", ", p_fifo => true", ", p_filters => true"])
+@pytest.mark.parametrize("key", [None, "input.of"])
+async def test_an_open_receive_keeps_its_place_until_it_is_rolled_back(
+    sessions: list[Session], options: str, key: str | None
+) -> None:
+    """Others find nothing meanwhile, and do not wait for long."""
+    a, b, *_ = sessions
+    await create(a, options)
+    await limit(a, 1, options="" if key is None else f", p_key => '{key}'")
+    for number in range(2):
+        group = f"g{number}" if "fifo" in options else None
+        await send(a, json.dumps({"of": "ann", "n": number}), group)
+    await a.begin()
+    assert len(await a.payloads()) == 1
+    async with asyncio.timeout(30):
+        assert await b.payloads() == []
+    await a.rollback()
+    [(payload, receipt)] = await b.take()
+    assert json.loads(payload)["n"] == 0
+    assert await a.payloads() == []
+    await a.begin()
+    assert await a.value("select holdfast.ack($1)", receipt) == [True]
+    assert await b.payloads() == []  # it is not acknowledged yet
+    await a.commit()
+    assert [json.loads(each)["n"] for each in await b.payloads()] == [1]
+
+
+async def test_a_session_that_ends_gives_its_place_back(sessions: list[Session]) -> None:
+    a, b, *_ = sessions
+    await create(a)
+    await limit(a, 1)
+    await send(a, "1")
+    await a.begin()
+    assert await a.payloads() == ["1"]
+    a.connection.terminate()
+    async with asyncio.timeout(30):
+        while await b.payloads() != ["1"]:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_transaction_that_cannot_see_others_is_refused(sessions: list[Session]) -> None:
+    """It would not count what they took since its first statement."""
+    a, *_ = sessions
+    await create(a)
+    await send(a, "1")
+    await a.connection.execute("begin isolation level repeatable read")
+    assert await a.payloads() == ["1"]
+    await a.rollback()
+    await limit(a, 1)
+    await a.connection.execute("begin isolation level repeatable read")
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="queue mail has limits"):
+        await a.payloads()
+    await a.rollback()
+    assert await a.payloads() == ["1"]
+
+
+async def test_ends_are_told_also_of_what_was_received_before_the_limit(
+    sessions: list[Session],
+) -> None:
+    a, b, *_ = sessions
+    await create(a)
+    for payload in ("1", "2"):
+        await send(a, payload)
+    [(_, first), (_, second)] = [*await a.take(1), *await a.take(1)]
+    freed = "select freed from holdfast.ack_messages($1, $2, $3)"
+
+    async def end(receipt: str) -> Any:
+        queue_id, delivery_id, place = receipt.split(".")
+        return await a.value(freed, [int(queue_id)], [delivery_id], [int(place)])
+
+    assert await end(first) is None
+    await limit(b, 1)
+    assert await end(second) == ["mail"]
+
+
+async def test_many_receivers_never_have_more_than_the_limit(sessions: list[Session]) -> None:
+    """Of all and of each key; and everything is received once."""
+    a, *_ = sessions
+    await create(a)
+    await limit(a, 3)
+    await limit(a, 1, options=", p_key => 'input.of'")
+    for number in range(60):
+        await send(a, json.dumps({"of": number % 5, "n": number}))
+    held: list[int] = []
+    seen: list[int] = []
+
+    async def receive(session: Session) -> None:
+        while len(seen) < 60:
+            for payload, receipt in await session.take(2):
+                found = json.loads(payload)
+                held.append(found["of"])
+                seen.append(found["n"])
+                assert len(held) <= 3
+                assert len(set(held)) == len(held)
+                await asyncio.sleep(0)
+                held.remove(found["of"])
+                assert await session.value("select holdfast.ack($1)", receipt) == [True]
+
+    async with asyncio.timeout(120):
+        await asyncio.gather(*(receive(each) for each in sessions))
+    assert sorted(seen) == list(range(60))
+
+
+async def test_a_key_with_many_messages_does_not_hold_up_others(sessions: list[Session]) -> None:
+    """A thousand of one that has no room, and one of another."""
+    a, *_ = sessions
+    await create(a)
+    await limit(a, 1, options=", p_key => 'input'")
+    many = "select holdfast.send_messages('mail', array_fill('1'::json, array[1000]))"
+    await a.value(many)
+    await send(a, "2")
+    assert [await a.payloads() for _ in range(3)] == [["1"], ["2"], []]
