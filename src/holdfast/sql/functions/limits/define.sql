@@ -40,9 +40,10 @@ begin
 end $$;
 
 -- Wake the workers of the queues in which tasks wait that a limit concerns, and who receives from
--- the message queue that it concerns, with this transaction: they may run now.
--- Locks: at the commit, the server's lock for notifications. Called by all that change limits,
--- which is rare.
+-- the message queue that it concerns, with this transaction: they may run now. Without a limit by
+-- key, no message waits for one.
+-- Locks: messages of the queue; at the commit, the server's lock for notifications. Called by all
+-- that change limits, which is rare.
 create or replace function holdfast._tell_limited(p_scope text, p_name text) returns void
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -55,6 +56,10 @@ begin
     ) as r;
     perform pg_notify(holdfast._channel(holdfast._schema(), 'messages/' || q.name), q.name)
     from holdfast.queues q where p_scope = 'queue' and q.name = p_name;
+    perform holdfast._let_go(q.queue_id, null)
+    from holdfast.queues q
+    where p_scope = 'queue' and q.name = p_name and not exists (
+        select from holdfast._message_limits(p_name) as l where l.key <> '');
 end $$;
 
 -- Return the name of what a limit concerns, with its app. Refuses a workflow that several apps

@@ -40,7 +40,7 @@ begin
     select count(*)::int into waiting
     from (
         (select m.message_id, m.payload
-        from generate_series(0, 4) as l (priority)
+        from unnest('{8,9,10,11,12,0,1,2,3,4}'::int[]) as l (priority)
         cross join lateral (
             select m.message_id, m.payload from holdfast.messages m
             where m.queue_id = p_queue_id and m.priority = l.priority and m.visible_at <= v_now

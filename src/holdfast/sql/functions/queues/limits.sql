@@ -106,6 +106,89 @@ begin
     perform holdfast._count_messages(p_queue, p_now, v_payloads);
 end $$;
 
+-- Return up to p_limit groups of a FIFO queue whose first messages are due and allowed by limits
+-- with a key, and when rates allow more. Groups in flight are passed over, and so are those that
+-- others have: among the first 10,000 tokens. The first messages are locked, so that nobody changes
+-- or cancels them before they are taken.
+-- Locks: expects the limits locked; messages, skipping locked ones. Called by _receive_limited.
+create or replace function holdfast._groups_by_key(
+    p_queue_id int, p_queue text, p_now timestamptz, p_limit int,
+    out groups text[], out next_at timestamptz
+)
+language plpgsql
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+declare
+    v_size int := greatest(64, 2 * p_limit);
+    v_looked int := 0;
+    v_at timestamptz := '-infinity';
+    v_id bigint := 0;
+    v_tokens record;
+    v_found record;
+    v_within record;
+begin
+    loop
+        select array_agg(t.group_key) as groups, max(t.visible_at) as at,
+            (array_agg(t.token_id))[count(*)] as id, count(*)::int as count
+        into v_tokens
+        from (
+            select t.group_key, t.visible_at, t.token_id from holdfast.group_tokens t
+            where t.queue_id = p_queue_id and t.visible_at <= p_now
+                and (t.visible_at, t.token_id) > (v_at, v_id)
+            order by t.visible_at, t.token_id limit v_size
+        ) as t;
+        exit when v_tokens.count = 0;
+        select array_agg(g.group_key order by g.place) as groups,
+            array_agg(coalesce(m.payload, holdfast._body(p_queue_id, m.message_id))
+                order by g.place) as payloads
+        into v_found
+        from (
+            select u.group_key, min(u.place) as place
+            from unnest(v_tokens.groups) with ordinality as u (group_key, place) group by 1
+        ) as g
+        cross join lateral (
+            select m.ctid as tid from holdfast.grouped_messages m
+            where m.queue_id = p_queue_id and m.group_key = g.group_key
+            order by m.message_id limit 1
+        ) as f
+        cross join lateral (
+            select m.message_id, m.payload from holdfast.grouped_messages m
+            where m.ctid = f.tid and m.visible_at <= p_now
+            for update skip locked
+        ) as m
+        where not exists (
+            select from holdfast.deliveries d
+            where d.queue_id = p_queue_id and d.group_key = g.group_key);
+        if v_found.groups is not null then
+            v_within := holdfast._within_keys(p_queue_id, p_queue, p_now,
+                holdfast._message_keys(p_queue, v_found.payloads));
+            next_at := least(next_at, v_within.next_at);
+            groups := array(select v_found.groups[u.place]
+                from unnest(v_within.places[1:p_limit]) as u (place));
+        end if;
+        v_looked := v_looked + v_tokens.count;
+        exit when groups <> '{}' or v_tokens.count < v_size or v_looked >= 10000;
+        v_at := v_tokens.at;
+        v_id := v_tokens.id;
+        v_size := least(4 * v_size, 4096);
+    end loop;
+end $$;
+
+-- Return the payloads of what is in flight of a queue. Called by _within_keys and
+-- _messages_of_limit.
+create or replace function holdfast._payloads_in_flight(p_queue_id int) returns setof json
+language plpgsql stable
+as $$
+begin
+    return query
+    select coalesce(m.payload, holdfast._body(p_queue_id, m.id))
+    from holdfast.deliveries d
+    cross join lateral unnest(d.message_ids, d.payloads) with ordinality as m (id, payload, place)
+    where d.queue_id = p_queue_id and m.place <> all (coalesce(d.done, '{}'));
+end $$;
+
 -- Count what was handed out for the rates of a queue: the payloads of the messages.
 -- Locks: expects the limits locked; rows of uses. Called by receive_messages and
 -- _receive_limited.

@@ -1,23 +1,47 @@
--- Limits of message queues with a key: which messages they allow, and what is passed over.
+-- Limits of message queues with a key: which messages they allow, and what they hold up.
+--
+-- Receives read the front of a queue. What a limit holds up there they move to lanes of its own,
+-- with a priority that is 8 higher, and remember its place by the values of its keys, in
+-- limited_messages. From there it is taken when there is room, in its order: a receive reads the
+-- first messages of each value that has room, and what has come since.
 
--- Return the places of the messages that limits with a key allow together, in the order given, and
--- when rates allow more. With several such limits they may be fewer than would be allowed, but not
--- none.
--- Locks: expects the limits locked. Called by _take_by_key and _groups_by_key.
+-- Return which limits with a key a message of a queue waits for, with the values of their keys, for
+-- each of these payloads: {"limit_id": "value"}. Called by _groups_by_key and _hold_up.
+create or replace function holdfast._message_keys(p_queue text, p_payloads json[]) returns text[]
+language plpgsql stable
+as $$
+begin
+    return array(
+        select jsonb_object_agg(l.limit_id, holdfast._slot_of(u.payload, l.key))::text
+        from (
+            select unnest(p_payloads) as payload, generate_subscripts(p_payloads, 1) as place
+        ) as u
+        cross join (
+            select l.limit_id, l.key from holdfast._message_limits(p_queue) as l
+            where l.key <> '' offset 0
+        ) as l
+        group by u.place
+        order by u.place);
+end $$;
+
+-- Return the places of the messages, by the values of their keys, that limits allow: `possible` are
+-- all of which one more is allowed, `places` those that are allowed together, in the order given.
+-- With several limits these may be fewer than would be allowed, but not none. `next_at` is when
+-- rates allow more.
+-- Locks: expects the limits locked. Called by _groups_by_key, _hold_up and _take_by_key.
 create or replace function holdfast._within_keys(
-    p_queue_id int, p_queue text, p_now timestamptz, p_payloads json[],
-    out places int[], out next_at timestamptz
+    p_queue_id int, p_queue text, p_now timestamptz, p_keys text[],
+    out possible int[], out places int[], out next_at timestamptz
 )
 language plpgsql stable
-set enable_nestloop = on
 as $$
 begin
     with limits as materialized (
         select * from holdfast._message_limits(p_queue) as l where l.key <> ''
     ), slots as materialized (
-        select l.limit_id, u.place::int as place, holdfast._slot_of(u.payload, l.key) as slot
-        from limits l
-        cross join unnest(p_payloads) with ordinality as u (payload, place)
+        select k.key::int as limit_id, u.place::int as place, k.value as slot
+        from unnest(p_keys) with ordinality as u (limit_keys, place)
+        cross join lateral jsonb_each_text(u.limit_keys::jsonb) as k
     ), held as materialized (
         select l.limit_id, holdfast._slot_of(m.payload, l.key) as slot, count(*)::int as count
         from limits l
@@ -40,37 +64,24 @@ begin
         select s.limit_id, s.slot, s.place, f.free,
             bool_and(f.free > 0) over (partition by s.place) as is_open
         from slots s join free f using (limit_id, slot)
-    )
-    select (
-        select array_agg(r.place order by r.place)
+    ), ranked as materialized (
+        select n.place, bool_and(n.nth <= n.free) as fits
         from (
-            select n.place
-            from (
-                select j.place, j.free, row_number() over (
-                    partition by j.limit_id, j.slot order by j.place) as nth
-                from judged j where j.is_open
-            ) as n
-            group by n.place having bool_and(n.nth <= n.free)
-        ) as r), (select min(f.next_at) from free f)
-    into places, next_at;
+            select j.place, j.free, row_number() over (
+                partition by j.limit_id, j.slot order by j.place) as nth
+            from judged j where j.is_open
+        ) as n
+        group by n.place
+    )
+    select array_agg(r.place order by r.place),
+        array_agg(r.place order by r.place) filter (where r.fits),
+        (select min(f.next_at) from free f)
+    into possible, places, next_at
+    from ranked r;
 end $$;
 
--- Return the payloads of what is in flight of a queue. Called by _within_keys and
--- _messages_of_limit.
-create or replace function holdfast._payloads_in_flight(p_queue_id int) returns setof json
-language plpgsql stable
-as $$
-begin
-    return query
-    select coalesce(m.payload, holdfast._body(p_queue_id, m.id))
-    from holdfast.deliveries d
-    cross join lateral unnest(d.message_ids, d.payloads) with ordinality as m (id, payload, place)
-    where d.queue_id = p_queue_id and m.place <> all (coalesce(d.done, '{}'));
-end $$;
-
--- Take messages of a queue that is not FIFO as limits with a key allow, the most urgent first. What
--- they do not allow is passed over, and keeps its place: among the first 10,000 that are due and
--- meet the condition p_contains.
+-- Take messages of a queue that is not FIFO as limits with a key allow, the most urgent first. With
+-- a condition p_contains, it is met by them: among the first 1,000 of each value of the keys.
 -- Locks: expects the limits locked; messages, skipping locked ones. Called by receive_messages.
 create or replace function holdfast._take_by_key(
     p_queue_id int, p_queue text, p_now timestamptz, p_limit int, p_contains json,
@@ -82,20 +93,144 @@ language plpgsql
 set enable_bitmapscan = off
 as $$
 declare
+    v_groups text[] := holdfast._limited_groups(p_queue_id, p_queue);
+    v_new record;
+    v_old record;
+    v_within record;
+begin
+    select h.* into v_new
+    from holdfast._hold_up(p_queue_id, p_queue, p_now, p_limit, p_contains) as h;
+    v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_groups);
+    next_at := least(v_new.next_at, v_within.next_at);
+    loop
+        select array_agg(m.tid) as tids, array_agg(k.message_id) as ids,
+            array_agg(k.limit_keys) as keys, array_agg(k.priority) as priorities,
+            array_agg(k.visible_at) as ats, array_agg(k.tid) filter (where m.tid is null) as stale
+        into v_old
+        from unnest(v_within.possible) as u (place)
+        cross join lateral (
+            select k.ctid as tid, k.* from holdfast.limited_messages k
+            where k.queue_id = p_queue_id and k.limit_keys = v_groups[u.place]
+            order by k.priority, k.visible_at, k.message_id
+            limit case when p_contains is null then p_limit else 1000 end
+        ) as k
+        left join lateral (
+            select m.ctid as tid, null::json as payload from holdfast.messages m
+            where m.queue_id = p_queue_id and m.priority = k.priority + 8
+                and m.visible_at = k.visible_at and m.message_id = k.message_id
+            union all
+            select m.ctid, m.payload from holdfast.filtered_messages m
+            where m.queue_id = p_queue_id and m.priority = k.priority + 8
+                and m.visible_at = k.visible_at and m.message_id = k.message_id
+        ) as m on true
+        where m.tid is null or p_contains is null or m.payload::jsonb @> p_contains::jsonb;
+        exit when v_old.stale is null;
+        delete from holdfast.limited_messages k where k.ctid = any (v_old.stale);
+    end loop;
+    select array_agg(u.tid order by u.priority, u.at, u.id) as tids,
+        array_agg(u.id order by u.priority, u.at, u.id) as ids,
+        array_agg(u.limit_keys order by u.priority, u.at, u.id) as keys
+    into v_old
+    from (
+        select * from unnest(v_old.tids, v_old.ids, v_old.keys, v_old.priorities, v_old.ats)
+        union all
+        select * from unnest(v_new.tids, v_new.ids, v_new.keys, v_new.priorities, v_new.ats)
+    ) as u (tid, id, limit_keys, priority, at);
+    v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_old.keys);
+    select t.* into message_ids, priorities, attempts, origin_ids, sent_ats, payloads, headers,
+        errors, has_bodies
+    from holdfast._take_places(
+        p_queue_id, v_old.tids, v_old.ids, v_old.keys, v_within.places[1:p_limit]) as t;
+end $$;
+
+-- Return the values of keys for which messages of a queue wait. What waits for other limits than
+-- there are now goes back to the front of the queue.
+-- Locks: expects the limits locked; messages. Called by _take_by_key.
+create or replace function holdfast._limited_groups(p_queue_id int, p_queue text) returns text[]
+language plpgsql
+set enable_bitmapscan = off
+as $$
+declare
+    v_found record;
+begin
+    with recursive groups as (
+        (select k.limit_keys from holdfast.limited_messages k
+        where k.queue_id = p_queue_id order by k.limit_keys limit 1)
+        union all
+        select n.limit_keys from groups g
+        cross join lateral (
+            select k.limit_keys from holdfast.limited_messages k
+            where k.queue_id = p_queue_id and k.limit_keys > g.limit_keys
+            order by k.limit_keys limit 1
+        ) as n
+    )
+    select array_agg(g.limit_keys) filter (where k.ids = l.ids) as present,
+        array_agg(g.limit_keys) filter (where k.ids <> l.ids) as former
+    into v_found
+    from groups g
+    cross join lateral (
+        select array(select k.key::int from jsonb_object_keys(g.limit_keys::jsonb) as k (key)
+            order by 1) as ids
+    ) as k
+    cross join (
+        select array(select l.limit_id from holdfast._message_limits(p_queue) as l
+            where l.key <> '' order by 1) as ids
+    ) as l;
+    if v_found.former is not null then
+        perform holdfast._let_go(p_queue_id, v_found.former);
+    end if;
+    return v_found.present;
+end $$;
+
+-- Let messages that wait for limits with a key wait at the front of their queue again: those with
+-- these values of their keys, or all.
+-- Locks: messages. Called by _limited_groups and _tell_limited.
+create or replace function holdfast._let_go(p_queue_id int, p_groups text[]) returns void
+language plpgsql
+set enable_bitmapscan = off
+as $$
+begin
+    with gone as (
+        delete from holdfast.limited_messages k
+        where k.queue_id = p_queue_id and (p_groups is null or k.limit_keys = any (p_groups))
+        returning k.*
+    ), plain as (
+        update holdfast.messages m set priority = g.priority from gone g
+        where m.queue_id = p_queue_id and m.priority = g.priority + 8
+            and m.visible_at = g.visible_at and m.message_id = g.message_id
+    )
+    update holdfast.filtered_messages m set priority = g.priority from gone g
+    where m.queue_id = p_queue_id and m.priority = g.priority + 8
+        and m.visible_at = g.visible_at and m.message_id = g.message_id;
+end $$;
+
+-- Read the front of a queue, up to p_limit messages that limits with a key allow; the others that
+-- are due there wait for their limits from then on. Returns the places of the first ones, with the
+-- values of their keys, and when rates allow more. With a condition p_contains they meet it.
+-- Locks: expects the limits locked; messages, skipping locked ones. Called by _take_by_key.
+create or replace function holdfast._hold_up(
+    p_queue_id int, p_queue text, p_now timestamptz, p_limit int, p_contains json,
+    out tids tid[], out ids bigint[], out keys text[], out priorities smallint[],
+    out ats timestamptz[], out next_at timestamptz
+)
+language plpgsql
+set enable_bitmapscan = off
+as $$
+declare
     v_contains jsonb := p_contains;
     v_size int := greatest(64, 2 * p_limit);
-    v_looked int := 0;
+    v_found record;
+    v_within record;
     v_priority int := 0;  -- of the last that was looked at
     v_at timestamptz := '-infinity';
     v_id bigint := 0;
-    v_found record;
-    v_within record;
 begin
-    loop
+    for v_pass in 1 .. 6 loop
         select array_agg(c.tid) as tids, array_agg(c.message_id) as ids,
             array_agg(c.priority) as priorities, array_agg(c.visible_at) as ats,
-            array_agg(coalesce(c.payload, holdfast._body(p_queue_id, c.message_id))) as payloads,
-            count(*)::int as count
+            holdfast._message_keys(p_queue, array_agg(
+                coalesce(c.payload, holdfast._body(p_queue_id, c.message_id)))) as keys,
+            array_agg(c.meets) as meet, count(*)::int as count
         into v_found
         from (
             select m.*
@@ -105,43 +240,94 @@ begin
                     case when l.priority = v_priority then v_id else 0 end as id
             ) as a
             cross join lateral (
-                (select m.ctid as tid, m.priority, m.visible_at, m.message_id, m.payload
+                (select m.ctid as tid, m.priority, m.visible_at, m.message_id, m.payload,
+                    true as meets
                 from holdfast.messages m
                 where m.queue_id = p_queue_id and m.priority = l.priority and m.visible_at <= p_now
                     and (m.visible_at, m.message_id) > (a.at, a.id)
                 order by m.visible_at, m.message_id limit v_size)
                 union all
-                (select m.ctid, m.priority, m.visible_at, m.message_id, m.payload
+                (select m.ctid, m.priority, m.visible_at, m.message_id, m.payload,
+                    v_contains is null or m.payload::jsonb @> v_contains
                 from holdfast.filtered_messages m
                 where m.queue_id = p_queue_id and m.priority = l.priority and m.visible_at <= p_now
                     and (m.visible_at, m.message_id) > (a.at, a.id)
-                    and (v_contains is null or m.payload::jsonb @> v_contains)
                 order by m.visible_at, m.message_id limit v_size)
             ) as m
             order by m.priority, m.visible_at, m.message_id
             limit v_size
         ) as c;
         exit when v_found.count = 0;
-        v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_found.payloads);
+        v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_found.keys);
         next_at := least(next_at, v_within.next_at);
-        select t.* into message_ids, priorities, attempts, origin_ids, sent_ats, payloads, headers,
-            errors, has_bodies
-        from holdfast._take_places(p_queue_id, v_found.tids, v_found.ids,
-            v_within.places[1:p_limit]) as t;
-        v_looked := v_looked + v_found.count;
-        exit when message_ids is not null or v_found.count < v_size or v_looked >= 10000;
+        perform holdfast._set_aside(p_queue_id, v_found.tids, v_found.ids, v_found.keys,
+            array(select u.place from generate_series(1, v_found.count) as u (place)
+                where u.place <> all (coalesce(v_within.possible, '{}'))));
+        select tids || array_agg(v_found.tids[u.place]), ids || array_agg(v_found.ids[u.place]),
+            keys || array_agg(v_found.keys[u.place]),
+            priorities || array_agg(v_found.priorities[u.place]),
+            ats || array_agg(v_found.ats[u.place])
+        into tids, ids, keys, priorities, ats
+        from unnest(v_within.possible) as u (place) where v_found.meet[u.place];
+        exit when cardinality(ids) >= p_limit or v_found.count < v_size;
         v_priority := v_found.priorities[v_found.count];
         v_at := v_found.ats[v_found.count];
         v_id := v_found.ids[v_found.count];
         v_size := least(4 * v_size, 4096);
+        if v_pass = 6 then
+            next_at := p_now;  -- the next receive reads on
+        end if;
     end loop;
+end $$;
+
+-- Move messages out of the way of receives, by their places in these arrays, and remember them by
+-- the values of their keys. One that is locked, or has gone, is left.
+-- Locks: messages, skipping locked ones. Called by _hold_up.
+create or replace function holdfast._set_aside(
+    p_queue_id int, p_tids tid[], p_ids bigint[], p_keys text[], p_places int[]
+) returns void
+language plpgsql
+set enable_bitmapscan = off
+as $$
+begin
+    with plain as (
+        update holdfast.messages m set priority = m.priority + 8
+        from (
+            select m.tid, u.place from unnest(p_places) as u (place)
+            cross join lateral (
+                select m.ctid as tid from holdfast.messages m
+                where m.ctid = p_tids[u.place] and m.queue_id = p_queue_id
+                    and m.message_id = p_ids[u.place]
+                for update skip locked
+            ) as m
+        ) as u
+        where m.ctid = u.tid
+        returning u.place, m.priority, m.visible_at, m.message_id
+    ), filtered as (
+        update holdfast.filtered_messages m set priority = m.priority + 8
+        from (
+            select m.tid, u.place from unnest(p_places) as u (place)
+            cross join lateral (
+                select m.ctid as tid from holdfast.filtered_messages m
+                where m.ctid = p_tids[u.place] and m.queue_id = p_queue_id
+                    and m.message_id = p_ids[u.place]
+                for update skip locked
+            ) as m
+        ) as u
+        where m.ctid = u.tid
+        returning u.place, m.priority, m.visible_at, m.message_id
+    )
+    insert into holdfast.limited_messages (queue_id, limit_keys, priority, visible_at, message_id)
+    select p_queue_id, p_keys[u.place], u.priority - 8, u.visible_at, u.message_id
+    from (select * from plain union all select * from filtered) as u
+    on conflict do nothing;
 end $$;
 
 -- Take messages by their places in these arrays. A row that has become another message's, or that
 -- is locked, is left.
 -- Locks: messages, skipping locked ones. Called by _take_by_key.
 create or replace function holdfast._take_places(
-    p_queue_id int, p_tids tid[], p_ids bigint[], p_places int[],
+    p_queue_id int, p_tids tid[], p_ids bigint[], p_keys text[], p_places int[],
     out message_ids bigint[], out priorities smallint[], out attempts int[],
     out origin_ids int[], out sent_ats timestamptz[], out payloads json[], out headers json[],
     out errors text[], out has_bodies boolean
@@ -170,85 +356,22 @@ begin
                 for update skip locked
             ) as m))
         returning m.*
+    ), taken as (
+        select t.*, t.priority % 8::smallint as own
+        from (select * from plain union all select * from filtered) as t
+    ), forgotten as (
+        delete from holdfast.limited_messages k
+        using taken t, unnest(p_ids, p_keys) as u (id, limit_keys)
+        where t.priority >= 8 and u.id = t.message_id and k.queue_id = p_queue_id
+            and k.limit_keys = u.limit_keys and k.priority = t.own
+            and k.visible_at = t.visible_at and k.message_id = t.message_id
     )
-    select array_agg(t.message_id), array_agg(t.priority), array_agg(t.attempts + 1),
+    select array_agg(t.message_id), array_agg(t.own), array_agg(t.attempts + 1),
         case when count(t.origin_id) > 0 then array_agg(t.origin_id) end,
         array_agg(t.sent_at), array_agg(t.payload),
         case when count(t.headers) > 0 then array_agg(t.headers) end,
         case when count(t.error) > 0 then array_agg(t.error) end, count(*) > count(t.payload)
     into message_ids, priorities, attempts, origin_ids, sent_ats, payloads, headers, errors,
         has_bodies
-    from (
-        select * from (select * from plain union all select * from filtered) as t
-        order by t.priority, t.visible_at, t.message_id
-    ) as t;
-end $$;
-
--- Return up to p_limit groups of a FIFO queue whose first messages are due and allowed by limits
--- with a key, and when rates allow more. Groups in flight are passed over, and so are those that
--- others have: among the first 10,000 tokens. The first messages are locked, so that nobody changes
--- or cancels them before they are taken.
--- Locks: expects the limits locked; messages, skipping locked ones. Called by _receive_limited.
-create or replace function holdfast._groups_by_key(
-    p_queue_id int, p_queue text, p_now timestamptz, p_limit int,
-    out groups text[], out next_at timestamptz
-)
-language plpgsql
-set enable_bitmapscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
-as $$
-declare
-    v_size int := greatest(64, 2 * p_limit);
-    v_looked int := 0;
-    v_at timestamptz := '-infinity';
-    v_id bigint := 0;
-    v_tokens record;
-    v_found record;
-    v_within record;
-begin
-    loop
-        select array_agg(t.group_key) as groups, max(t.visible_at) as at,
-            (array_agg(t.token_id))[count(*)] as id, count(*)::int as count
-        into v_tokens
-        from (
-            select t.group_key, t.visible_at, t.token_id from holdfast.group_tokens t
-            where t.queue_id = p_queue_id and t.visible_at <= p_now
-                and (t.visible_at, t.token_id) > (v_at, v_id)
-            order by t.visible_at, t.token_id limit v_size
-        ) as t;
-        exit when v_tokens.count = 0;
-        select array_agg(g.group_key order by g.place) as groups,
-            array_agg(coalesce(m.payload, holdfast._body(p_queue_id, m.message_id))
-                order by g.place) as payloads
-        into v_found
-        from (
-            select u.group_key, min(u.place) as place
-            from unnest(v_tokens.groups) with ordinality as u (group_key, place) group by 1
-        ) as g
-        cross join lateral (
-            select m.ctid as tid from holdfast.grouped_messages m
-            where m.queue_id = p_queue_id and m.group_key = g.group_key
-            order by m.message_id limit 1
-        ) as f
-        cross join lateral (
-            select m.message_id, m.payload from holdfast.grouped_messages m
-            where m.ctid = f.tid and m.visible_at <= p_now
-            for update skip locked
-        ) as m
-        where not exists (
-            select from holdfast.deliveries d
-            where d.queue_id = p_queue_id and d.group_key = g.group_key);
-        if v_found.groups is not null then
-            v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_found.payloads);
-            next_at := least(next_at, v_within.next_at);
-            groups := array(select v_found.groups[u.place]
-                from unnest(v_within.places[1:p_limit]) as u (place));
-        end if;
-        v_looked := v_looked + v_tokens.count;
-        exit when groups <> '{}' or v_tokens.count < v_size or v_looked >= 10000;
-        v_at := v_tokens.at;
-        v_id := v_tokens.id;
-        v_size := least(4 * v_size, 4096);
-    end loop;
+    from (select * from taken t order by t.own, t.visible_at, t.message_id) as t;
 end $$;

@@ -65,9 +65,9 @@ begin
 end $$;
 
 -- Return messages of a queue without receiving them: first what waits, in the order of receives,
--- then what is in flight. `origin` is the queue whose dead letter it is; visible_at is when it may
--- be received. Refuses an unknown queue (HFQ01) and a limit below 0 (22023). Called by users and
--- clients.
+-- and after that what a limit with a key holds up, then what is in flight. `origin` is the queue
+-- whose dead letter it is; visible_at is when it may be received. Refuses an unknown queue (HFQ01)
+-- and a limit below 0 (22023). Called by users and clients.
 create or replace function holdfast.list_messages(p_queue text, p_limit int default 100)
 returns table (
     message_id bigint, in_flight boolean, group_key text, priority int, attempts int,
@@ -87,12 +87,12 @@ begin
         coalesce(m.payload, holdfast._body(v_id, m.message_id)), m.headers, m.error
     from (
         (select m.message_id, false as in_flight, null::text as group_key,
-            m.priority::int as priority, m.attempts, m.visible_at, m.sent_at, m.origin_id,
+            m.priority::int % 8 as priority, m.attempts, m.visible_at, m.sent_at, m.origin_id,
             m.payload, m.headers, m.error
         from holdfast.messages m where m.queue_id = v_id
         order by m.priority, m.visible_at, m.message_id limit v_limit)
         union all
-        (select m.message_id, false, null, m.priority, m.attempts, m.visible_at, m.sent_at,
+        (select m.message_id, false, null, m.priority % 8, m.attempts, m.visible_at, m.sent_at,
             m.origin_id, m.payload, m.headers, m.error
         from holdfast.filtered_messages m where m.queue_id = v_id
         order by m.priority, m.visible_at, m.message_id limit v_limit)
@@ -197,14 +197,14 @@ begin
     ), waiting as (
         insert into holdfast.messages (queue_id, priority, visible_at, message_id, sent_at,
             payload, headers, error)
-        select v_queue.queue_id, case when v_queue.has_priorities then g.priority else 2 end,
+        select v_queue.queue_id, case when v_queue.has_priorities then g.priority % 8 else 2 end,
             v_now, g.message_id, g.sent_at, g.payload,
             nullif(g.headers::jsonb - 'holdfast-receives', '{}')::json, g.error
         from gone g where not v_queue.has_filters
     ), matching as (
         insert into holdfast.filtered_messages (queue_id, priority, visible_at, message_id,
             sent_at, payload, headers, error)
-        select v_queue.queue_id, case when v_queue.has_priorities then g.priority else 2 end,
+        select v_queue.queue_id, case when v_queue.has_priorities then g.priority % 8 else 2 end,
             v_now, g.message_id, g.sent_at,
             coalesce(g.payload, holdfast._body(v_dead.queue_id, g.message_id)),
             nullif(g.headers::jsonb - 'holdfast-receives', '{}')::json, g.error

@@ -51,7 +51,7 @@ declare
     v_id int := (holdfast._queue(p_queue)).queue_id;
 begin
     return query
-    select p_message_id, m.place = 'deliveries', m.group_key, m.priority::int, m.attempts,
+    select p_message_id, m.place = 'deliveries', m.group_key, m.priority::int % 8, m.attempts,
         holdfast._micros(m.visible_at), holdfast._micros(m.sent_at), q.name,
         coalesce(m.payload, holdfast._body(v_id, p_message_id)), m.headers, m.error
     from holdfast._find_message(v_id, p_message_id) as m
@@ -108,6 +108,10 @@ begin
             exit;
         end if;
     end loop;
+    if v_one.priority >= 8 then  -- it may come to wait for a limit with another key
+        delete from holdfast.limited_messages k
+        where k.queue_id = p_queue.queue_id and k.message_id = p_message_id;
+    end if;
     if place = 'grouped_messages' then  -- what comes after it may have waited for it
         insert into holdfast.group_tokens (queue_id, visible_at, token_id, group_key)
         values (p_queue.queue_id, holdfast.now(), holdfast._next_message_id(), v_one.group_key);
@@ -173,7 +177,7 @@ begin
         )
         insert into holdfast.filtered_messages (queue_id, priority, visible_at, message_id,
             attempts, origin_id, sent_at, payload, headers, error)
-        select g.queue_id, coalesce(p_priority, g.priority), coalesce(v_due_at, g.visible_at),
+        select g.queue_id, coalesce(p_priority, g.priority % 8), coalesce(v_due_at, g.visible_at),
             g.message_id, g.attempts, g.origin_id, g.sent_at, coalesce(p_payload, g.payload),
             g.headers, g.error
         from gone g;
@@ -182,7 +186,7 @@ begin
         with gone as (delete from holdfast.messages m where m.ctid = v_held.tid returning m.*)
         insert into holdfast.messages (queue_id, priority, visible_at, message_id, attempts,
             origin_id, sent_at, payload, headers, error)
-        select g.queue_id, coalesce(p_priority, g.priority), coalesce(v_due_at, g.visible_at),
+        select g.queue_id, coalesce(p_priority, g.priority % 8), coalesce(v_due_at, g.visible_at),
             g.message_id, g.attempts, g.origin_id, g.sent_at,
             case when p_payload is null then g.payload else v_inline end, g.headers, g.error
         from gone g;

@@ -43,7 +43,7 @@ begin
     from (
         select * from (
             (select m.message_id, false as in_flight, null::text as group_key,
-                m.priority::int as priority, m.attempts, m.visible_at, m.sent_at, m.origin_id,
+                m.priority::int % 8 as priority, m.attempts, m.visible_at, m.sent_at, m.origin_id,
                 m.payload, m.headers, m.error,
                 m.priority as k1, m.visible_at as k2, null::text collate "C" as k3,
                 m.message_id as k4
@@ -52,7 +52,7 @@ begin
                 and (m.priority, m.visible_at, m.message_id) > (v_priority, v_visible, v_number)
             order by m.priority, m.visible_at, m.message_id limit v_limit)
             union all
-            (select m.message_id, false, null, m.priority, m.attempts, m.visible_at, m.sent_at,
+            (select m.message_id, false, null, m.priority % 8, m.attempts, m.visible_at, m.sent_at,
                 m.origin_id, m.payload, m.headers, m.error,
                 m.priority, m.visible_at, null, m.message_id
             from holdfast.filtered_messages m

@@ -38,7 +38,7 @@ declare
     v_table text;
 begin
     foreach v_table in array '{messages,filtered_messages,grouped_messages,group_tokens,bodies,
-        deliveries,deduplications,kept_messages}'::text[]
+        deliveries,deduplications,kept_messages,limited_messages}'::text[]
     loop
         return query execute format($query$
             with recursive known as (
@@ -68,7 +68,8 @@ declare
     v_count int;
     v_total int := 0;
     v_failed bigint[];
-    v_others text[] := '{group_tokens,bodies,deliveries,deduplications,kept_messages}';
+    v_others text[] := '{group_tokens,bodies,deliveries,deduplications,kept_messages,
+        limited_messages}';
 begin
     foreach v_table in array '{messages,filtered_messages,grouped_messages}'::text[] loop
         execute format($query$
@@ -106,6 +107,19 @@ begin
             get diagnostics v_count = row_count;
             v_total := v_total + v_count;
         end loop;
+    else
+        delete from holdfast.limited_messages k where k.ctid = any (array(
+            select k.ctid from holdfast.limited_messages k
+            where k.queue_id = p_queue_id
+                and not exists (
+                    select from holdfast.messages m
+                    where m.queue_id = p_queue_id and m.priority = k.priority + 8
+                        and m.visible_at = k.visible_at and m.message_id = k.message_id)
+                and not exists (
+                    select from holdfast.filtered_messages m
+                    where m.queue_id = p_queue_id and m.priority = k.priority + 8
+                        and m.visible_at = k.visible_at and m.message_id = k.message_id)
+            limit p_limit for update skip locked));
     end if;
     return v_total;
 end $$;

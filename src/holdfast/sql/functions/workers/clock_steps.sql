@@ -55,13 +55,14 @@ begin
         for update skip locked));
     foreach v_table in array '{messages,filtered_messages,grouped_messages}'::text[] loop
         execute format($query$
-            update holdfast.%1$I m set visible_at = $1
+            update holdfast.%1$I m set visible_at = $1%2$s
             where m.ctid = any (array(
                 select m.ctid from holdfast.%1$I m
                 where m.sent_at > $1 and m.visible_at > $2
                     and m.visible_at between m.sent_at and m.sent_at + interval '1 minute'
                 for update skip locked))
-            $query$, v_table)
+            $query$, v_table, case when v_table <> 'grouped_messages'
+                then ', priority = m.priority % 8' end)  -- limits look at it again
         using p_now, v_soon;
     end loop;
     -- A token that comes too early does no harm: its group is looked at.
