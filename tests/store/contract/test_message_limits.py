@@ -9,14 +9,19 @@ import pytest
 import pytest_asyncio
 from clocks import Clock
 
+from holdfast.insight.limits import check_limits
+from holdfast.insight.messages import explain_message, explain_queue
 from holdfast.store.port import Store, messages_topic
 from holdfast.types import (
     LimitRule,
+    MessageChange,
+    MessageDelivery,
+    MessageReturn,
     Notice,
     Receipt,
 )
 
-from .actors import SECOND
+from .actors import SECOND, ManualWorker, start
 from .test_messages import Mail, payloads
 
 KINDS = {
@@ -27,7 +32,7 @@ KINDS = {
 }
 
 
-def limit(most: int = 2, **fields: Any) -> LimitRule:
+def limit(most: int | None = 2, **fields: Any) -> LimitRule:
     """Return a limit of the queue `mail`."""
     rule: dict[str, Any] = {"scope": "queue", "name": "mail", "kind": "concurrency", "most": most}
     return LimitRule(**rule | fields)
@@ -50,8 +55,8 @@ async def fill(mail: Mail, *payloads: object, **fields: Any) -> list[int]:
     """Send messages one after the other; in a FIFO queue each is a group of its own."""
     [info] = await mail.store.list_queues(mail.name)
     ids: list[int] = []
-    for number, payload in enumerate(payloads):
-        group = f"group-{len(ids)}-{payload}-{number}" if info.settings.fifo else None
+    for payload in payloads:
+        group = json.dumps(payload)[:50] if info.settings.fifo else None
         ids += await mail.send(json.dumps(payload), group=group, **fields)
     return ids
 
@@ -120,3 +125,217 @@ async def test_a_rate_hands_out_so_many_in_a_period(store: Store, clock: Clock, 
     assert await mail.take() == ["3"]
     await clock.advance(20)
     assert await mail.take() == ["4", "5"]
+
+
+async def ack(store: Store, *deliveries: MessageDelivery) -> list[Notice]:
+    """Acknowledge deliveries; return the notices."""
+    receipts = [Receipt(each.queue_id, each.delivery_id) for each in deliveries]
+    return (await store.ack_messages(receipts))[1]
+
+
+def numbers(*deliveries: MessageDelivery) -> list[int]:
+    """Return the numbers of messages."""
+    return [json.loads(each)["n"] for each in payloads(*deliveries)]
+
+
+async def of_ann(mail: Mail, count: int = 3, **fields: Any) -> list[int]:
+    """Send messages of one value of the key, with a limit of one of each; return their ids."""
+    await mail.store.set_limit(limit(1, key="input.of"))
+    return await fill(mail, *({"of": "ann", "n": n} for n in range(count)), **fields)
+
+
+async def test_what_a_limit_holds_up_is_listed_counted_and_purged(store: Store, mail: Mail) -> None:
+    ids = await of_ann(mail)
+    [first] = await mail.deliveries()
+    assert await mail.take() == []
+    [counted] = await store.queue_metrics("mail")
+    assert (counted.due, counted.in_flight) == (2, 1)
+    shown = await store.list_messages("mail")
+    assert [(each.message_id, each.priority, each.in_flight) for each in shown] == [
+        (ids[1], 2, False),
+        (ids[2], 2, False),
+        (ids[0], 2, True),
+    ]
+    page = await store.message_page("mail", limit=1)
+    rest = await store.message_page("mail", limit=5, cursor=page.cursor)
+    assert [each.message_id for each in [*page.messages, *rest.messages]] == [
+        ids[1],
+        ids[2],
+        ids[0],
+    ]
+    assert await store.purge_messages("mail") == 2
+    await ack(store, first)
+    assert await mail.take() == []
+    await fill(mail, {"of": "ann", "n": 9})
+    assert numbers(*await mail.deliveries()) == [9]
+
+
+async def test_what_a_limit_holds_up_is_cancelled_and_changed(store: Store, mail: Mail) -> None:
+    """One that has another key now waits for nothing else."""
+    ids = await of_ann(mail, 4)
+    [first] = await mail.deliveries()
+    assert await mail.take() == []
+    assert (await store.cancel_message("mail", ids[1]))[0]
+    change = MessageChange(payload='{"of": "bob", "n": 7}')
+    assert (await store.change_message("mail", ids[3], change))[0]
+    [shown] = [each for each in await store.list_messages("mail") if each.message_id == ids[3]]
+    assert shown.priority == 2
+    assert numbers(*await mail.deliveries()) == [7]
+    await ack(store, first)
+    assert numbers(*await mail.deliveries()) == [2]
+    assert await mail.take() == []
+
+
+@pytest.mark.parametrize("how", ["remove", "raise", "another key"])
+async def test_a_limit_that_changes_lets_go_of_what_it_held_up(
+    store: Store, mail: Mail, how: str
+) -> None:
+    await of_ann(mail)
+    assert numbers(*await mail.deliveries()) == [0]
+    assert await mail.take() == []
+    if how == "raise":
+        await store.set_limit(limit(3, key="input.of"))
+    else:
+        await store.remove_limit("queue", "mail", "concurrency", "input.of")
+    if how == "another key":
+        await store.set_limit(limit(1, key="input.n"))
+    assert numbers(*await mail.deliveries()) == [1, 2]
+
+
+async def test_a_second_limit_holds_for_what_waits_for_the_first(
+    store: Store, clock: Clock, mail: Mail
+) -> None:
+    await of_ann(mail, 4)
+    [first] = await mail.deliveries()
+    assert await mail.take() == []
+    await store.set_limit(rate(1, 100, key="input.of"))
+    await ack(store, first)
+    [second] = await mail.deliveries()
+    await ack(store, second)
+    assert numbers(second) == [1]
+    answer = await mail.answer()
+    assert answer.deliveries == []
+    assert answer.next_due_at == answer.now + 100 * SECOND
+    await clock.advance(101)
+    assert numbers(*await mail.deliveries()) == [2]
+
+
+async def test_a_queue_that_is_deleted_leaves_nothing(store: Store, mail: Mail) -> None:
+    await of_ann(mail)
+    await mail.deliveries()
+    await mail.take()
+    [info] = await store.list_queues("mail")
+    assert await store.delete_queue("mail")
+    assert await store.sweep_queues() == 0
+    await store.create_queue(info.settings)
+    assert await mail.take() == []
+
+
+async def test_a_message_that_is_given_back_makes_room(store: Store, mail: Mail) -> None:
+    """Receivers are told, also if it is due later."""
+    await store.set_limit(limit(1))
+    await fill(mail, 1, 2)
+    [first] = await mail.deliveries(1)
+    back = MessageReturn(Receipt(first.queue_id, first.delivery_id), delay_seconds=60)
+    returned, notices = await store.return_messages([back])
+    assert (returned, notices) == ([True], [Notice(messages_topic("mail"), "mail")])
+    assert await mail.take(1) == ["2"]
+
+
+async def test_acks_of_a_receive_make_room_for_it(store: Store, mail: Mail) -> None:
+    await store.set_limit(limit(1))
+    await fill(mail, 1, 2)
+    [first] = await mail.deliveries()
+    answer = await mail.answer(acks=[first.delivery_id])
+    assert (answer.acked, payloads(*answer.deliveries)) == ([True], ["2"])
+
+
+async def test_a_limit_below_what_is_in_flight_holds_up_all_until_it_is_met(
+    store: Store, mail: Mail
+) -> None:
+    await fill(mail, 1, 2, 3, 4)
+    flying = [each for _ in range(3) for each in await mail.deliveries(1)]
+    await store.set_limit(limit(1))
+    for each in flying[:2]:
+        assert await mail.take() == []
+        await ack(store, each)
+    assert await mail.take() == []
+    await ack(store, flying[2])
+    assert await mail.take() == ["4"]
+
+
+async def test_large_payloads_have_keys_as_well(store: Store, mail: Mail) -> None:
+    await store.set_limit(limit(1, key="input.of"))
+    long = "x" * 5000
+    await fill(mail, *({"of": of, "n": n, "long": long} for n, of in enumerate("aab")))
+    assert numbers(*await mail.deliveries()) == [0, 2]
+    assert await mail.take() == []
+
+
+async def test_limits_of_tasks_alone_do_not_concern_messages(store: Store, mail: Mail) -> None:
+    """Fairness, ageing and units order or count tasks; so does a limit of another scope."""
+    key = "input.of"
+    await store.set_limit(limit(None, kind="fairness", key=key))
+    await store.set_limit(limit(None, kind="ageing", period_seconds=60))
+    await store.set_limit(limit(1, kind="units", period_seconds=60, units="input.n"))
+    await store.set_limit(limit(1, scope="workflow", name="shop/mail"))
+    await fill(mail, {"of": "ann", "n": 1}, {"of": "ann", "n": 2})
+    assert numbers(*await mail.deliveries()) == [1, 2]
+
+
+async def test_tasks_of_the_same_queue_count_for_themselves(
+    store: Store, clock: Clock, mail: Mail, ann: ManualWorker
+) -> None:
+    await store.set_limit(limit(1))
+    await store.set_limit(rate(2, 100))
+    await fill(mail, 1, 2)
+    for _ in range(2):
+        await start(store, queue="mail")
+    assert len((await ann.claim(queues=("mail",))).tasks) == 1
+    assert await mail.take() == ["1"]
+    assert await mail.take() == []
+    used = {each.rule.kind: (each.held, each.used) for each in await store.list_limits()}
+    assert used == {"concurrency": (2, None), "rate": (0, 2)}
+
+
+async def test_a_queue_says_that_it_waits_for_its_limits(
+    store: Store, clock: Clock, mail: Mail
+) -> None:
+    await store.set_limit(limit(1))
+    [_, second] = await fill(mail, 1, 2)
+    assert (await explain_queue(store, "mail")).state == "due"
+    [first] = await mail.deliveries()
+    found = await explain_queue(store, "mail")
+    assert found.state == "limited"
+    assert found.because.endswith(": queue 'mail' runs 1 at once")
+    assert (await explain_message(store, "mail", second)).state == "limited"
+    finding = await check_limits(store)
+    assert "queue 'mail' runs 1 at once" in finding.message
+    await ack(store, first)
+    assert (await explain_queue(store, "mail")).state == "due"
+    await store.remove_limit("queue", "mail", "concurrency")
+    await store.set_limit(rate(1, 60))
+    assert len(await mail.deliveries()) == 1
+    await fill(mail, 3)
+    assert (await explain_queue(store, "mail")).state == "limited"
+
+
+async def test_a_message_says_that_it_waits_for_the_limit_of_its_key(
+    store: Store, mail: Mail
+) -> None:
+    await of_ann(mail, 2)
+    [_, second] = [each.message_id for each in await store.list_messages("mail")]
+    await mail.deliveries()
+    [other] = await fill(mail, {"of": "bob", "n": 7})
+    found = await explain_message(store, "mail", second)
+    assert found.state == "limited"
+    assert "runs 1 at once for each input.of" in found.because
+    assert (await explain_message(store, "mail", other)).state == "due"
+
+
+async def test_a_limit_is_known_before_its_queue_is(store: Store) -> None:
+    await store.set_limit(limit(1))
+    mail = Mail(store)
+    await mail.create()
+    await mail.send("1", "2")
+    assert await mail.take() == ["1"]

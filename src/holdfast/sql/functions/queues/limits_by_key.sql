@@ -1,8 +1,7 @@
 -- Limits of message queues with a key: which messages they allow, and what they hold up.
 --
--- Receives read the front of a queue. What a limit holds up there they move to lanes of its own,
--- with a priority that is 8 higher, and remember its place by the values of its keys, in
--- limited_messages. From there it is taken when there is room, in its order: a receive reads the
+-- Receives read the front of a queue. What a limit holds up there they move out of the way, to a
+-- priority that is 8 higher, and remember its place by the values of its keys, in limited_messages. From there it is taken when there is room, in its order: a receive reads the
 -- first messages of each value that has room, and what has come since.
 
 -- Return which limits with a key a message of a queue waits for, with the values of their keys, for
