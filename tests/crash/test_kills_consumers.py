@@ -36,6 +36,8 @@ PATIENCE_SECONDS = 90
 def consume(url: str, ledger: Path) -> None:
     """Consume two queues until killed, and write down each message once its work is done."""
     app, url = App("depot"), signed(url)
+    app.queue("parcels", concurrency=30)  # the places of who is killed come back
+    app.queue("moves", concurrency=3)
 
     def write(line: str) -> None:
         time.sleep(0.002)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import App, Context, Discard, Retry, Singleton, Snooze, current_message
+from holdfast import App, Context, Discard, Limit, Retry, Singleton, Snooze, current_message
 from holdfast.client import Client, Outgoing
 from holdfast.definitions.consumers import MessageContext
 from holdfast.definitions.middleware import CallNext, Middleware
@@ -676,3 +676,28 @@ def test_what_only_looks_like_an_end_is_refused(batch: int | None, found: Any) -
         consumer.failures(found(), 2 if batch else 1)
     for kept in (None, "done", 7, {"a": 1}, [1, 2], ("a", "b"), {3}):
         assert list(consumer.failures(kept, 2)) == [None, None]
+
+
+async def test_a_limit_of_the_queue_holds_for_the_calls_of_all_workers() -> None:
+    """Which the code declares; each worker alone would make ten calls at once."""
+    app, other = App("shop"), App("depot")
+    running, most, done = list[int](), list[int](), list[int]()
+    app.queue("orders", concurrency=[Limit(3), Limit(1, key="input.customer")])
+
+    async def book(order: dict[str, int]) -> None:
+        running.append(order["customer"])
+        most.append(len(running))
+        assert len(set(running)) == len(running)
+        await asyncio.sleep(0.001)
+        running.remove(order["customer"])
+        done.append(order["number"])
+
+    for each in (app, other):
+        each.consumer("orders", concurrency=10)(book)
+    async with Environment(app, other) as env:
+        await env.client.queues.create("orders", max_receives=1)
+        orders = [{"customer": n % 5, "number": n} for n in range(40)]
+        await env.client.queues.send_many("orders", map(Outgoing, orders))
+        await eventually(lambda: len(done) == 40)
+    assert sorted(done) == list(range(40))
+    assert max(most) == 3
