@@ -150,6 +150,32 @@ def test_why_says_what_a_queue_and_a_message_wait_for(cli: CommandLine) -> None:
     assert "no message queue 'parcel'" in cli("queue", "why", "parcel", code=exits.NOT_FOUND).stderr
 
 
+def test_a_queue_says_what_its_limits_allow(cli: CommandLine) -> None:
+    cli("queue", "create", "parcels")
+    for most in ("0", "-1", "many"):
+        cli("limits", "set", "--queue", "parcels", "--concurrency", most, code=exits.USAGE)
+    said = cli("limits", "set", "--queue", "parcels", "--concurrency", "1")
+    assert (said.stdout, said.stderr) == ("queue 'parcels' runs 1 at once\n", "")
+    for payload in ("7", "8"):
+        sent = cli.json("queue", "send", "parcels", payload)["message_id"]
+    assert (
+        "limit: queue 'parcels' runs 1 at once: 0 in flight\n"
+        in cli("queue", "show", "parcels").stdout
+    )
+    assert len(cli.json("queue", "receive", "parcels", "--limit", "9")) == 1
+    assert "at once: 1 in flight, 1 waiting\n" in cli("queue", "show", "parcels").stdout
+    [limit] = cli.json("queue", "show", "parcels")["limits"]
+    assert (limit["held"], limit["waiting"]) == (1, 1)
+    why = cli("queue", "why", "parcels").stdout
+    assert why.startswith("limited: 1 message due")
+    assert "limits set` changes a limit" in why
+    assert cli.json("queue", "why", "parcels", str(sent))["state"] == "limited"
+    assert "wait there: 1" in cli("doctor").stdout
+    assert "no message is due" in cli("queue", "pop", "parcels", code=exits.FAILED).stderr
+    cli("limits", "remove", "concurrency", "--queue", "parcels")
+    assert cli("queue", "pop", "parcels").stdout.startswith("8\n")
+
+
 def test_one_message_is_shown_changed_and_cancelled(cli: CommandLine) -> None:
     cli("queue", "create", "parcels", "--priorities")
     one = str(cli.json("queue", "send", "parcels", '{"id": 7}', "--delay", "1h")["message_id"])

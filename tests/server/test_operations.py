@@ -329,6 +329,23 @@ async def test_schedules_send_to_topics_and_queues(api: Api) -> None:
     await api.ask("POST", "/v1/schedules/clock/trigger", {"overlap": "skip"}, status=422)
 
 
+async def test_limits_of_a_queue_hold_for_its_messages(api: Api) -> None:
+    queue = "/v1/message-queues/parcels"
+    await api.ask("POST", "/v1/message-queues", {"name": "parcels"}, status=201)
+    limit = {"scope": "queue", "name": "parcels", "kind": "concurrency", "key": "input.of"}
+    for most in (0, -1, "one"):
+        await api.ask("PUT", "/v1/limits", {**limit, "most": most}, status=422)
+    assert await api.ask("PUT", "/v1/limits", {**limit, "most": 1}) == {"changed": True}
+    for of in ("ann", "ann", "bob"):
+        await api.ask("POST", f"{queue}/messages", {"payload": {"of": of}}, status=201)
+    found = (await api.ask("POST", f"{queue}/receive", {"limit": 9}))["messages"]
+    assert [each["payload"]["of"] for each in found] == ["ann", "bob"]
+    [shown] = (await api.ask("GET", "/v1/limits"))["limits"]
+    assert (shown["held"], shown["full_keys"], shown["waiting"]) == (2, 2, 1)
+    await api.ask("POST", f"{queue}/ack", {"receipts": [found[0]["receipt"]]})
+    assert len((await api.ask("POST", f"{queue}/receive", {"limit": 9}))["messages"]) == 1
+
+
 async def test_limits_are_set_and_removed(api: Api) -> None:
     limit = {"scope": "queue", "name": "mail", "kind": "rate", "most": 10, "per": "1m"}
     assert await api.ask("PUT", "/v1/limits", limit) == {"changed": True}

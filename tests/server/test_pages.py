@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast import App, Context, Retry
+from holdfast import App, Context, Limit, Retry
 from holdfast.client import Client
 from holdfast.errors import RunNotFound, StepFailed
 from holdfast.server import Level, Principal, Server
@@ -791,6 +791,9 @@ async def test_queues_and_topics_are_shown_and_dead_deliveries_delivered_again(
     ):
         assert part in html
     assert HOSTILE not in html
+    await client.limits.set(Limit(3, key="input.of"), queue="mail")
+    html = await page(browser, "/message-queue?name=mail")
+    assert "runs 3 at once for each input.of: 0 in flight." in html
     assert "dead letters of" in await page(browser, "/message-queue?name=mail.dead")
     await page(browser, "/message-queue?name=nobody", 404)
     await send(browser, "/message-queue/redrive", 400, name="mail", id="x")

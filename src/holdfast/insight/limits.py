@@ -84,7 +84,7 @@ def limits_of_messages(limits: Sequence[LimitInfo], queue: str) -> list[LimitInf
 def full_text(info: LimitInfo) -> str:
     """Return what a limit says, and how many values of its key allow no more."""
     keys = f", and {several(info.full_keys, 'key')} {_are(info.full_keys)} full"
-    return limit_text(info.rule) + (keys if info.rule.key else "")
+    return limit_text(info.rule) + (keys if info.rule.key and info.full_keys else "")
 
 
 def use_text(info: LimitInfo) -> str:

@@ -1,4 +1,4 @@
-"""Limits of message queues as programs meet them: who waits is woken, and does not ask meanwhile."""
+"""Limits of message queues as programs meet them: who waits is woken, and does not ask again."""
 
 from __future__ import annotations
 
