@@ -17,6 +17,7 @@ from hypothesis.stateful import initialize, rule
 from holdfast.errors import MessageInFlight
 from holdfast.store.port import Store
 from holdfast.types import (
+    LimitKind,
     LimitRule,
     MessageChange,
     MessageReturn,
@@ -53,8 +54,8 @@ class LimitsAgree(Agreement):
         self.receipts: dict[tuple[int, int], Receipt] = {}  # by store and number: the last
         self.flying: dict[int, Flying] = {}
         self.taken: list[int] = []
-        self.limits: dict[tuple[str, str, str], int] = {}  # by queue, kind and key
-        self.begun: list[tuple[str, str, int]] = []  # queue, tenant and moment
+        self.limits: dict[tuple[str, LimitKind, str], int] = {}  # by queue, kind and key
+        self.deliveries = 0
 
     @initialize()
     def begin(self) -> None:
@@ -97,7 +98,7 @@ class LimitsAgree(Agreement):
         key=st.sampled_from(["", "input.of"]),
         most=st.integers(0, 3),
     )
-    def limit(self, queue: str, kind: str, key: str, most: int) -> None:
+    def limit(self, queue: str, kind: LimitKind, key: str, most: int) -> None:
         """Set a limit, or remove it."""
         self.limits.pop((queue, kind, key), None)
         if most == 0:
@@ -126,30 +127,23 @@ class LimitsAgree(Agreement):
                     found.append(number)
             return found
 
-        found = self.both(receive)
-        delivery = len(self.begun)
+        found: list[int] = self.both(receive)
+        self.deliveries += 1
         for number in found:
             assert number not in self.flying
             tenant = self.tenants[number][1]
-            self.flying[number] = Flying(queue, tenant, self.now + seconds, delivery)
-            self.begun.append((queue, tenant, self.now))
+            self.flying[number] = Flying(queue, tenant, self.now + seconds, self.deliveries)
             self.taken.append(number)
         if found:
             self.check(queue, {self.tenants[number][1] for number in found})
 
     def check(self, queue: str, tenants: set[str]) -> None:
-        """Compare what is in flight, and was handed out, with the limits."""
+        """Compare what is in flight with the limits."""
         flying = Counter(each.tenant for each in self.flying.values() if each.queue == queue)
-        begun = Counter(
-            tenant for of, tenant, at in self.begun if of == queue and at > self.now - 10
-        )
         for (of, kind, key), most in self.limits.items():
-            counts = flying if kind == "concurrency" else begun
-            if of == queue and (kind == "concurrency" or self.is_counted):
-                counted = [counts[each] for each in tenants] if key else [counts.total()]
+            if of == queue and kind == "concurrency":
+                counted = [flying[each] for each in tenants] if key else [flying.total()]
                 assert max(counted) <= most
-
-    is_counted = False  # a rate counts from when it was set
 
     def expire(self, queue: str) -> None:
         """Forget what is beyond its visibility."""

@@ -32,7 +32,7 @@ async def waits(client: Client) -> asyncio.Task[list[str]]:
     """Begin to wait for a message; return when nothing was found."""
 
     async def receive() -> list[str]:
-        return [each.payload for each in await client.queues.receive("mail", wait="60s")]
+        return [str(each.payload) for each in await client.queues.receive("mail", wait="60s")]
 
     task = asyncio.create_task(receive())
     await asyncio.sleep(0.5)

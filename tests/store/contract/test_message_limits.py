@@ -339,3 +339,137 @@ async def test_a_limit_is_known_before_its_queue_is(store: Store) -> None:
     await mail.create()
     await mail.send("1", "2")
     assert await mail.take() == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("same", "other"),
+    [("null", None), ("1", '"1"'), ('{"a":1}', '{"a":2}'), ('"é😀"', '"é"'), ('""', "null")],
+)
+async def test_any_value_may_be_a_key(store: Store, same: str, other: str | None) -> None:
+    """A text is the key itself; what has none counts as the empty text."""
+    mail = Mail(store)
+    await mail.create()
+    await store.set_limit(limit(1, key="input.of"))
+    sent = [f'{{"n": 1, "of": {same}}}', f'{{"n": 2, "of": {same}}}']
+    sent += ['{"n": 3}'] if other is None else [f'{{"n": 3, "of": {other}}}']
+    await mail.send(*sent)
+    alike = (same, other) in (("null", None), ("1", '"1"'), ('""', "null"))
+    assert numbers(*await mail.deliveries()) == ([1] if alike else [1, 3])
+    assert await mail.take() == []
+
+
+async def test_very_long_keys_are_told_apart(store: Store) -> None:
+    mail = Mail(store)
+    await mail.create()
+    await store.set_limit(limit(1, key="input"))
+    await mail.send(*(json.dumps("x" * 3000 + end) for end in "aab"))
+    assert [each[-2] for each in await mail.take()] == ["a", "b"]
+    assert await mail.take() == []
+
+
+async def test_a_more_urgent_message_that_must_wait_lets_others_pass(store: Store) -> None:
+    mail = Mail(store)
+    await mail.create(has_priorities=True)
+    await store.set_limit(limit(1, key="input.of"))
+    for number, (of, priority) in enumerate([("a", 2), ("a", 0), ("a", 4), ("b", 4), ("b", 1)]):
+        await mail.send(json.dumps({"of": of, "n": number}), priority=priority)
+    first = await mail.deliveries()
+    assert numbers(*first) == [1, 4]
+    assert await mail.take() == []
+    await ack(store, *first)
+    second = await mail.deliveries()
+    assert numbers(*second) == [0, 3]
+    await ack(store, *second)
+    assert numbers(*await mail.deliveries()) == [2]
+
+
+async def test_a_delayed_message_comes_in_its_turn(store: Store, clock: Clock) -> None:
+    mail = Mail(store)
+    await mail.create()
+    await store.set_limit(limit(1, key="input.of"))
+    await mail.send('{"of": "a", "n": 1}', delay_seconds=10)
+    await mail.send('{"of": "a", "n": 2}', '{"of": "a", "n": 3}')
+    [first] = await mail.deliveries(visibility_seconds=1000)
+    assert await mail.take() == []
+    await clock.advance(11)
+    assert await mail.take() == []
+    await mail.send('{"of": "a", "n": 4}')
+    for number in (3, 1, 4):
+        await ack(store, first)
+        [first] = await mail.deliveries(visibility_seconds=1000)
+        assert numbers(first) == [number]
+
+
+async def test_a_limit_of_dead_letters_and_a_redrive_of_what_it_holds_up(store: Store) -> None:
+    mail, dead = Mail(store), Mail(store, "mail.dead")
+    await mail.create(max_receives=1)
+    await mail.send(*(json.dumps({"of": "a", "n": number}) for number in range(3)))
+    for each in await mail.deliveries():
+        await store.return_messages([MessageReturn(Receipt(each.queue_id, each.delivery_id))])
+    await store.set_limit(limit(1, name="mail.dead", key="input.of"))
+    assert numbers(*await dead.deliveries()) == [0]
+    assert await dead.take() == []
+    assert (await store.redrive_messages("mail"))[0] == 2
+    assert numbers(*await mail.deliveries()) == [1, 2]
+    assert await dead.take() == []
+
+
+async def test_a_condition_and_a_limit_by_key_hold_together(store: Store) -> None:
+    mail = Mail(store)
+    await mail.create(has_filters=True)
+    await store.set_limit(limit(1, key="input.of"))
+    sent = [{"of": "a", "n": 1, "up": 1}, {"of": "a", "n": 2}, {"of": "b", "n": 3, "up": 1}]
+    await mail.send(*map(json.dumps, [*sent, {"of": "a", "n": 4, "up": 1}]))
+    first, *_ = taken = await mail.deliveries(contains='{"up": 1}')
+    assert numbers(*taken) == [1, 3]
+    assert await mail.take() == []
+    await ack(store, first)
+    [fourth] = await mail.deliveries(contains='{"up": 1}')
+    assert numbers(fourth) == [4]
+    await ack(store, fourth)
+    assert numbers(*await mail.deliveries()) == [2]
+
+
+@pytest.mark.parametrize(("most", "limit_", "expected"), [(4, 5, 3), (7, 2, 6), (2, 9, 2)])
+async def test_batches_of_groups_stay_within_the_limit(
+    store: Store, most: int, limit_: int, expected: int
+) -> None:
+    """And keep the order of each."""
+    mail = Mail(store)
+    await mail.create(fifo=True)
+    await store.set_limit(limit(most))
+    for group in "abc":
+        await mail.send("1", "2", "3", "4", group=group)
+    taken = await mail.deliveries(limit_, per_group=3)
+    assert sum(len(each.messages) for each in taken) == expected
+    assert all(payloads(each) == ["1", "2", "3", "4"][: len(each.messages)] for each in taken)
+
+
+async def test_a_group_whose_first_message_must_wait_keeps_its_order(store: Store) -> None:
+    mail = Mail(store)
+    await mail.create(fifo=True)
+    await store.set_limit(limit(1, key="input.of"))
+    await mail.send('{"of": "a", "n": 1}', group="g")
+    await mail.send('{"of": "a", "n": 2}', '{"of": "b", "n": 3}', group="h")
+    await mail.send('{"of": "b", "n": 4}', group="i")
+    first = await mail.deliveries(per_group=5)
+    assert numbers(*first) == [1, 4]
+    assert await mail.take() == []
+    await ack(store, first[1])
+    assert await mail.take() == []  # the third comes after the second
+    await ack(store, first[0])
+    [second] = await mail.deliveries(per_group=5)
+    assert numbers(second) == [2]
+    await ack(store, second)
+    assert numbers(*await mail.deliveries()) == [3]
+
+
+async def test_messages_of_topics_and_pops_obey_limits(store: Store) -> None:
+    mail = Mail(store)
+    await mail.create()
+    await store.set_limit(limit(1))
+    await mail.send("1", "2", "3")
+    assert await mail.take(2, pops=True) == ["1"]  # as many as there is room for
+    [second] = await mail.deliveries()
+    assert payloads(second) == ["2"]
+    assert await mail.take(pops=True) == []
