@@ -153,3 +153,96 @@ async def test_a_key_with_many_messages_does_not_hold_up_others(sessions: list[S
     await a.value(many)
     await send(a, "2")
     assert [await a.payloads() for _ in range(3)] == [["1"], ["2"], []]
+
+
+async def test_a_limit_that_is_removed_lets_go_of_what_an_open_receive_holds_up(
+    sessions: list[Session],
+) -> None:
+    """The removal waits for it."""
+    a, b, c, _ = sessions
+    await create(a)
+    await limit(a, 1, options=", p_key => 'input'")
+    for _ in range(3):
+        await send(a, "1")
+    await a.begin()
+    assert await a.payloads() == ["1"]
+    assert await a.payloads() == []
+    remove = "select holdfast.remove_limit('queue', 'mail', 'concurrency', 'input')"
+    removing = soon(b.value(remove))
+    await until_waits(c, b)
+    await a.commit()
+    assert await removing is True
+    assert await c.payloads() == ["1", "1"]
+    assert await c.value("select count(*) from holdfast.limited_messages") == 0
+
+
+async def test_a_limit_that_is_added_meanwhile_holds_for_what_waits_already(
+    sessions: list[Session],
+) -> None:
+    a, b, *_ = sessions
+    await create(a)
+    await limit(a, 2, options=", p_key => 'input.of'")
+    for number in range(5):
+        await send(a, json.dumps({"of": "ann", "all": 1, "n": number}))
+    await a.begin()
+    assert len(await a.payloads()) == 2
+    assert await a.payloads() == []
+    await limit(b, 1, options=", p_key => 'input.all'")
+    await a.rollback()
+    assert len(await b.payloads()) == 1
+    assert await b.payloads() == []
+
+
+async def test_a_message_that_is_being_cancelled_holds_up_no_other(
+    sessions: list[Session],
+) -> None:
+    a, b, *_ = sessions
+    await create(a)
+    await limit(a, 1, options=", p_key => 'input'")
+    ids = [await send(a, "1") for _ in range(3)]
+    [(_, first)] = await a.take()
+    assert await a.payloads() == []
+    await b.begin()
+    assert await b.value("select holdfast.cancel_message('mail', $1)", ids[1]) is True
+    await a.value("select holdfast.ack($1)", first)
+    async with asyncio.timeout(30):
+        found = await a.take()
+    await b.commit()
+    found += [] if found else await a.take()
+    assert len(found) == 1
+    await a.value("select holdfast.ack($1)", found[0][1])
+    assert await a.payloads() == []
+    assert await a.value("select count(*) from holdfast.messages") == 0
+
+
+async def test_two_receives_of_two_queues_do_not_wait_for_each_other(
+    sessions: list[Session],
+) -> None:
+    """Nobody is told of a deadlock."""
+    a, b, *_ = sessions
+    for name in ("mail", "post"):
+        await a.value("select holdfast.create_queue($1)", name)
+        await a.value("select holdfast.set_limit('queue', $1, 'concurrency', 5)", name)
+        await a.value("select holdfast.send($1, '1')", name)
+    take = "select count(*) from holdfast.receive($1)"
+    for session, name in ((a, "mail"), (b, "post")):
+        await session.begin()
+        assert await session.value(take, name) == 1
+    async with asyncio.timeout(30):
+        assert await asyncio.gather(a.value(take, "post"), b.value(take, "mail")) == [0, 0]
+    await a.commit()
+    await b.commit()
+
+
+async def test_a_limit_costs_queues_without_one_nothing(sessions: list[Session]) -> None:
+    """No statement more, and no row of limits is locked."""
+    a, b, *_ = sessions
+    await create(a)
+    await a.value("select holdfast.create_queue('post')")
+    await a.value("select holdfast.set_limit('queue', 'post', 'concurrency', 1)")
+    await send(a, "1")
+    await b.begin()
+    await b.value("select count(*) from holdfast.receive('post')")
+    async with asyncio.timeout(30):
+        assert await a.payloads() == ["1"]
+    await b.rollback()

@@ -10,7 +10,7 @@ from tests.store.contract.test_deliveries import subscribe
 from tests.store.contract.test_messages import Mail, payloads, receipts
 
 from holdfast.store.port import Store
-from holdfast.types import MessageReturn, NewEvent
+from holdfast.types import LimitRule, MessageReturn, NewEvent, Receipt
 
 from .actors import ManualWorker, signal, start
 
@@ -112,6 +112,24 @@ async def test_a_message_that_was_sent_ahead_is_received(
     await mail.send("1", **fields)
     await set_back(store, clock, ann)
     assert await mail.take() == ["1"]
+
+
+@pytest.mark.parametrize("filters", [False, True])
+async def test_a_message_that_waits_for_a_limit_is_received(
+    store: Store, clock: Clock, ann: ManualWorker, filters: bool
+) -> None:
+    mail = Mail(store)
+    await mail.create(has_filters=filters)
+    limit = LimitRule(scope="queue", name="mail", kind="concurrency", most=1, key="input")
+    await store.set_limit(limit)
+    await clock.advance(HOUR)
+    await mail.send("1", "1")
+    [first] = await mail.deliveries()
+    assert await mail.take() == []
+    await set_back(store, clock, ann)
+    await store.ack_messages([Receipt(first.queue_id, first.delivery_id)])
+    assert await mail.take() == ["1"]
+    assert await mail.take() == []
 
 
 async def test_a_delayed_message_comes_when_it_should(
