@@ -152,7 +152,7 @@ async def test_a_key_with_many_messages_does_not_hold_up_others(sessions: list[S
     many = "select holdfast.send_messages('mail', array_fill('1'::json, array[1000]))"
     await a.value(many)
     await send(a, "2")
-    assert [await a.payloads() for _ in range(3)] == [["1"], ["2"], []]
+    assert [await a.payloads() for _ in range(2)] == [["1", "2"], []]
 
 
 async def test_a_limit_that_is_removed_lets_go_of_what_an_open_receive_holds_up(

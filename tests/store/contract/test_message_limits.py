@@ -430,6 +430,19 @@ async def test_a_condition_and_a_limit_by_key_hold_together(store: Store) -> Non
     assert numbers(*await mail.deliveries()) == [2]
 
 
+async def test_a_condition_passes_over_older_messages_of_the_same_key(store: Store) -> None:
+    mail = Mail(store)
+    await mail.create(has_filters=True)
+    await store.set_limit(limit(1, key="input.of"))
+    await mail.send('{"of": "a", "n": 1}', '{"of": "a", "n": 2, "up": 1}')
+    [second] = await mail.deliveries(contains='{"up": 1}')
+    assert numbers(second) == [2]
+    assert await mail.take() == []
+    await ack(store, second)
+    assert await mail.take(contains='{"up": 1}') == []
+    assert numbers(*await mail.deliveries()) == [1]
+
+
 @pytest.mark.parametrize(("most", "limit_", "expected"), [(4, 5, 3), (7, 2, 6), (2, 9, 2)])
 async def test_batches_of_groups_stay_within_the_limit(
     store: Store, most: int, limit_: int, expected: int

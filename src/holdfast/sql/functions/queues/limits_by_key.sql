@@ -1,8 +1,9 @@
 -- Limits of message queues with a key: which messages they allow, and what they hold up.
 --
 -- Receives read the front of a queue. What a limit holds up there they move out of the way, to a
--- priority that is 8 higher, and remember its place by the values of its keys, in limited_messages. From there it is taken when there is room, in its order: a receive reads the
--- first messages of each value that has room, and what has come since.
+-- priority that is 8 higher, and remember its place by the values of its keys, in limited_messages.
+-- From there it is taken when there is room, in its order: a receive reads the first messages of
+-- each value that has room, and what has come since.
 
 -- Return which limits with a key a message of a queue waits for, with the values of their keys, for
 -- each of these payloads: {"limit_id": "value"}. Called by _groups_by_key and _hold_up.
@@ -96,17 +97,23 @@ declare
     v_new record;
     v_old record;
     v_within record;
+    v_possible int[];  -- of the groups
+    v_places int[];
 begin
     select h.* into v_new
     from holdfast._hold_up(p_queue_id, p_queue, p_now, p_limit, p_contains) as h;
-    v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_groups);
-    next_at := least(v_new.next_at, v_within.next_at);
-    loop
+    next_at := v_new.next_at;
+    if v_groups is not null then
+        v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_groups);
+        v_possible := v_within.possible;
+        next_at := least(next_at, v_within.next_at);
+    end if;
+    while v_possible is not null loop
         select array_agg(m.tid) as tids, array_agg(k.message_id) as ids,
             array_agg(k.limit_keys) as keys, array_agg(k.priority) as priorities,
             array_agg(k.visible_at) as ats, array_agg(k.tid) filter (where m.tid is null) as stale
         into v_old
-        from unnest(v_within.possible) as u (place)
+        from unnest(v_possible) as u (place)
         cross join lateral (
             select k.ctid as tid, k.* from holdfast.limited_messages k
             where k.queue_id = p_queue_id and k.limit_keys = v_groups[u.place]
@@ -126,20 +133,26 @@ begin
         exit when v_old.stale is null;
         delete from holdfast.limited_messages k where k.ctid = any (v_old.stale);
     end loop;
-    select array_agg(u.tid order by u.priority, u.at, u.id) as tids,
-        array_agg(u.id order by u.priority, u.at, u.id) as ids,
-        array_agg(u.limit_keys order by u.priority, u.at, u.id) as keys
-    into v_old
-    from (
-        select * from unnest(v_old.tids, v_old.ids, v_old.keys, v_old.priorities, v_old.ats)
-        union all
-        select * from unnest(v_new.tids, v_new.ids, v_new.keys, v_new.priorities, v_new.ats)
-    ) as u (tid, id, limit_keys, priority, at);
-    v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_old.keys);
+    if v_possible is not null then
+        select array_agg(u.tid order by u.priority, u.at, u.id) as tids,
+            array_agg(u.id order by u.priority, u.at, u.id) as ids,
+            array_agg(u.limit_keys order by u.priority, u.at, u.id) as keys, 2 as parts
+        into v_new
+        from (
+            select * from unnest(v_old.tids, v_old.ids, v_old.keys, v_old.priorities, v_old.ats)
+            union all
+            select * from unnest(v_new.tids, v_new.ids, v_new.keys, v_new.priorities, v_new.ats)
+        ) as u (tid, id, limit_keys, priority, at);
+    end if;
+    v_places := array(select generate_series(1, p_limit));  -- more than there are does no harm
+    if v_new.parts > 1 then
+        v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_new.keys);
+        v_places := v_within.places[1:p_limit];
+    end if;
     select t.* into message_ids, priorities, attempts, origin_ids, sent_ats, payloads, headers,
         errors, has_bodies
     from holdfast._take_places(
-        p_queue_id, v_old.tids, v_old.ids, v_old.keys, v_within.places[1:p_limit]) as t;
+        p_queue_id, v_new.tids, v_new.ids, v_new.keys, v_places) as t;
 end $$;
 
 -- Return the values of keys for which messages of a queue wait. What waits for other limits than
@@ -203,28 +216,30 @@ begin
         and m.visible_at = g.visible_at and m.message_id = g.message_id;
 end $$;
 
--- Read the front of a queue, up to p_limit messages that limits with a key allow; the others that
--- are due there wait for their limits from then on. Returns the places of the first ones, with the
--- values of their keys, and when rates allow more. With a condition p_contains they meet it.
+-- Read the front of a queue, up to p_limit messages that limits with a key allow; those that are
+-- due there and have no room wait for their limits from then on. Returns the places of the first
+-- ones, with the values of their keys, and when rates allow more. They were read in so many
+-- `parts`: if it is one, they are allowed together. With a condition p_contains they meet it.
 -- Locks: expects the limits locked; messages, skipping locked ones. Called by _take_by_key.
 create or replace function holdfast._hold_up(
     p_queue_id int, p_queue text, p_now timestamptz, p_limit int, p_contains json,
     out tids tid[], out ids bigint[], out keys text[], out priorities smallint[],
-    out ats timestamptz[], out next_at timestamptz
+    out ats timestamptz[], out next_at timestamptz, out parts int
 )
 language plpgsql
 set enable_bitmapscan = off
 as $$
 declare
     v_contains jsonb := p_contains;
-    v_size int := greatest(64, 2 * p_limit);
+    v_size int := greatest(16, 2 * p_limit);
     v_found record;
     v_within record;
     v_priority int := 0;  -- of the last that was looked at
     v_at timestamptz := '-infinity';
     v_id bigint := 0;
 begin
-    for v_pass in 1 .. 6 loop
+    for v_pass in 1 .. 7 loop
+        parts := v_pass + (v_contains is not null)::int;
         select array_agg(c.tid) as tids, array_agg(c.message_id) as ids,
             array_agg(c.priority) as priorities, array_agg(c.visible_at) as ats,
             holdfast._message_keys(p_queue, array_agg(
@@ -267,13 +282,15 @@ begin
             priorities || array_agg(v_found.priorities[u.place]),
             ats || array_agg(v_found.ats[u.place])
         into tids, ids, keys, priorities, ats
-        from unnest(v_within.possible) as u (place) where v_found.meet[u.place];
+        from unnest(case when v_contains is null then v_within.places else v_within.possible end)
+            as u (place)
+        where v_found.meet[u.place];
         exit when cardinality(ids) >= p_limit or v_found.count < v_size;
         v_priority := v_found.priorities[v_found.count];
         v_at := v_found.ats[v_found.count];
         v_id := v_found.ids[v_found.count];
         v_size := least(4 * v_size, 4096);
-        if v_pass = 6 then
+        if v_pass = 7 then
             next_at := p_now;  -- the next receive reads on
         end if;
     end loop;
