@@ -11,6 +11,14 @@ insert into holdfast.schema_migrations (version, name) values (53, 'message_limi
 
 alter table holdfast.deliveries add column limited boolean;  -- null: no limit holds
 
+-- Known here, so that receives of other queues do not look for limits.
+alter table holdfast.queues add column is_limited boolean not null default false;
+update holdfast.queues q set is_limited = true
+where exists (
+    select from holdfast.limits l
+    where l.scope = 'queue' and l.name = q.name and l.kind in ('concurrency', 'rate')
+        and not l.removed);
+
 -- Where those messages are, by the limits and the values of their keys, {"limit_id": "value"}. A row
 -- whose message has been cancelled or purged is deleted by the receive that finds it.
 create table holdfast.limited_messages (

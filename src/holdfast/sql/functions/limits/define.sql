@@ -56,6 +56,9 @@ begin
     ) as r;
     perform pg_notify(holdfast._channel(holdfast._schema(), 'messages/' || q.name), q.name)
     from holdfast.queues q where p_scope = 'queue' and q.name = p_name;
+    if p_scope = 'queue' then
+        perform holdfast._note_limits(p_name);
+    end if;
     perform holdfast._let_go(q.queue_id, null)
     from holdfast.queues q
     where p_scope = 'queue' and q.name = p_name and not exists (

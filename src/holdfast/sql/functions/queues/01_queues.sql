@@ -68,6 +68,7 @@ begin
         v_dead_letters, p_dedup_seconds, p_keep_seconds, holdfast.now())
     on conflict (name) do nothing;
     if found then
+        perform holdfast._note_limits(p_name);
         perform holdfast._ensure_dead_letters(v_dead_letters, p_fifo);
         return true;
     end if;
@@ -196,6 +197,9 @@ begin
     where p_name is not null
         and not exists (select from holdfast.queues q where q.name = p_name)
     on conflict (name) do nothing;
+    if found then
+        perform holdfast._note_limits(p_name);
+    end if;
 end $$;
 
 -- Delete a message queue with all that is in it, also what is in flight. Returns false if there is

@@ -13,6 +13,20 @@ begin atomic
         and not l.removed;
 end;
 
+-- Note in a queue whether there are limits for its messages. Who creates the queue and who sets a
+-- limit at the same moment wait for each other here.
+-- Locks: an advisory lock of the name; the queue's row. Called by create_queue,
+-- _ensure_dead_letters and _tell_limited.
+create or replace function holdfast._note_limits(p_queue text) returns void
+language plpgsql
+as $$
+begin
+    perform pg_advisory_xact_lock(hashtext('holdfast.limits'), hashtext(p_queue));
+    update holdfast.queues q set is_limited = not q.is_limited
+    where q.name = p_queue
+        and q.is_limited <> exists (select from holdfast._message_limits(p_queue));
+end $$;
+
 -- Return what limits without a key let a receive take: `room` messages, null for any number, and
 -- when a rate allows more. `holds` is true if messages count while they are in flight, `keyed` if
 -- there are limits with a key. `busy` is true if another receive has the limits for longer than a

@@ -55,10 +55,8 @@ declare
 begin
     select q.queue_id, q.lock_key, q.fifo, q.visibility_seconds, q.has_priorities, q.has_filters,
         q.keep_seconds is not null as keeps,
-        exists (
-            select from holdfast.pauses p where p.scope = 'queue' and p.name = q.name) as paused,
-        exists (select from holdfast.limits l where l.scope = 'queue' and l.name = q.name
-            and l.kind in ('concurrency', 'rate') and not l.removed) as is_limited
+        q.is_limited,
+        exists (select from holdfast.pauses p where p.scope = 'queue' and p.name = q.name) as paused
     into v_q
     from holdfast.queues q where q.name = p_queue;
     if v_q.queue_id is null then
