@@ -42,8 +42,8 @@ end $$;
 -- Wake the workers of the queues in which tasks wait that a limit concerns, and who receives from
 -- the message queue that it concerns, with this transaction: they may run now. Without a limit by
 -- key, no message waits for one.
--- Locks: messages of the queue; at the commit, the server's lock for notifications. Called by all
--- that change limits, which is rare.
+-- Locks: as _note_limits; messages of the queue; at the commit, the server's lock for
+-- notifications. Called by all that change limits, which is rare.
 create or replace function holdfast._tell_limited(p_scope text, p_name text) returns void
 language plpgsql
 reset plan_cache_mode reset enable_seqscan

@@ -37,7 +37,7 @@ end $$;
 --
 -- Refuses a queue of the same name with other settings (HFQ02), nulls (22004) and values that are
 -- not allowed (22023).
--- Locks: the names that it inserts. Called by users and clients.
+-- Locks: the names that it inserts; as _note_limits. Called by users and clients.
 create or replace function holdfast.create_queue(
     p_name text, p_fifo boolean default false, p_priorities boolean default false,
     p_filters boolean default false, p_visibility_seconds float8 default 30,
@@ -185,7 +185,7 @@ begin
 end $$;
 
 -- Create a queue for dead letters if it does not exist.
--- Locks: the name that it inserts. Called by create_queue and update_queue.
+-- Locks: the name that it inserts; as _note_limits. Called by create_queue and update_queue.
 create or replace function holdfast._ensure_dead_letters(p_name text, p_fifo boolean) returns void
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
