@@ -57,4 +57,4 @@ def continue_run(tables: Tables, now: int, run_id: UUID, event: Event) -> list[N
     told = forked(run_id, len(log), log, fatal, now, attempt=ended.attempt, error=ended.error)
     events = forked_events([each.event for each in log], fatal, _LEFT_OUT)
     write_log(tables, run_id, new.run_id, [*events, told])
-    return [Notice(WORK_TOPIC, new.queue)]
+    return [Notice(WORK_TOPIC, row.queue)]
