@@ -233,6 +233,8 @@ def test_streams_are_listed_and_written(cli: CommandLine) -> None:
     assert line.endswith("info     [utter] 3 words words=3\n")
     [line] = cli("runs", "logs", run, "--json", "--call", "utter").stdout.splitlines()
     assert (json.loads(line)["message"], json.loads(line)["fields"]) == ("3 words", {"words": 3})
+    help = cli("runs", "stream", "--help").stdout
+    assert "an object without a value" in " ".join(help.split())
     nothing = cli("runs", "logs", run, "--level", "warning")
     assert nothing.stdout == ""
     assert "workers keep lines with --run-logs" in nothing.stderr

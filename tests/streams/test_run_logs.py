@@ -158,6 +158,38 @@ async def test_lines_are_filtered_and_paged(store: Store) -> None:
                 await client.runs.read_log_lines(of, **options)
 
 
+async def test_lines_are_found_by_the_name_of_their_step(memory_store: MemoryStore) -> None:
+    own = App("shop")
+
+    @own.step
+    async def look(item: str) -> None:
+        log.info("looking for %s", item)
+
+    @own.workflow
+    async def search(ctx: Context) -> None:
+        log.info("searching")
+        await look("vase")
+        await ctx.step("desk.look_up", look.fn, "lamp", id="desk.look_up.call-7")
+        await look("cup")
+
+    found: dict[str, list[str]] = {}
+    async with kept(memory_store, own) as client:
+        handle = await client.start(search)
+        await handle.result("60s")
+    async with Client(store=memory_store, app=own) as client:  # the worker has sent all lines
+        for call in ("look", "look#2", "desk.look_up", "desk.look_up.call-7", "", "none"):
+            page = await client.runs.read_log_lines(handle.run_id, call=call)
+            found[call] = [line.message for line in page.lines]
+    assert found == {
+        "look": ["looking for vase", "looking for cup"],
+        "look#2": ["looking for cup"],
+        "desk.look_up": ["looking for lamp"],
+        "desk.look_up.call-7": ["looking for lamp"],
+        "": ["searching"],
+        "none": [],
+    }
+
+
 async def test_nothing_is_kept_unless_it_is_asked_for(store: Store) -> None:
     async with Client(store=store) as client, working(app, store):
         handle = await client.start(ship, "lamp")

@@ -29,7 +29,8 @@ class LogOptions(TypedDict, total=False):
 
     - `after`: an offset; the lines after it. With that of the last line, a reader continues.
     - `level`: "debug", "info", "warning", "error" or "critical": lines of this level and higher.
-    - `call`: the key of a step or an activity: its lines alone; "" for the workflow's own code.
+    - `call`: the lines of one step or activity alone: its name, or the key of one call; "" for the
+      workflow's own code.
     """
 
     after: int
@@ -122,4 +123,7 @@ def _filter(options: LogOptions) -> Callable[[LogLine], bool]:
     if level not in LOG_LEVELS:
         raise InvalidInput(f"level={level!r}: it is one of {', '.join(LOG_LEVELS)}")
     levels = LOG_LEVELS[LOG_LEVELS.index(level) :]
-    return lambda line: line.level in levels and (call is None or line.call == call)
+    return lambda line: (
+        line.level in levels
+        and (call is None or line.call == call or (call != "" and line.name == call))
+    )

@@ -24,9 +24,9 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
 class LogLine(Value, frozen=True, kw_only=True):
     """A line that the code of a run has logged.
 
-    `call` is the key of the step or activity that logged it, '' for the code of the workflow;
-    `attempt` is its attempt. `fields` are those of `extra`. Reading `after` the `offset` continues
-    with the next line.
+    `call` is the key of the step or activity that logged it and `name` its name, both '' for the
+    code of the workflow; `attempt` is its attempt. `fields` are those of `extra`. Reading `after`
+    the `offset` continues with the next line.
     """
 
     offset: int = 0
@@ -36,6 +36,7 @@ class LogLine(Value, frozen=True, kw_only=True):
     message: str
     call: str = ""
     attempt: int = 1
+    name: str = ""
     fields: dict[str, LogField] = field(default_factory=dict[str, LogField])
     traceback: str | None = None
 

@@ -39,8 +39,8 @@ from holdfast.worker.recording import repeated
 
 logger = logging.getLogger("holdfast.streams")
 
-Origin: TypeAlias = tuple[UUID, str, int]
-"""A run, the key of a call in it ('' for the code of the workflow), and the attempt."""
+Origin: TypeAlias = tuple[UUID, str, int, str]
+"""A run, the key of a call in it, the attempt, and what is called; '' for the workflow's code."""
 
 _GATHER_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 2.0  # for what is to be sent when the worker stops
@@ -145,13 +145,14 @@ class RunLogs(logging.Handler):
         """Return what runs here for this worker: a step, an activity, new code of a workflow."""
         found = StepContext.variable.get() or ActivityContext.variable.get()
         if found is not None:
+            name = found.step if isinstance(found, StepContext) else found.name
             is_ours = getattr(found.streams, "sink", found.streams) is self._sink
-            return (found.run_id, found.key, found.attempt) if is_ours else None
+            return (found.run_id, found.key, found.attempt, name) if is_ours else None
         run = getattr(_get_running_loop(), "caller", None)
         info = getattr(run, "info", None)
         if run is None or info is None or run.history.replaying or not self._holds(info.run_id):
             return None
-        return info.run_id, "", info.attempt
+        return info.run_id, "", info.attempt, ""
 
     def _line(self, record: logging.LogRecord, origin: Origin) -> LogLine:
         traceback = record.exc_text
@@ -164,6 +165,7 @@ class RunLogs(logging.Handler):
             message=_cut(storable(record.getMessage()), _MESSAGE),
             call=origin[1],
             attempt=origin[2],
+            name=origin[3],
             fields=_fields(vars(record)),
             # the end of a traceback says what happened
             traceback=storable(traceback)[-_MESSAGE:] if traceback else None,

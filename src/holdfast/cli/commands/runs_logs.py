@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _NOTHING = (
-    "no such lines: workers keep lines with --run-logs, as `holdfast dev` does; --call takes a key "
-    "as `holdfast runs log` shows it"
+    "no such lines: workers keep lines with --run-logs, as `holdfast dev` does; --call takes a "
+    "name of a step or an activity, or the key of a call as `holdfast runs log` shows it"
 )
 
 
@@ -44,8 +44,8 @@ _NOTHING = (
     "--call",
     "key",
     metavar="KEY",
-    help="Write the lines of one step or activity: its key in the run's log. Empty: those of the "
-    "workflow's own code.",
+    help="Write the lines of one step or activity: its name, or the key of one call in the run's "
+    "log. Empty: those of the workflow's own code.",
 )
 @after_option
 def logs(reference: str, follow: bool, level: LogLevel, key: str | None, after: int) -> None:

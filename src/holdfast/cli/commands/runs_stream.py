@@ -34,7 +34,8 @@ def stream(reference: str, name: str | None, follow: bool, after: int, all_attem
     """Write a stream of a run; without NAME, list its streams.
 
     Texts are written as they are, one after another; other values as JSON, each on a line. With
-    --json each value is an object with its offset.
+    --json each value is an object with its offset. If an attempt is followed by another, --follow
+    writes an object without a value: forget what you have of its `key` after the offset `after`.
     """
     from holdfast.cli.finding import find_run
 

@@ -23,7 +23,8 @@ CallKey = Annotated[str, Meta(max_length=1024)]
 class LogLineQuery(Query, frozen=True):
     """Which lines: at most `limit` after the offset `after`, of `level` and higher, of one `call`.
 
-    The call is the key of a step or an activity; empty, the code of the workflow.
+    The call is the name of a step or an activity, or the key of one call of it; empty, the code of
+    the workflow.
     """
 
     after: Offset = 0
