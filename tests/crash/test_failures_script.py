@@ -58,7 +58,7 @@ def test_an_interrupted_script_leaves_no_process_and_no_file(folder: Path) -> No
     finally:
         script.kill()
         script.wait()
-    assert of_folder(folder) == []
+    until(lambda: of_folder(folder) == [])  # one that was killed may be on its way out
     assert {path.name for path in folder.iterdir()} == {"said", "lock"}
     assert said.read_text().endswith("interrupted: all that was started is ended\n")
 
