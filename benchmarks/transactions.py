@@ -178,7 +178,7 @@ def report(found: dict[str, list[float]]) -> None:
 
 
 async def run(server: Server, options: argparse.Namespace) -> None:
-    """Measure in databases that are made anew, ours and DBOS's."""
+    """Measure in new databases, ours and DBOS's."""
     url = await asyncio.to_thread(server.fresh_database, DATABASE)
     peers = await asyncio.to_thread(server.fresh_database, f"{DATABASE}_dbos")
     await prepare_schema(url)
