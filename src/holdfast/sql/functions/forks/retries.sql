@@ -59,11 +59,11 @@ begin
 end $$;
 
 -- Return what a retry of a run makes again: `calls` failed, `seen` entries of the log led to the
--- first of these failures, and `after` are the calls that the code made because of them. As the
+-- first of these failures, and `after` are those that the code made because of them. As the
 -- run's last entry says; no calls if no failure ended it. The entry of a cancelled run has no
 -- `calls`, and `after` are those that the code made because of the cancel. Older releases did not
--- record it: _guess_failures finds the first two for failures. With `cancel` the retry has
--- the cancel of the run, and keeps all that was called. Otherwise, with p_failed_steps, `calls` are all
+-- record it: _guess_failures finds the first two for failures. With `cancel` the retry has the
+-- cancel of the run, and keeps all that was called. Otherwise, with p_failed_steps, `calls` are all
 -- that failed, unless the code had cancelled them, and `after` those that it made while it handled
 -- a failure. Locks nothing. Called by fork_run and retry_plan.
 create or replace function holdfast._made_again(
