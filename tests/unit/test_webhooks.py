@@ -63,6 +63,19 @@ def test_a_right_signature_is_taken_and_wrong_ones_are_not(scheme: WebhookScheme
             verify_as(scheme, secret, given, body, now=NOW)
 
 
+@pytest.mark.parametrize("digits", [16, 400, 5_000])
+def test_a_time_of_many_digits_is_refused(digits: int) -> None:
+    """They are more than a float, or than the interpreter reads."""
+    standard = {**SIGNED["standard"], "webhook-timestamp": "9" * digits}
+    schemes: dict[WebhookScheme, dict[str, str]] = {
+        "standard": standard,
+        "stripe": {"stripe-signature": f"t={'9' * digits},v1=00"},
+    }
+    for scheme, headers in schemes.items():
+        with pytest.raises(SignatureInvalid, match="not signed"):
+            verify_as(scheme, SECRET, headers, BODY, now=NOW)
+
+
 @pytest.mark.parametrize("scheme", ["standard", "stripe"])
 @pytest.mark.parametrize("late", [-301, 301])
 def test_an_old_request_is_refused(scheme: WebhookScheme, late: int) -> None:
