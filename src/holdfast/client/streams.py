@@ -102,6 +102,7 @@ async def read_page(
         raise InvalidInput(f"limit={limit}: a page has 1 to {MOST_ITEMS:,} values")
     check_stream_name(name)
     items, after = list[StreamItem[Any]](), options.get("after", 0)
+    options = {**options, "restarts": False}  # a page has none
     async with aclosing(_read_chain(session, run, name, kind, options)) as chain:
         async for reading in chain:
             while not reading.is_over:
@@ -140,8 +141,15 @@ async def _read_chain(
     decode = decoder(object if kind is None else kind)
     next_id: UUID | None = await _first_run(session, run, name, after)
     while next_id is not None:
-        everything = attempts == "all"
-        reading = Reading(session, next_id, name, after, decode, everything=everything)
+        reading = Reading(
+            session,
+            next_id,
+            name,
+            after,
+            decode,
+            everything=attempts == "all",
+            restarts=options.get("restarts", False),
+        )
         yield reading
         if reading.is_closed or reading.status != "continued":
             return
@@ -195,10 +203,12 @@ class Reading:
         decode: Decode,
         *,
         everything: bool,
+        restarts: bool = False,
     ) -> None:
+        """`restarts` says that the caller wants to know what was before `after` and is dead."""
         self._session, self._run_id, self._name = session, run_id, name
         self.after, self._decode, self._everything = after, decode, everything
-        self._resumed = after > 0
+        self._resumed = restarts and after > 0  # looking at all who wrote before takes time
         self._open: dict[Writer, int] = {}  # of which something was found: log's length then
         self._base = 0  # the last offset of the run that continued as this one
         self._closer: Writer | None = None  # the close is next, and may not count
