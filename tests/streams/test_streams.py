@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from holdfast import (
 from holdfast.client import RunHandle
 from holdfast.errors import (
     ConfigurationError,
+    DatabaseUnavailable,
     InvalidInput,
     InvalidName,
     PayloadError,
@@ -39,7 +41,7 @@ from holdfast.retention import Archive
 from holdfast.retention.deletion import sweep_batches
 from holdfast.store.port import Store
 from holdfast.testing import Environment
-from holdfast.types import Restarted, StreamItem
+from holdfast.types import NewChunk, Restarted, StreamItem, StreamRead
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 
@@ -714,8 +716,6 @@ async def test_the_database_may_be_away_while_a_step_writes(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer to one call is lost, too: nothing is dropped, nothing is there twice."""
-    from holdfast.errors import DatabaseUnavailable
-
     app, write = App("talk"), store.write_streams
     calls = list[bool]()
 
@@ -748,3 +748,149 @@ async def test_the_database_may_be_away_while_a_step_writes(
     assert [int(each) for each in await collect(handle.stream("tokens", type=str))] == [
         *range(3000)
     ]
+
+
+async def test_a_chunk_that_is_refused_fails_its_own_attempt_alone(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What other attempts wrote was sent in the same call."""
+    app, write = App("talk"), store.write_streams
+
+    async def strict(worker_id: str, chunks: Sequence[NewChunk], *, again: bool = False) -> Any:
+        if any(each.name == "bad" for each in chunks):
+            raise InvalidInput("the value of a stream is bad")
+        return await write(worker_id, chunks, again=again)
+
+    monkeypatch.setattr(store, "write_streams", strict)
+
+    @app.step(retry=Retry.NEVER)
+    async def say(name: str) -> None:
+        await current_step().stream(name).write("a")
+
+    @app.workflow
+    async def talk(ctx: Context) -> list[str]:
+        calls = (say(name) for name in ("good", "bad", "fine"))
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        return [str(each) for each in found]
+
+    handle = await client.start(talk)
+    async with working(app, store):
+        good, bad, fine = await handle.result(timeout=20)
+    assert (good, fine) == ("None", "None")
+    assert "the value of a stream is bad" in bad
+    for name, values in (("good", ["a"]), ("bad", []), ("fine", ["a"])):
+        assert await collect(handle.stream(name)) == values
+
+
+async def test_a_value_may_be_nested_as_deep_as_any_other(store: Store, client: Client) -> None:
+    """The array around the values of a chunk does not count."""
+    app = App("talk")
+    deep: list[Any] = []
+    for _ in range(255):
+        deep = [deep]
+
+    @app.step
+    async def say() -> None:
+        await current_step().stream("tokens").write(deep)
+
+    @app.workflow
+    async def talk(ctx: Context) -> None:
+        await ctx.stream("tokens").write(deep)
+        await say()
+
+    handle = await client.start(talk)
+    async with working(app, store):
+        await handle.result(timeout=20)
+    assert await collect(handle.stream("tokens")) == [deep, deep]
+
+
+async def test_a_thread_that_waits_for_room_ends_when_its_worker_stops(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, waits, ended = App("talk"), asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def away(*_: Any, **__: Any) -> Any:
+        waits.set()
+        raise DatabaseUnavailable("away")
+
+    monkeypatch.setattr(store, "write_streams", away)
+
+    @app.step
+    def say() -> None:
+        out = current_step().stream("tokens")
+        try:
+            for _ in range(100):
+                out.write("x" * 20_000)
+        except StreamClosed:
+            loop.call_soon_threadsafe(ended.set)
+
+    @app.workflow
+    async def talk(ctx: Context) -> None:
+        await say()
+
+    await client.start(talk)
+    async with asyncio.timeout(20):
+        async with working(app, store):
+            await waits.wait()
+        await ended.wait()
+
+
+async def test_an_error_that_is_raised_for_each_value_does_not_grow(
+    store: Store, client: Client
+) -> None:
+    app, lengths = App("talk"), list[int]()
+
+    @app.step(retry=Retry.NEVER)
+    async def say() -> None:
+        step = current_step()
+        for number in range(101):
+            await step.stream(f"s{number}").write(number)
+        while len(lengths) < 20:
+            await asyncio.sleep(0.01)
+            try:
+                await step.stream("s1").write(1)
+            except InvalidInput as error:
+                lengths.append(len(traceback.extract_tb(error.__traceback__)))
+
+    @app.workflow
+    async def talk(ctx: Context) -> None:
+        await say()
+
+    handle = await client.start(talk)
+    async with working(app, store):
+        with pytest.raises(RunFailed, match="gets no more"):
+            await handle.result(timeout=20)
+    assert len(set(lengths)) == 1
+
+
+async def test_only_a_reader_who_asks_for_restarts_has_all_earlier_writers_looked_at(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each page of a run of many steps it would take longer than the page before."""
+    app, read, asked = App("talk"), store.read_streams, list[StreamRead]()
+
+    async def noted(reads: Sequence[StreamRead], **bounds: Any) -> Any:
+        asked.extend(reads)
+        return await read(reads, **bounds)
+
+    monkeypatch.setattr(store, "read_streams", noted)
+
+    @app.step
+    async def say() -> None:
+        await current_step().stream("tokens").write("a")
+
+    @app.workflow
+    async def talk(ctx: Context) -> None:
+        await say()
+        await say()
+
+    handle = await client.start(talk)
+    async with working(app, store):
+        await handle.result(timeout=20)
+    assert (await handle.read_stream("tokens", after=1, restarts=True)).next == 2
+    assert await collect(handle.stream("tokens", after=1)) == ["a"]
+    assert not any(each.resumed for each in asked)
+    asked.clear()
+    assert len(await collect(handle.stream_items("tokens", after=1, restarts=True))) == 1
+    assert [each.resumed for each in asked][:1] == [True]

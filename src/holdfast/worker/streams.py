@@ -55,10 +55,11 @@ class Streams:
         self._timer: asyncio.TimerHandle | None = None
         self._call: asyncio.Task[None] | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
 
     def start(self) -> None:
         """Send on this event loop."""
-        self._event_loop = asyncio.get_running_loop()
+        self._event_loop, self._stopped = asyncio.get_running_loop(), False
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -83,6 +84,9 @@ class Streams:
 
     def gathered(self, buffer: Buffer, *, at_once: bool) -> None:
         """Send what a buffer has, soon or at once. Called on the event loop."""
+        if self._stopped:  # a thread writes on
+            buffer.written(None)
+            return
         self._due[buffer] = None
         if at_once:
             self._next_at = 0.0
@@ -129,20 +133,24 @@ class Streams:
                 self._next_at = 0.0
         return parts
 
-    async def _send(self, parts: Sequence[tuple[Buffer, NewChunk]]) -> None:
-        chunks, tries = [chunk for _, chunk in parts], 0
+    async def _send(self, parts: Sequence[tuple[Buffer, NewChunk]], *, again: bool = False) -> None:
+        chunks = [chunk for _, chunk in parts]
 
         async def write() -> WrittenChunks:
-            nonlocal tries
-            tries += 1
-            return await self._store.write_streams(self._worker_id, chunks, again=tries > 1)
+            nonlocal again
+            repeats, again = again, True
+            return await self._store.write_streams(self._worker_id, chunks, again=repeats)
 
         try:
             written = await repeated(write, self._clock, f"writing to {len(chunks)} stream(s)")
         except Exception as error:
-            logger.exception("writing to %d stream(s) failed", len(chunks))
-            for buffer, _ in parts:
-                buffer.attempt.fail(error)
+            if len(parts) > 1:  # the chunk of one attempt must not fail the others
+                for part in parts:
+                    await self._send([part], again=True)
+                return
+            [(buffer, _)] = parts
+            logger.exception("writing to stream %s failed", buffer.name)
+            buffer.attempt.fail(error)
             return
         if written.notices:
             self._notify(written.notices)
@@ -151,13 +159,15 @@ class Streams:
 
     async def stop(self) -> None:
         """Drop what waits, and cancel the call in flight: the leases are given back."""
-        self._due.clear()
+        due, self._due, self._stopped = self._due, {}, True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._call is not None:
             self._call.cancel()
             await asyncio.wait([self._call])
+        for buffer in due:  # threads may wait for room
+            buffer.written(None)
 
 
 class Attempt:
@@ -183,7 +193,7 @@ class Attempt:
     def check(self, name: str) -> None:
         """Raise StreamClosed if nothing can be written any more, or the error of a flush."""
         if self.fault is not None:
-            raise self.fault
+            raise self.fault.with_traceback(None)  # it may be raised for each value
         if self.ended:
             raise StreamClosed(
                 f"stream {name!r} of run {self.run_id} takes nothing more of {self.writer.key!r}: "
@@ -281,8 +291,7 @@ class Buffer:
             if self._waiting is None:
                 self._waiting = asyncio.Event()
             await self._waiting.wait()
-        if self.attempt.fault is not None:
-            raise self.attempt.fault
+        self.attempt.check(self.name)
 
     # Sending
 

@@ -144,11 +144,11 @@ def check_turn(turn: TurnCommit) -> None:
         _check_finish(turn.then)
 
 
-def check_json(what: str, text: str) -> None:
+def check_json(what: str, text: str, levels: int = MAX_DEPTH) -> None:
     """Raise PayloadError for text that is not JSON, InvalidInput for JSON that cannot be read."""
     _decode(text)
     data = text.encode()
-    if depth(data) > MAX_DEPTH:
+    if depth(data) > levels:
         raise InvalidInput(f"the {what} is nested more than {MAX_DEPTH} levels deep")
     if has_nul(data):
         raise InvalidInput(f"the {what} has a NUL character, which PostgreSQL cannot hold")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import raw
+from holdfast.codec import MAX_DEPTH, raw
 from holdfast.events import (
     ACTIVITY_COMPLETED,
     ACTIVITY_FAILED,
@@ -41,6 +42,7 @@ from holdfast.types import (
 )
 
 _CODE: Final = Writer("", 0, 0)
+_LEVELS: Final = MAX_DEPTH + 1  # the values of a chunk stand in an array
 _ACTIVITY_ENDS: Final = frozenset({ACTIVITY_COMPLETED, ACTIVITY_FAILED})
 
 
@@ -53,7 +55,7 @@ class MemoryStreams(Part):
         """Append chunks; see `StreamStore.write_streams`."""
         async with self._transaction() as (tables, now):
             for chunk in chunks:
-                check_json("what is written to a stream", chunk.items)
+                check_json("value of a stream", chunk.items, _LEVELS)
             offsets = [_write(tables, worker_id, chunk, again=again) for chunk in chunks]
             notices = [each for chunk in chunks for each in _wake(tables, now, chunk)]
             return WrittenChunks(now, offsets, distinct(notices))
@@ -64,7 +66,7 @@ class MemoryStreams(Part):
         """Append lines to the logs of runs; see `StreamStore.write_logs`."""
         async with self._transaction() as (tables, now):
             for each in chunks:
-                check_json("what is written to a log", each.items)
+                check_json("line of a log", each.items, _LEVELS)
             notices = [
                 notice
                 for each in chunks
@@ -222,9 +224,9 @@ def _read(tables: Tables, read: StreamRead, limit: int, most_bytes: int) -> Stre
     run = tables.runs.get(read.run_id)
     row = tables.streams.get(read.run_id, {}).get(read.name, StreamRow())
     chunks: list[Chunk] = []
-    size = 0
-    for chunk in row.chunks:
-        if chunk.last_offset > read.after and len(chunks) < limit and size < most_bytes:
+    size, begin = 0, bisect_right(row.chunks, read.after, key=lambda each: each.last_offset)
+    for chunk in row.chunks[begin : begin + limit]:
+        if size < most_bytes:
             chunks.append(_judged(tables, read.run_id, chunk))
             size += len(chunk.items.encode())
     fates = [_fate(tables, read.run_id, writer) for writer, _ in read.open]

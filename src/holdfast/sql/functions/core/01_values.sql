@@ -142,7 +142,9 @@ begin
 end $$;
 
 -- Refuse JSON that no reader can read, and an SQL null.
-create or replace function holdfast._check_json(p_what text, p_value json) returns void
+create or replace function holdfast._check_json(
+    p_what text, p_value json, p_deepest int default 256
+) returns void
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
 as $$
@@ -150,7 +152,7 @@ declare
     v_flaw text;
 begin
     perform holdfast._check_given(p_what, p_value is not null);
-    v_flaw := holdfast._json_flaw(p_value);
+    v_flaw := holdfast._json_flaw(p_value, p_deepest);
     if v_flaw is not null then
         raise invalid_parameter_value using message = p_what || ' ' || v_flaw;
     end if;

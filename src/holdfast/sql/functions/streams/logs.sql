@@ -22,7 +22,7 @@ declare
     v_held int[];
     v_names text[] := array_fill(p_name, array[cardinality(p_run_ids)]);
 begin
-    perform holdfast._check_json('what is written to a log', u.items)
+    perform holdfast._check_json('the line of a log', u.items, 257)  -- in an array
     from unnest(p_items) as u (items) where not holdfast._is_legible(u.items);
     now := holdfast._micros(v_now);
     v_there := array(

@@ -26,7 +26,7 @@ declare
     v_lengths int[];
     v_written bigint[];
 begin
-    perform holdfast._check_json('what is written to a stream', u.items)
+    perform holdfast._check_json('the value of a stream', u.items, 257)  -- in an array
     from unnest(p_items) as u (items) where not holdfast._is_legible(u.items);
     now := holdfast._micros(v_now);
     if true = any (p_begins) then  -- before the leases are checked, so before an end by others
