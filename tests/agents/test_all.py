@@ -17,6 +17,7 @@ from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.turn.checking import replay_to_end
 from holdfast.testing import Environment
 from holdfast.types import Restarted
+from tests.agents import frameworks
 from tests.agents.frameworks import (
     FRAMEWORKS,
     WORDS,
@@ -53,6 +54,20 @@ async def test_the_words_of_a_model_are_a_stream_of_the_run(framework: Framework
         used = (await handle.values())["support.usage"]
         assert used["requests"] == 2
         assert used["input_tokens"] > 0
+
+
+@of_each
+async def test_a_model_may_say_all_at_once(
+    framework: Framework, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than a value of a stream may have: it was paid for, and must not fail the step."""
+    monkeypatch.setattr(frameworks, "WORDS", ("", "x" * 200_000, "y"))
+    async with Environment(make_app(framework, Plan(stream="words"))) as env:
+        handle = await env.client.start("once", "hello?")
+        result = await env.result(handle)
+        words = [word async for word in handle.stream("words", type=str)]
+        assert "".join(words) == result
+        assert all(words)
 
 
 @of_each

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from holdfast.agents import missing
 
@@ -46,8 +46,6 @@ from holdfast.definitions.streams import StreamWriter
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.code.context import current_context
 from holdfast.values.durations import Duration
-
-_MOST_CHARACTERS: Final = 8_000  # of one value of a stream
 
 _MESSAGE, _COMMAND = "langchain-message", "langgraph-command"  # the keys of what is recorded
 
@@ -209,8 +207,7 @@ class _Words(AsyncCallbackHandler):
 
     async def write(self, text: str) -> None:
         self.written = self.written or bool(text)
-        for start in range(0, len(text), _MOST_CHARACTERS):
-            await self._out.write(text[start : start + _MOST_CHARACTERS])
+        await recording.write_words(self._out, text)
 
     def tap_output_aiter(self, run_id: Any, output: Any) -> Any:
         return output

@@ -171,7 +171,7 @@ async def _write_words(
     answer: Response | None = None
     async for event in events:
         if event.type == "response.output_text.delta":
-            await words.write(event.delta)
+            await recording.write_words(words, event.delta)
         elif event.type == "response.output_item.done":
             items.append(event.item)
         elif event.type == "response.completed" or event.type == "response.incomplete":

@@ -260,9 +260,9 @@ class HoldfastDurability(engine.BaseDurabilityCapability[AgentDepsT]):
         words = current_step().stream(self._stream or "", type=str)
         async for event in events:
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                await words.write(event.part.content)
+                await recording.write_words(words, event.part.content)
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                await words.write(event.delta.content_delta)
+                await recording.write_words(words, event.delta.content_delta)
 
     def get_default_run_id(self) -> str | None:
         if (ctx := current_context()) is None:

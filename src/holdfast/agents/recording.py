@@ -20,6 +20,7 @@ from pydantic_core import PydanticSerializationError
 
 from holdfast.agents.naming import step_name
 from holdfast.definitions.caller import current_caller
+from holdfast.definitions.streams import StreamWriter
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.retry import Retry
 from holdfast.runtime.code.approvals import Decision
@@ -32,6 +33,7 @@ from holdfast.values.names import check_stream_name
 T = TypeVar("T")
 
 MOST_SHOWN: Final = 8_000  # characters of a call's arguments that a person is shown
+_MOST_SAID: Final = 8_000  # characters of one value of a stream
 _number: Final = re.compile(r"\d+(\.\d+)?")
 _PASSING: Final = (408, 409, 425, 429)  # statuses of 400 and more that another attempt may not get
 
@@ -54,6 +56,12 @@ def check_options(options: StepOptions | None, place: str) -> StepOptions:
 def check_stream(name: str | None) -> str | None:
     """Return the name of a stream, None for None. Raises InvalidName for one that cannot be."""
     return None if name is None else check_stream_name(name)
+
+
+async def write_words(out: StreamWriter[str], text: str) -> None:
+    """Write a text to a stream, in parts that it takes: some models say all they say at once."""
+    for start in range(0, len(text), _MOST_SAID):
+        await out.write(text[start : start + _MOST_SAID])
 
 
 def load(read: Callable[[], T], what: str) -> T:
