@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -280,6 +281,26 @@ async def test_it_serves_again_after_it_was_closed(store: Store) -> None:
             async with tools:
                 answers = [http.post("/", json=hello, headers=headers) for _ in range(3)]
                 assert {a.status_code for a in await asyncio.gather(*answers)} == {200}
+
+
+async def test_a_first_caller_that_leaves_costs_the_next_nothing(store: Store) -> None:
+    tools = McpServer(app, auth=who, store=store, hosts=[])
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "Authorization": "Bearer write",
+    }
+    transport, reported = httpx.ASGITransport(tools), list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: reported.append(about))
+    async with tools, httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        first = asyncio.create_task(http.post("/", json=hello, headers=headers))
+        while tools._serving is None:
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert (await http.post("/", json=hello, headers=headers)).status_code == 200
+    gc.collect()
+    assert not reported
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,8 @@ class Session:
                     store = await stack.enter_async_context(
                         resolved_store(self._database, self._schema, self._connecting)
                     )
+                if self._parts is not None:  # another caller was faster
+                    return
                 store = with_payloads(store, self.payloads)
                 self._parts = _Parts(store, None if self.app is None else self.app.name)
                 stack.push_async_callback(self._parts.close)

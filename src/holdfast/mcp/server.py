@@ -43,9 +43,9 @@ class McpServer:
         self._access = AskedAccess(auth) if callable(auth) else auth
         self._tools = AppTools(app, self._client, workflows)
         self._guarded = Guard(self._answer, hosts)
-        self._lock, self._closing = asyncio.Lock(), asyncio.Event()
+        self._closing = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
-        self._manager: StreamableHTTPSessionManager | None = None
+        self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
 
     async def __aenter__(self) -> Self:
         await self._client.open()
@@ -82,8 +82,8 @@ class McpServer:
         except Exception as error:
             await problem_of(error).response()(scope, receive, send)
             return
-        manager = self._manager or await self._begin()
-        await manager.handle_request(scope, receive, send)
+        manager = self._manager or self._begin()
+        await (await asyncio.shield(manager)).handle_request(scope, receive, send)
 
     async def _check(self, request: Request) -> None:
         """Refuse a caller who may not start runs. Raises Problem."""
@@ -95,15 +95,11 @@ class McpServer:
         if not (principal.payloads and all(map(principal.sees, self._tools.full_names))):
             raise Problem(403, "forbidden", "these tools show more than the caller may see")
 
-    async def _begin(self) -> StreamableHTTPSessionManager:
+    def _begin(self) -> asyncio.Future[StreamableHTTPSessionManager]:
         """Return the manager of requests, which lives in a task of its own."""
-        async with self._lock:
-            manager = self._manager
-            if manager is None:
-                ready = asyncio.get_running_loop().create_future()
-                self._closing.clear()
-                self._serving = asyncio.create_task(self._serve(ready), name="holdfast mcp")
-                manager = self._manager = await ready
+        manager = self._manager = asyncio.get_running_loop().create_future()
+        self._closing.clear()
+        self._serving = asyncio.create_task(self._serve(manager), name="holdfast mcp")
         return manager
 
     async def _serve(self, ready: asyncio.Future[StreamableHTTPSessionManager]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, cast
@@ -54,7 +53,7 @@ class AppTools:
     """
 
     def __init__(self, app: App, client: Client, names: Collection[str] | None = None) -> None:
-        self.name, self._client, self._lock = app.name, client, asyncio.Lock()
+        self.name, self._client = app.name, client
         self._definitions: dict[str, AnyStartable] = {}
         found = {each.name: each for each in newest_definitions(app.registry)}
         for name in found if names is None else names:

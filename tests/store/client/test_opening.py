@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.clusters import Homes
 
-from holdfast.client import Client
+from holdfast.client import Client, session
 from holdfast.database.embedded import EmbeddedServer
 from holdfast.errors import (
     DatabaseUnavailable,
@@ -16,6 +20,7 @@ from holdfast.errors import (
     SchemaMissing,
 )
 from holdfast.store.memory import MemoryStore
+from holdfast.store.port import Store
 from holdfast.sync import SyncClient
 
 from .workflows import tick
@@ -109,3 +114,24 @@ def test_a_synchronous_client_that_cannot_open_leaves_no_thread(empty_database_u
     with pytest.raises(SchemaMissing):
         client.open()
     assert not client._portal.is_open  # pyright: ignore[reportPrivateUsage]
+
+
+async def test_callers_that_open_at_once_share_one_connection(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the first calls of an agent's tools do: what the slower ones opened is closed."""
+    opened, connect = list[str](), session.resolved_store
+
+    @asynccontextmanager
+    async def counted(*given: Any) -> AsyncGenerator[Store]:
+        async with connect(*given) as store:
+            opened.append("open")
+            yield store
+        opened.remove("open")
+
+    monkeypatch.setattr(session, "resolved_store", counted)
+    client = Client(database_url)
+    await asyncio.gather(*(client.open() for _ in range(3)))
+    assert len(opened) == 1
+    await client.close()
+    assert not opened
