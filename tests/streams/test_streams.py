@@ -894,3 +894,34 @@ async def test_only_a_reader_who_asks_for_restarts_has_all_earlier_writers_looke
     asked.clear()
     assert len(await collect(handle.stream_items("tokens", after=1, restarts=True))) == 1
     assert [each.resumed for each in asked][:1] == [True]
+
+
+async def test_many_readers_at_once_share_what_one_call_reads(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, read, most = App("talk"), store.read_streams, list[int]()
+
+    async def noted(reads: Sequence[StreamRead], **bounds: int) -> Any:
+        parts = await read(reads, **bounds)
+        most.append(sum(len(chunk.items) for part in parts for chunk in part.chunks))
+        return parts
+
+    monkeypatch.setattr(store, "read_streams", noted)
+
+    @app.step
+    async def say() -> None:
+        out = current_step().stream("tokens")
+        for number in range(20):
+            await out.write(f"{number:50000}")
+
+    @app.workflow
+    async def talk(ctx: Context) -> None:
+        await say()
+
+    handle = await client.start(talk)
+    async with working(app, store):
+        await handle.result(timeout=20)
+    readers = [collect(handle.stream("tokens", type=str)) for _ in range(60)]
+    found = await asyncio.gather(*readers)
+    assert all([int(value) for value in values] == [*range(20)] for values in found)
+    assert max(most) < 12 * 1024 * 1024

@@ -7,7 +7,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.client.chains import newest_of_key
@@ -43,6 +43,10 @@ from holdfast.types import (
 
 if TYPE_CHECKING:
     from holdfast.tracing.client import ClientTracer
+
+_LEAST_READ: Final = 64 * 1024  # bytes of one stream in a call that reads many
+_MOST_READ: Final = 512 * 1024
+_READ: Final = 8 * 1024 * 1024  # of all streams of a call, unless each has the least
 
 Start: TypeAlias = Callable[[Sequence[NewRun]], Awaitable[tuple[list[StartedRun], list[Notice]]]]
 """Starts runs of one kind in the store."""
@@ -355,7 +359,8 @@ class _Parts:
         return ids
 
     async def _read_streams(self, reads: Sequence[StreamRead]) -> Sequence[StreamPart]:
-        return await self.store.read_streams(reads, limit=100, most_bytes=512 * 1024)
+        each = max(_LEAST_READ, min(_MOST_READ, _READ // len(reads)))
+        return await self.store.read_streams(reads, limit=100, most_bytes=each)
 
     async def _signal(self, signals: Sequence[NewSignal]) -> Sequence[Delivery]:
         delivered = await self.store.signal_runs(signals)
