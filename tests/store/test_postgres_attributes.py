@@ -110,9 +110,9 @@ async def test_two_who_set_at_once_keep_all_attributes_within_their_bound(scene:
     session = await scene.session()
     setting = session.transaction()
     await setting.start()
-    large = {f"a{n}": "x" * 400 for n in range(5)}
+    large = {f"a{n}": "x" * 410 for n in range(5)}
     await session.call("set_attributes", run_id, json.dumps(large))
-    other = scene.store.set_attributes(run_id, {f"b{n}": "x" * 400 for n in range(5)})
+    other = scene.store.set_attributes(run_id, {f"b{n}": "x" * 410 for n in range(5)})
     with pytest.raises(Exception, match="4,096"):
         await scene.while_blocked(other, setting.commit)
     assert (await get(scene.store, run_id)).attributes == large

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 from tests.runtime.desk import eventually
 
@@ -134,3 +135,13 @@ async def test_children_and_continued_runs(store: Store, client: Client) -> None
         assert sorted(run.attributes["left"] for run in runs) == [0, 1, 2]
         [found] = (await knowing.runs.list(where={"customer": "bob"})).runs
         assert (found.name, found.tags) == ("child", ("c",))
+
+
+async def test_as_many_attributes_as_a_start_takes_may_be_changed(client: Client) -> None:
+    """Their size is that of compact JSON: PostgreSQL writes it with spaces."""
+    many = {f"a{number:03}": "x" * 29 for number in range(100)}
+    last = "x" * (4096 - len(msgspec.json.encode({**many, "b": ""})))
+    handle = await client.start(tick, attributes={**many, "b": last})
+    assert (await client.runs.set_attributes(handle.run_id, {"b": last}))["b"] == last
+    with pytest.raises(InvalidInput, match=r"4,?097 bytes"):
+        await client.runs.set_attributes(handle.run_id, {"b": last + "x"})

@@ -220,6 +220,7 @@ declare
     v_run_id uuid;
     v_flaw text;
     v_all json;
+    v_size int;
 begin
     perform holdfast._check_given('the run id', p_run_id is not null);
     perform holdfast._check_given('the attributes', p_attributes is not null);
@@ -234,12 +235,15 @@ begin
     perform holdfast._set_attributes(
         array[v_run_id], array[json_build_object('attributes', p_attributes)]);
     v_all := coalesce(holdfast._attributes(v_run_id), '{}');
-    if octet_length(v_all::text) > 4096 and exists (
+    v_size := (  -- without the spaces that PostgreSQL writes between them
+        select 1 + sum(octet_length(e.name) + octet_length(e.value::text) + 4)
+        from json_each(v_all) as e (name, value));
+    if v_size > 4096 and exists (
         select from json_each(p_attributes) as e (name, value) where json_typeof(e.value) <> 'null')
     then
         raise invalid_parameter_value using message = format(
             'attributes: with these, run %s has %s bytes of them, more than 4,096: remove some',
-            v_run_id, octet_length(v_all::text));
+            v_run_id, v_size);
     end if;
     return v_all;
 end $$;
