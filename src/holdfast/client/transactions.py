@@ -52,10 +52,15 @@ async def start_within(
         created = [run for run, answer in zip(runs, started, strict=True) if answer.created]
         queues = {run.queue for run in created if run.queue is not None}
         if unknown := [run.run_id for run in created if run.queue is None]:
-            found = await execute(connection, partial(_queues_of, schema, unknown))
-            queues |= {str(queue) for (queue,) in found}
+            queues |= await queues_within(connection, schema, unknown)
         await notify_within(connection, schema, [Notice(WORK_TOPIC, each) for each in queues])
     return started
+
+
+async def queues_within(connection: object, schema: str, run_ids: Sequence[UUID]) -> set[str]:
+    """Return the queues of runs, as the caller's connection sees them."""
+    rows = await executor(connection)(connection, partial(_queues_of, schema, run_ids))
+    return {str(queue) for (queue,) in rows}
 
 
 async def notify_within(connection: object, schema: str, notices: Iterable[Notice]) -> None:

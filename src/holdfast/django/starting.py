@@ -8,14 +8,14 @@ from typing import Any, TypeAlias, Unpack, cast
 from uuid import UUID
 
 from holdfast.client import Client, RunHandle
-from holdfast.client.transactions import notify_within
+from holdfast.client.transactions import notify_within, queues_within
 from holdfast.definitions.starts import StartOptions, ToStart
 from holdfast.django.apps import Place, places
 from holdfast.django.connection import find_connection, store_on, told_if_missing
 from holdfast.django.running import task_app
 from holdfast.store.port import WORK_TOPIC
 from holdfast.sync.portal import finish
-from holdfast.types import DEFAULT_QUEUE, Notice
+from holdfast.types import Notice
 
 _Start: TypeAlias = Callable[..., Coroutine[object, object, RunHandle[object]]]
 
@@ -44,8 +44,8 @@ def start_at(place: Place, workflow: ToStart, *args: Any, **options: Any) -> UUI
         found = begin(workflow, *args, **options, connection=connection.connection)
         run_id = finish(found).run_id
     # In a transaction of its own: the commits of those that notify wait for each other.
-    queue = cast("str", options.get("queue") or getattr(workflow, "queue", DEFAULT_QUEUE))
-    connection.on_commit(partial(_wake, place, queue), robust=True)
+    queue = cast("str | None", options.get("queue") or getattr(workflow, "queue", None))
+    connection.on_commit(partial(_wake, place, run_id, queue), robust=True)
     return run_id
 
 
@@ -57,6 +57,8 @@ def _client(place: Place) -> Client:
     return client
 
 
-def _wake(place: Place, queue: str) -> None:
-    connection = find_connection(place.database).connection
-    finish(notify_within(connection, place.schema, [Notice(WORK_TOPIC, queue)]))
+def _wake(place: Place, run_id: UUID, queue: str | None) -> None:
+    """Wake the workers of a queue; None is that which the code of a start by name declares."""
+    connection, schema = find_connection(place.database).connection, place.schema
+    queues = {queue} if queue else finish(queues_within(connection, schema, [run_id]))
+    finish(notify_within(connection, schema, [Notice(WORK_TOPIC, each) for each in queues]))

@@ -15,7 +15,7 @@ from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 from mail.models import Sent
 from mail.tasks import bad_result, count, fail, lose_connection, send, send_async, wrapped
-from mail.workflows import TAKEN, app, keep_all, note, twice
+from mail.workflows import TAKEN, app, keep_all, note, note_there, twice
 
 from holdfast import RunEnded, SyncClient
 from holdfast.database.urls import read_url
@@ -217,6 +217,15 @@ class Workflows(TransactionTestCase):
         with SyncClient(database_url("default"), app=app) as client:
             assert client.result(first, timeout="30s") == 3
         assert start(note, input={"text": "b"}, key="n") == start(note, "b", key="n")
+
+    def test_the_workers_of_the_queue_that_the_code_declares_are_woken(self):
+        run_tasks()  # the app signs on
+        with mock.patch("holdfast.django.starting.notify_within", autospec=True) as notified:
+            start("note_there", {"text": "a"})
+            start(note_there, "b")
+            start("note_there", {"text": "c"}, queue="other")
+        woken = [each.payload for call in notified.call_args_list for each in call.args[2]]
+        assert woken == ["notes", "notes", "other"]
 
 
 class Within(TestCase):

@@ -16,6 +16,10 @@ def note(text: str) -> int:
     return Sent.objects.count()
 
 
+@app.job(queue="notes")
+def note_there(text: str) -> None: ...
+
+
 @app.workflow
 async def twice(ctx: Context, text: str) -> int:
     await note(text)
