@@ -232,3 +232,31 @@ def _read(run_id: Any, name: str) -> Any:
     from holdfast.types import StreamRead
 
     return StreamRead(run_id, name)
+
+
+async def test_the_page_of_a_run_that_continues_another_shows_its_stream(store: Store) -> None:
+    """It has a stream from its beginning, without a value of its own so far."""
+    chain = App("talk")
+
+    @chain.workflow
+    async def long(ctx: Context, turn: int) -> None:
+        if turn == 0:
+            await ctx.stream("tokens").write("a")
+            ctx.continue_as_new(1)
+
+    async with (
+        Client(store=store) as client,
+        working(chain, store),
+        Server(store=store, auth=KeyAccess(KEY), app=chain, hosts=[HOST]) as server,
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(server),
+            base_url=f"http://{HOST}",
+            headers={"Authorization": f"Bearer {KEY}"},
+        ) as http,
+    ):
+        handle = await client.start(long, 0, key="k")
+        await handle.result(timeout=20)
+        [stream] = await handle.streams()
+        assert (stream.values, stream.last_offset) == (0, 1)
+        page = await http.get(f"/runs/{(await handle.get()).run_id}?tab=streams")
+        assert (page.status_code, "Stream tokens" in page.text) == (200, True)

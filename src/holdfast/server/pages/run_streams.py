@@ -43,7 +43,7 @@ async def streams_tab(view: View, log: RunLog) -> Mapping[str, object]:
         return {"streams": [], "chosen": "", "text": "", "earlier": 0}
     shown = _how_many(found)
     after = found.last_offset - shown
-    page = await handle.read_stream(name, after=after, limit=shown)
+    page = await handle.read_stream(name, after=after, limit=max(1, shown))  # 0: none so far
     return {
         "streams": streams,
         "chosen": name,
