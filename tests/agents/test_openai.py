@@ -322,6 +322,14 @@ async def test_two_agents_of_one_name_in_one_run_are_refused() -> None:
     assert "two agents of one run have the name 'support'" in message
 
 
+@pytest.mark.parametrize("limit", [None, 0, 2, 3, 5, 9])
+async def test_a_session_returns_its_newest_items(limit: int | None) -> None:
+    session, texts = RunSession(), ["a", "b", "c"]
+    await session.add_items([{"role": "user", "content": each} for each in texts])
+    found = [dict(item)["content"] for item in await session.get_items(limit)]
+    assert found == (texts if limit is None else texts[::-1][:limit][::-1])
+
+
 async def test_a_session_that_is_not_the_runs_is_refused() -> None:
     message = await failure(lone([weather]), session=SQLiteSession("one"))
     assert "SQLiteSession cannot be the session of a run in a workflow: use a RunSession" in message

@@ -75,7 +75,7 @@ class RunSession(sdk.SessionABC):
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the newest `limit` items, all of them for None, the oldest first."""
-        return list(self._items) if limit is None else self._items[len(self._items) - limit :]
+        return self._items[0 if limit is None else max(0, len(self._items) - limit) :]
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Append items."""
