@@ -334,12 +334,16 @@ async def test_what_comes_from_outside_is_a_signal_of_the_run() -> None:
         capabilities=[HoldfastDurability(approvals=False), RequestInput(ask, name="refunds")],
     )
 
-    async def answer(env: Environment, handle: Any) -> None:
+    async with Environment(agent_app(agent)) as env:
+        handle = await env.client.start("once", "hello?")
         await env.wait_until_idle()
         run, _, signal = tokens[-1].partition("/")
         await env.client.handle(run).signal(signal, {"approvals": {"refund-17": True}})
-
-    assert await run_once(agent, answer) == "17 refunded"
+        assert await env.result(handle) == "17 refunded"
+        fork = await env.client.runs.fork(handle.run_id, step="support.tool.refund.refund-17")
+        assert await env.result(fork) == "17 refunded", "it has the answer, and asks nobody"
+        keys = {each.event.key for each in await handle.log()}
+        assert "support.ask.refunds" in keys, "no name of a task of the framework"
     assert len(tokens) == 1
 
 

@@ -146,13 +146,13 @@ class _Waiter(engine.ExternalEventWaiter):
     async def wait(
         self, name: str, *, ask: Callable[[str], Awaitable[Any]], timeout: timedelta | None
     ) -> Any:
-        async def call(token: str) -> Any:
-            return await ask(token)
+        async def call(signal: str) -> Any:
+            return await ask(f"{ctx.run_id}/{signal}")  # a fork has another id, and keeps the rest
 
         ctx = self._ctx
         signal = f"event.{ctx.uuid(id=step_name(self._agent, 'event', name))}"
         asking = step_name(self._agent, "ask", name)
-        answer = await ctx.step(asking, call, f"{ctx.run_id}/{signal}")
+        answer = await recording.call_step(ctx, asking, call, signal, StepOptions())
         if answer is None:
             try:
                 answer = await ctx.wait_for_signal(signal, timeout=timeout)
