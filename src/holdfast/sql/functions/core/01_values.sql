@@ -141,7 +141,7 @@ begin
     end if;
 end $$;
 
--- Refuse JSON that no reader can read, and an SQL null.
+-- Refuse JSON that no reader can read, also for more than p_deepest levels, and a null.
 create or replace function holdfast._check_json(
     p_what text, p_value json, p_deepest int default 256
 ) returns void
