@@ -25,6 +25,7 @@ from holdfast.database.embedded import EmbeddedServer, cluster
 from tests.clusters import Homes
 from tests.databases import DatabaseServer
 from tests.memory import FilesInMemory
+from tests.sessions import end_loop
 from tests.valkey import valkey
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -102,6 +103,11 @@ LONG = {
     "test_random_programs.py",
     "test_rolling_upgrade.py",
 }
+
+
+def pytest_sessionfinish() -> None:
+    """End the loop of the tests that shared one."""
+    end_loop()
 
 
 @pytest.hookimpl(trylast=True)

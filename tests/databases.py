@@ -15,6 +15,7 @@ from psycopg.rows import TupleRow
 
 from holdfast.database.migrate import render
 from holdfast.database.scripts import DEFAULT_SCHEMA
+from tests import sessions
 
 # Of all servers of this process: one may be asked for again while a database of it is in use.
 _numbers = itertools.count()
@@ -25,7 +26,7 @@ END_SESSIONS = """
 select coalesce(bool_and(pg_terminate_backend(pid, 10000)), true) and not exists (
     select from pg_prepared_xacts where database = current_database())
 from pg_stat_activity
-where datname = current_database() and pid <> pg_backend_pid()
+where datname = current_database() and pid <> all(array[{idle}]::int[] || pg_backend_pid())
 """
 
 # All that a test may change of a database but the rows: objects, rights, settings, statistics. A
@@ -122,6 +123,8 @@ class DatabaseServer:
             name = self.spare.pop()
         else:
             name = self._create(self._template().name if migrated else "template1")
+        if used_again:
+            sessions.keep(self.url_of(name))
         whole = False
         try:
             yield self.url_of(name)
@@ -166,7 +169,8 @@ class DatabaseServer:
 
     def _empty(self, connection: psycopg.Connection[TupleRow]) -> bool:
         template = self._template()
-        if not _first(connection, END_SESSIONS):
+        idle = sessions.idle(connection.info.dbname)
+        if not _first(connection, END_SESSIONS.format(idle=", ".join(map(str, idle)))):
             return False
         connection.execute(RESTART_SEQUENCES)
         if _state(connection) != template.state:
@@ -187,6 +191,7 @@ class DatabaseServer:
     def _drop(self, name: str) -> None:
         if keeper := self.keepers.pop(name, None):
             keeper.close()
+        sessions.forget(name)
         execute(self.url, f"drop database {name} with (force)")
 
 

@@ -181,6 +181,7 @@ async def test_a_deletion_of_given_runs_waits_for_the_sweeper(
     assert await scene.store.get_runs(runs) == {}
 
 
+@pytest.mark.fresh_database
 async def test_a_batch_reads_what_is_due_and_nothing_else(scene: Scene, ann: ManualWorker) -> None:
     """B8. However many ended runs there are that are kept."""
     await scene.value(

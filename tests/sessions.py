@@ -1,0 +1,200 @@
+"""Sessions that the next test uses again: a new one reads and plans every function first.
+
+Tests of one process share an event loop, to which their connections belong. What a test closes is
+closed for it, as ever: its connection, and the loop, with all that still ran or waited there. But
+the session behind a connection to a database that is used again stays open, as new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import asyncpg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+MOST = 8  # idle sessions of a database
+# `discard all` without `discard plans`.
+AS_NEW = """
+close all; set session authorization default; reset all; deallocate all; unlisten *;
+select pg_advisory_unlock_all(); discard temp; discard sequences;
+"""
+
+
+class Session(NamedTuple):
+    """What a connection of the driver stands on."""
+
+    protocol: Any
+    transport: Any
+    addr: Any
+    config: Any
+    params: Any
+
+    @property
+    def socket(self) -> int:
+        return self.transport.get_extra_info("socket").fileno()
+
+    @property
+    def is_alive(self) -> bool:
+        """True if the server has not ended it."""
+        if not self.protocol.is_connected() or self.transport.is_closing():
+            return False
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return not poll.poll(0)
+
+
+class SharedLoop(asyncio.SelectorEventLoop):
+    """A loop for one test after another, each of which closes it with `asyncio.Runner`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle: dict[object, list[Session]] = {}  # by database, address and arguments
+
+    def close(self) -> None:
+        """Forget all but idle sessions; tasks have been cancelled before."""
+        for handle in (*self._ready, *self._scheduled):
+            handle.cancel()
+        self._ready.clear()
+        self._scheduled.clear()
+        for number in list(self._signal_handlers):
+            self.remove_signal_handler(number)
+        kept = {self._ssock.fileno(), *(session.socket for session in self.sessions())}
+        for file in [key.fd for key in self._selector.get_map().values() if key.fd not in kept]:
+            self._remove_reader(file)
+            self._remove_writer(file)
+        self.set_exception_handler(None)
+        self.set_task_factory(None)
+        self._default_executor = None
+        self._asyncgens_shutdown_called = self._executor_shutdown_called = False
+
+    def sessions(self, database: str | None = None) -> list[Session]:
+        """Return the idle sessions, of one database or of all."""
+        every = [session for sessions in self.idle.values() for session in sessions]
+        return [s for s in every if database in (None, s.params.database)]
+
+    def drop(self, database: str | None = None) -> None:
+        """End the idle sessions of a database, or all."""
+        dropped = self.sessions(database)
+        for key, sessions in self.idle.items():
+            self.idle[key] = [session for session in sessions if session not in dropped]
+        for session in dropped:
+            session.protocol.abort()
+        if dropped:
+            self.run_until_complete(asyncio.sleep(0))
+
+    def end(self) -> None:
+        """Close it, after the last test."""
+        self.drop()
+        super().close()
+
+
+_loops: list[SharedLoop] = []
+_reused: dict[str, object] = {}  # the address of each database that is used again
+_keys: WeakKeyDictionary[Any, object] = WeakKeyDictionary()  # of open connections
+_connect, _close = asyncpg.connect, asyncpg.Connection.close
+_set_type_codec = asyncpg.Connection.set_type_codec
+
+
+def shared_loop() -> SharedLoop:
+    """Return the loop of this process."""
+    if not _loops:
+        _loops.append(SharedLoop())
+        asyncpg.connect, asyncpg.Connection.close = connect, close
+        asyncpg.Connection.set_type_codec = set_type_codec
+    return _loops[0]
+
+
+def end_loop() -> None:
+    """End the loop of this process."""
+    while _loops:
+        _loops.pop().end()
+
+
+def keep(url: str) -> None:
+    """Keep the sessions of a database from now on, unless they are behind a proxy."""
+    parts = conninfo_to_dict(url)
+    host, port = str(parts.get("host", "")), int(parts.get("port", 5432))
+    place = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
+    _reused[str(parts["dbname"])] = place
+
+
+def idle(database: str) -> list[int]:
+    """Return the process ids of a database's idle sessions."""
+    return [s.protocol.get_server_pid() for loop in _loops for s in loop.sessions(database)]
+
+
+def forget(database: str) -> None:
+    """End a database's idle sessions, and keep none from now on."""
+    _reused.pop(database, None)
+    for loop in _loops:
+        loop.drop(database)
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Let the tests of a folder whose conftest.py has this share the loop."""
+    if item.get_closest_marker("fresh_database"):
+        return {"own": asyncio.new_event_loop}
+    return {"shared": shared_loop}
+
+
+async def connect(*args: Any, **options: Any) -> asyncpg.Connection:
+    """Connect as the driver does, by an idle session if there is one."""
+    loop = asyncio.get_running_loop()
+    if not isinstance(loop, SharedLoop):
+        return await _connect(*args, **options)
+    key = repr((args, sorted(options.items(), key=lambda option: option[0])))
+    sessions = loop.idle.get(key, [])
+    while sessions:
+        protocol, transport, *others = session = sessions.pop()
+        if session.is_alive:
+            kind = options.get("connection_class", asyncpg.Connection)
+            connection = kind(protocol, transport, loop, *others)
+            protocol.set_connection(connection)
+            break
+        protocol.abort()
+    else:
+        connection = await _connect(*args, **options)
+    _keys[connection] = key
+    return connection
+
+
+async def close(self: Any, *, timeout: float | None = None) -> None:
+    """Close a connection as the driver does, but keep a session that can be made as new."""
+    if not await _is_as_new(self):
+        return await _close(self, timeout=timeout)
+    session = Session(self._protocol, self._transport, self._addr, self._config, self._params)
+    self._aborted, self._protocol = True, None
+    self._cleanup()
+    self._loop.idle.setdefault(_keys.pop(self), []).append(session)
+    return None
+
+
+async def set_type_codec(self: Any, *args: Any, **options: Any) -> None:
+    """Set a codec as the driver does; nothing takes it from the session again."""
+    _keys.pop(self, None)
+    await _set_type_codec(self, *args, **options)
+
+
+async def _is_as_new(connection: Any) -> bool:
+    if connection not in _keys or connection.is_closed():
+        return False
+    database = connection._params.database
+    if (
+        _reused.get(database) != connection._addr
+        or len(connection._loop.sessions(database)) >= MOST
+        or connection._protocol.is_in_transaction()
+        or connection._protocol._is_cancelling()
+    ):
+        return False
+    try:
+        await connection._protocol.query(AS_NEW, 2.0)
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        return False
+    return True
