@@ -17,7 +17,7 @@ import asyncpg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-MOST = 8  # idle sessions of a database
+MOST = 16  # idle sessions of this process
 # `discard all` without `discard plans`.
 AS_NEW = """
 close all; set session authorization default; reset all; deallocate all; unlisten *;
@@ -28,6 +28,7 @@ select pg_advisory_unlock_all(); discard temp; discard sequences;
 class Session(NamedTuple):
     """What a connection of the driver stands on."""
 
+    key: str  # the arguments of the connection
     protocol: Any
     transport: Any
     addr: Any
@@ -53,7 +54,7 @@ class SharedLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.idle: dict[object, list[Session]] = {}  # by database, address and arguments
+        self.idle: list[Session] = []  # the last used one is the last
 
     def close(self) -> None:
         """Forget all but idle sessions; tasks have been cancelled before."""
@@ -63,7 +64,7 @@ class SharedLoop(asyncio.SelectorEventLoop):
         self._scheduled.clear()
         for number in list(self._signal_handlers):
             self.remove_signal_handler(number)
-        kept = {self._ssock.fileno(), *(session.socket for session in self.sessions())}
+        kept = {self._ssock.fileno(), *(session.socket for session in self.idle)}
         for file in [key.fd for key in self._selector.get_map().values() if key.fd not in kept]:
             self._remove_reader(file)
             self._remove_writer(file)
@@ -72,19 +73,23 @@ class SharedLoop(asyncio.SelectorEventLoop):
         self._default_executor = None
         self._asyncgens_shutdown_called = self._executor_shutdown_called = False
 
-    def sessions(self, database: str | None = None) -> list[Session]:
-        """Return the idle sessions, of one database or of all."""
-        every = [session for sessions in self.idle.values() for session in sessions]
-        return [s for s in every if database in (None, s.params.database)]
+    def take(self, key: str) -> Session | None:
+        """Return an idle session for a connection with these arguments."""
+        for session in reversed(self.idle):
+            if session.key == key:
+                self.idle.remove(session)
+                if session.is_alive:
+                    return session
+                session.protocol.abort()
+        return None
 
     def drop(self, database: str | None = None) -> None:
         """End the idle sessions of a database, or all."""
-        dropped = self.sessions(database)
-        for key, sessions in self.idle.items():
-            self.idle[key] = [session for session in sessions if session not in dropped]
+        dropped = [each for each in self.idle if database in (None, each.params.database)]
         for session in dropped:
+            self.idle.remove(session)
             session.protocol.abort()
-        if dropped:
+        if dropped and not self.is_running():
             self.run_until_complete(asyncio.sleep(0))
 
     def end(self) -> None:
@@ -95,7 +100,7 @@ class SharedLoop(asyncio.SelectorEventLoop):
 
 _loops: list[SharedLoop] = []
 _reused: dict[str, object] = {}  # the address of each database that is used again
-_keys: WeakKeyDictionary[Any, object] = WeakKeyDictionary()  # of open connections
+_keys: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of open connections
 _connect, _close = asyncpg.connect, asyncpg.Connection.close
 _set_type_codec = asyncpg.Connection.set_type_codec
 
@@ -125,7 +130,8 @@ def keep(url: str) -> None:
 
 def idle(database: str) -> list[int]:
     """Return the process ids of a database's idle sessions."""
-    return [s.protocol.get_server_pid() for loop in _loops for s in loop.sessions(database)]
+    every = [session for loop in _loops for session in loop.idle]
+    return [each.protocol.get_server_pid() for each in every if each.params.database == database]
 
 
 def forget(database: str) -> None:
@@ -150,15 +156,11 @@ async def connect(*args: Any, **options: Any) -> asyncpg.Connection:
     if not isinstance(loop, SharedLoop):
         return await _connect(*args, **options)
     key = repr((args, sorted(options.items(), key=lambda option: option[0])))
-    sessions = loop.idle.get(key, [])
-    while sessions:
-        protocol, transport, *others = session = sessions.pop()
-        if session.is_alive:
-            kind = options.get("connection_class", asyncpg.Connection)
-            connection = kind(protocol, transport, loop, *others)
-            protocol.set_connection(connection)
-            break
-        protocol.abort()
+    if session := loop.take(key):
+        _, protocol, transport, *others = session
+        kind = options.get("connection_class", asyncpg.Connection)
+        connection = kind(protocol, transport, loop, *others)
+        protocol.set_connection(connection)
     else:
         connection = await _connect(*args, **options)
     _keys[connection] = key
@@ -169,10 +171,12 @@ async def close(self: Any, *, timeout: float | None = None) -> None:
     """Close a connection as the driver does, but keep a session that can be made as new."""
     if not await _is_as_new(self):
         return await _close(self, timeout=timeout)
-    session = Session(self._protocol, self._transport, self._addr, self._config, self._params)
+    parts = (self._protocol, self._transport, self._addr, self._config, self._params)
+    self._loop.idle.append(Session(_keys.pop(self), *parts))
     self._aborted, self._protocol = True, None
     self._cleanup()
-    self._loop.idle.setdefault(_keys.pop(self), []).append(session)
+    if len(self._loop.idle) > MOST:
+        self._loop.idle.pop(0).protocol.abort()
     return None
 
 
@@ -185,10 +189,8 @@ async def set_type_codec(self: Any, *args: Any, **options: Any) -> None:
 async def _is_as_new(connection: Any) -> bool:
     if connection not in _keys or connection.is_closed():
         return False
-    database = connection._params.database
     if (
-        _reused.get(database) != connection._addr
-        or len(connection._loop.sessions(database)) >= MOST
+        _reused.get(connection._params.database) != connection._addr
         or connection._protocol.is_in_transaction()
         or connection._protocol._is_cancelling()
     ):

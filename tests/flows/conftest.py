@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 from hand import Hand
+from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 
 
 @pytest.fixture

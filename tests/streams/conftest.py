@@ -10,6 +10,7 @@ from holdfast import Client
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
+from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 
 
 @pytest.fixture(params=["memory", "postgres"])
