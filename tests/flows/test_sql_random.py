@@ -78,7 +78,7 @@ class Session:
             if self.chance.random() < 0.04:
                 await self.control()
             elif len(self.held) < 30 and await self.claim() == 0 and not self.held:
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
             else:
                 await self.end()
         await self.report(self.late)
