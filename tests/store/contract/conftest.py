@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -23,11 +22,10 @@ from .actors import ManualWorker
 from .flow_actors import Flows, FlowsStore, StepWorker
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests of a module share an event loop, and so the connections to a database."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Let the tests of a module share a runner of the loop, and so connections that stay open."""
+    if isinstance(collector, pytest.Module):
+        collector.add_marker(pytest.mark.asyncio(loop_scope="module"))
 
 
 class Kept:
