@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.runtime.bench import Bench
+from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 
 
 @pytest.fixture(autouse=True)
