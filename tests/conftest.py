@@ -13,6 +13,7 @@ import compileall
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -48,6 +49,7 @@ SYSTEM_BINARIES = max(
 SERVERS = ["embedded", "system"] if SYSTEM_URL or SYSTEM_BINARIES else ["embedded"]
 
 
+DONT_WRITE = sys.dont_write_bytecode
 files_in_memory = FilesInMemory()
 redis_for_all = ExitStack()
 
@@ -80,10 +82,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection() -> None:
     """Search for no garbage while thousands of tests are made: it takes half of the time.
 
+    What asserts are made of is kept for the next processes, also in an environment that keeps no
+    compiled code: it is half of what is left.
+
     The pytest processes that tests start do without the plugins of what else is installed here,
     which take seconds to import.
     """
     gc.disable()
+    sys.dont_write_bytecode = False
     unused = ("schemathesis", "langsmith_plugin", "hypothesispytest", "xdist")
     os.environ["PYTEST_ADDOPTS"] = " ".join(f"-p no:{name}" for name in unused)
 
@@ -120,6 +126,7 @@ def pytest_collection_finish() -> None:
     """Keep what lives as long as the session, a million objects, out of each later search."""
     gc.freeze()
     gc.enable()
+    sys.dont_write_bytecode = DONT_WRITE
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
