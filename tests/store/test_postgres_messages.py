@@ -54,7 +54,7 @@ async def sessions(database_url: str) -> AsyncIterator[list[Session]]:
     opened = [Session(await asyncpg.connect(database_url)) for _ in range(4)]
     yield opened
     for each in opened:
-        each.connection.terminate()
+        await each.connection.close()
 
 
 async def until_waits(watcher: Session, other: Session) -> None:
