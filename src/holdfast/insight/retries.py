@@ -74,11 +74,6 @@ def plan_texts(plan: RetryPlan) -> Iterator[str]:
         if not plan.failed:
             reason = "a retry makes again, because the code had called it after the cancel"
         yield f"{reason}: {_names(plan.after)}"
-    if plan.cancel:
-        yield (
-            "it was asked to stop, and was ended without its code: a retry continues to clean up, "
-            "and ends cancelled; to ignore the cancel, fork it from before it"
-        )
     if plan.kept:
         yield f"a retry keeps: {_names(plan.kept)}"
 

@@ -605,42 +605,6 @@ async def test_a_stopped_run_can_be_retried(
     assert (await get(store, new_id)).deadline_at == now + 60 * SECOND
 
 
-@pytest.mark.parametrize("failed_steps", [False, True])
-@pytest.mark.parametrize("end", ["terminated", "timed_out", "poisoned"])
-async def test_a_retry_has_the_cancel_that_was_not_carried_out(
-    store: Store, clock: Clock, ann: ManualWorker, end: str, failed_steps: bool
-) -> None:
-    """What was called after it may be cleanup, so the retry cleans up as well."""
-    run_id = await start(store, timeout_seconds=600.0)
-    turn = await ann.take(lease_seconds=10)
-    await ann.commit(turn, step("a"), end_of_step("StepFailed", "b"))
-    await store.cancel_runs([run_id])
-    await ann.commit(turn, step("undo"), activity(), expected=4)
-    if end == "terminated":
-        await store.terminate_runs([run_id])
-    elif end == "timed_out":
-        await clock.advance(600)
-        await store.time_out_runs()
-    else:
-        for _ in range(3):
-            await clock.advance(11)
-            claim = await ann.claim(lease_seconds=10, max_attempts=2)
-        assert claim.tasks == []
-        assert (await get(store, run_id)).status == "failed"
-    plan = await store.retry_plan(run_id, failed_steps=failed_steps)
-    assert plan == RetryPlan(kept=("a", "b", "undo"), cancel=True)
-    new_id = await fork(store, run_id, retry=True, failed_steps=failed_steps)
-    kept = ["StepCompleted", "StepFailed", "WorkflowCancelRequested", "StepCompleted"]
-    assert await log_types(store, new_id) == ["WorkflowStarted", *kept, "WorkflowForked"]
-    assert details((await log(store, new_id))[-1])["again"] == []
-    again = await ann.take()
-    assert again.run_id == new_id
-    await store.terminate_runs([new_id])  # a retry of a retry has it as well
-    assert "WorkflowCancelRequested" in await log_types(
-        store, await fork(store, new_id, retry=True)
-    )
-
-
 async def test_a_fork_writes_its_own_commands(store: Store, ann: ManualWorker) -> None:
     """S4, trap 14. Its activities and children are its own."""
     run_id, child_id = await start(store), uuid4()

@@ -135,20 +135,16 @@ def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expla
         case "failed":
             return _failed(run, spans, around, when)
         case "timed_out":
-            return explanation(run, f"it was ended at its deadline, {when}", _stopped(around))
+            return explanation(run, f"it was ended at its deadline, {when}")
         case "continued":
             return _continued(run, when)
         case _:
             asked = [span for span in spans if span.kind in ("cancel", "end")]
             reasons = tuple(f"reason: {span.note}" for span in asked if span.note)
-            return explanation(run, f"it was {run.status} {when}", reasons + _stopped(around))
-
-
-def _stopped(around: Surroundings) -> tuple[str, ...]:
-    """Say what a retry does because of the cancel of a run, if there was one."""
-    if around.plans is None or not ((plan := around.plans[0]).after or plan.cancel):
-        return ()
-    return tuple(plan_texts(plan))
+            told: tuple[str, ...] = ()
+            if around.plans is not None and (plan := around.plans[0]).after:
+                told = tuple(plan_texts(plan))
+            return explanation(run, f"it was {run.status} {when}", reasons + told)
 
 
 def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: str) -> Explanation:
@@ -175,15 +171,24 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
         )
         actions = (*([Action("fork", run.run_id, index=place)] if place else []), *actions)
     elif error.startswith(_POISONED):
-        details += (
-            "its workers died, its code did not fail: a retry continues where it stopped",
-            *_stopped(around),
-        )
+        details += _after_losses(spans)
     elif around.plans is not None:
         told, actions = _retries(run, *around.plans)
         details += told
     because = f"it failed {when}: {error}"
     return explanation(run, because, details, actions, traceback_text(recorded))
+
+
+def _after_losses(spans: Sequence[Span]) -> tuple[str, ...]:
+    """Say what a retry does for a run that was ended because it lost its workers."""
+    told = "its workers died, its code did not fail: a retry continues where it stopped"
+    if not cancel_notes(spans):
+        return (told,)
+    return (
+        told,
+        "the retry has no cancel, and keeps what the code called because of it: if that took "
+        "something back, fork the run from the first call that was taken back (--step KEY)",
+    )
 
 
 def _retries(

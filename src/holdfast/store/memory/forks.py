@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -134,7 +134,6 @@ class MemoryForks(Part):
                 kept=tuple(key for key in keys if key in kept),
                 failed=tuple(key for key in keys if key not in kept | fatal.after),
                 after=tuple(key for key in keys if key not in kept and key in fatal.after),
-                cancel=fatal.cancel,
             )
 
 
@@ -153,7 +152,7 @@ def write_log(tables: Tables, run_id: UUID, new_run_id: UUID, events: Sequence[E
 
 
 def forked_events(
-    events: Sequence[Event], fatal: Fatal | None, never: Set[str] = NEVER_COPIED
+    events: Sequence[Event], fatal: Fatal | None, never: Container[str] = NEVER_COPIED
 ) -> list[Event]:
     """Return the events that a fork gets, or a retry without the calls that it makes again.
 
@@ -162,7 +161,6 @@ def forked_events(
     events = _as_delivered(events)
     if fatal is not None:
         events = _untried(events, fatal)
-        never = never - {CANCEL_REQUESTED} if fatal.cancel else never
     return _answered([event for event in events if event.type not in never])
 
 
@@ -249,7 +247,7 @@ def forked(
 def _again(fatal: Fatal | None, events: Sequence[Event], until: int) -> list[str] | None:
     """Return the calls that the copy of a log lacks, None if any other call may come before them.
 
-    A copy that lacks a cancel may have what the code did because of it. If it ends before the log
+    A copy lacks a cancel; it may have what the code did because of it. If it ends before the log
     says that it is that of a retry, it lacks what that retry makes again.
     """
     left = [
@@ -257,9 +255,7 @@ def _again(fatal: Fatal | None, events: Sequence[Event], until: int) -> list[str
         for event in events[until:]
         if event.type == FORKED
     ]
-    keeps_cancel = fatal is not None and fatal.cancel
-    had_cancel = any(event.type == CANCEL_REQUESTED for event in events[:until])
-    if None in left or (had_cancel and not keeps_cancel):
+    if None in left or any(event.type == CANCEL_REQUESTED for event in events[:until]):
         return None
     lacks = {key for each in left for key in each or ()}
     return sorted(lacks if fatal is None else lacks | fatal.calls)

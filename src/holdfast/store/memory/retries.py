@@ -13,7 +13,6 @@ from holdfast.events import (
     ACTIVITY_CANCEL,
     ACTIVITY_RETRY,
     CALL_FAILURES,
-    CANCEL_REQUESTED,
     CANCELLED,
     CHILD_CANCEL,
     FAILED,
@@ -24,8 +23,6 @@ from holdfast.events import (
     SIGNAL_RECEIVED,
     STEP_ENDS,
     STEP_RETRY,
-    TERMINATED,
-    TIMED_OUT,
     TIMER_FIRED,
     TIMER_SCHEDULED,
     TIMERS,
@@ -65,14 +62,12 @@ _GROUPS: Final = ("builtins.ExceptionGroup", "builtins.BaseExceptionGroup")
 class Fatal(msgspec.Struct, frozen=True):
     """The calls that are made again; `seen` entries of the log led to the first failure.
 
-    `calls` failed, and `after` are those that the code made because of it, or of a cancel. With
-    `cancel` the retry has the cancel of the run, and keeps all that was called.
+    `calls` failed, and `after` are those that the code made because of it, or of a cancel.
     """
 
     calls: frozenset[str] = frozenset()
     seen: int = 0
     after: frozenset[str] = frozenset()
-    cancel: bool = False
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -90,8 +85,6 @@ def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool
     because of the cancel. Calls that the code had cancelled are kept.
     """
     last = events[-1]
-    if keeps_cancel(events, error):
-        return Fatal(cancel=True)
     has_said = last.type in (FAILED, CANCELLED)
     said = details.read((last.details if has_said else None) or "{}", WorkflowFailed)
     if failed_steps:
@@ -108,19 +101,6 @@ def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool
     if said.seen is None:
         return _guessed(events, error) if last.type == FAILED else Fatal()
     return Fatal(frozenset(said.calls), said.seen, frozenset(said.after))
-
-
-def keeps_cancel(events: Sequence[Event], error: str | None) -> bool:
-    """Return True if the retry of a run has its cancel, too.
-
-    The run was asked to stop, and was then ended without its code, so nothing says which calls the
-    code made because of the cancel.
-    """
-    last = events[-1].type
-    is_lost = last == FAILED and next(_chain(error), _Error()).kind == "holdfast.PoisonedRun"
-    return (is_lost or last in (TERMINATED, TIMED_OUT)) and any(
-        event.type == CANCEL_REQUESTED for event in events
-    )
 
 
 def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:

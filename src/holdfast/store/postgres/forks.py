@@ -31,5 +31,4 @@ class PostgresForks(Part):
         keys: dict[str, list[str]] = {"kept": [], "failed": [], "after": []}
         for row in await self._database.rows("retry_plan", run_id, failed_steps):
             keys[row["fate"]].append(row["key"])
-        cancel = (await self._database.row("keeps_cancel", run_id))[0]
-        return RetryPlan(**{fate: tuple(found) for fate, found in keys.items()}, cancel=cancel)
+        return RetryPlan(**{fate: tuple(found) for fate, found in keys.items()})

@@ -164,7 +164,7 @@ end $$;
 
 -- Return the details of the event that ends the copy of a log. Random numbers keep the seed of the
 -- first origin. `again` names the calls that the copy lacks, null if any other call may come before
--- them. A copy that lacks a cancel may have what the code did because of it. If it ends before the
+-- them. A copy lacks a cancel; it may have what the code did because of it. If it ends before the
 -- log says that it is that of a retry, it lacks what that retry makes again. The copy of the next
 -- attempt of a run names the attempt before, and its error. Locks nothing. Called by _copy_log.
 create or replace function holdfast._forked_details(
@@ -185,7 +185,7 @@ begin
             'run_id', p_run_id, 'idx', p_until,
             'seed', coalesce((select f.details ->> 'seed' from forks f limit 1), p_run_id::text),
             'again', case
-                when p_again -> 'cancel' is null and exists (select from marks m
+                when exists (select from marks m
                     where not m.is_left_out and m.event_type = 'WorkflowCancelRequested')
                     or exists (select from forks f where f.is_left_out
                         and coalesce(json_typeof(f.details -> 'again'), 'null') = 'null') then null
@@ -233,8 +233,8 @@ begin
             from holdfast._untried_events(p_run_id, p_until, p_again) as e
         ) as e
         where e.role not in ('end', 'suspension') and e.event_type not in (
-                'WorkerLost', 'WorkflowPaused', 'WorkflowResumed', 'WorkflowRescheduled')
-            and (e.event_type <> 'WorkflowCancelRequested' or p_again -> 'cancel' is not null)
+            'WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused', 'WorkflowResumed',
+            'WorkflowRescheduled')
         window together as (partition by e.key, left(e.event_type, 4))
     ), strangers as materialized (
         select m.details ->> 'child_run_id' as run_id

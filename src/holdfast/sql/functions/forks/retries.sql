@@ -40,30 +40,11 @@ begin
     order by e.idx;
 end $$;
 
--- Return true if the retry of a run has its cancel, too: the run was asked to stop, and was then
--- ended without its code, so nothing says which calls the code made because of the cancel. Locks
--- nothing. Called by clients and _made_again.
-create or replace function holdfast.keeps_cancel(p_run_id uuid) returns boolean
-language plpgsql stable
-as $$
-begin
-    return exists (
-        select from holdfast.runs r
-        cross join lateral (
-            select from holdfast.events e
-            where e.run_id = r.run_id and e.event_type = 'WorkflowCancelRequested' limit 1
-        ) as e
-        where r.run_id = p_run_id and r.kind = 'workflow'
-            and (r.status in ('terminated', 'timed_out')
-                or r.status = 'failed' and r.error ->> 'kind' = 'holdfast.PoisonedRun'));
-end $$;
-
 -- Return what a retry of a run makes again: `calls` failed, `seen` entries of the log led to the
--- first of these failures, and `after` are those that the code made because of them. As the
+-- first of these failures, and `after` are the calls that the code made because of them. As the
 -- run's last entry says; no calls if no failure ended it. The entry of a cancelled run has no
 -- `calls`, and `after` are those that the code made because of the cancel. Older releases did not
--- record it: _guess_failures finds the first two for failures. With `cancel` the retry has the
--- cancel of the run, and keeps all that was called. Otherwise, with p_failed_steps, `calls` are all
+-- record it: _guess_failures finds the first two for failures. With p_failed_steps, `calls` are all
 -- that failed, unless the code had cancelled them, and `after` those that it made while it handled
 -- a failure. Locks nothing. Called by fork_run and retry_plan.
 create or replace function holdfast._made_again(
@@ -76,9 +57,6 @@ declare
     v_said json;
     v_calls text[];
 begin
-    if holdfast.keeps_cancel(p_run_id) then
-        return '{"calls":[],"seen":0,"after":[],"cancel":true}';
-    end if;
     select e.event_type, coalesce(e.details, '{}') into v_type, v_said
     from holdfast.events e
     where e.run_id = p_run_id and e.idx = p_until - 1
