@@ -378,9 +378,9 @@ class WorkerLost(msgspec.Struct, gc=False):
 class WorkflowFailed(msgspec.Struct, gc=False):
     """The calls whose failures ended the run; `seen` entries of its log led to the first of them.
 
-    `after` are the calls that the code made because it was told of these failures, `handling` those
-    that it made while it handled any failure. Older releases did not write these two, or none of
-    all. The error is stored once, in the run's row.
+    `after` are the calls that the code made because it was told of these failures, and of a cancel
+    that came later; `handling` those that it made while it handled any failure. Older releases did
+    not write these two, or none of all. The error is stored once, in the run's row.
     """
 
     calls: Sequence[str] = ()
@@ -393,8 +393,8 @@ class WorkflowCanceled(msgspec.Struct, gc=False):
     """What the code called because of a cancel; `seen` entries led to the cancel, with its own.
 
     `after` are the calls that it made because it was told of the cancel, `handling` those that it
-    made while it handled the cancel or any failure. Null if it called nothing then, and in the logs
-    of older releases.
+    made while it handled any failure. Null if it called nothing then, and in the logs of older
+    releases.
     """
 
     seen: int

@@ -12,11 +12,13 @@ from typing import Any, TypedDict
 import asyncpg
 import pytest
 
-from holdfast import App, Client, Context, Retry
+from holdfast import App, Client, Context, Retry, current_activity
 from holdfast.client.handle import RunHandle
-from holdfast.errors import CallFailed, RunFailed
+from holdfast.details import OnCancel
+from holdfast.errors import CallFailed, RunCancelled, RunFailed
 from holdfast.insight.actions import Action
 from holdfast.store.memory import MemoryStore, wall_clock
+from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.rows import EventRow
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
@@ -753,7 +755,7 @@ async def test_why_offers_a_retry_of_the_failed_steps(shop: Shop) -> None:
 
 @pytest.mark.parametrize("ended", ["cancelled", "completed"])
 async def test_a_copy_of_a_cancelled_run_is_not_stuck(store: Store, ended: str) -> None:
-    """Fault: what the code did because of the cancel stopped the copy, which has no cancel."""
+    """A retry has no cancel, and what the code did beside it does not stop it. A fork has it."""
     app, done, open_door = App("shop"), list[str](), asyncio.Event()
 
     @app.step
@@ -781,8 +783,10 @@ async def test_a_copy_of_a_cancelled_run_is_not_stuck(store: Store, ended: str) 
         open_door.set()
         copy = client.runs.retry if ended == "cancelled" else client.runs.fork
         copied = await copy(handle.run_id)
-        assert await copied.result(timeout="60s") == ["wait", "work", "clean"]
+        expected = ["wait", "work", "clean"] if ended == "cancelled" else ["note", "clean"]
+        assert await copied.result(timeout="60s") == expected
     assert done.count("clean") == 1
+    assert done.count("note") == 1
 
 
 async def waits(handle: RunHandle[Any]) -> bool:
@@ -830,9 +834,12 @@ async def test_a_retry_of_a_cancelled_run_makes_its_cleanup_again(
     assert sorted(shop.paid) == ([] if forget else ["goods", "note 0", "note 1", "release"])
 
 
-@pytest.mark.parametrize("fails_by", ["call", "gather", "group", "own error"])
-async def test_a_cleanup_that_fails_is_made_again_as_a_whole(shop: Shop, fails_by: str) -> None:
-    """A2. The retry has no cancel: what was released because of it is released at its own end."""
+@pytest.mark.parametrize("failed_steps", [False, True])
+@pytest.mark.parametrize("fails_by", ["call", "gather", "group", "handled call", "own error"])
+async def test_a_cleanup_that_fails_is_continued(
+    shop: Shop, fails_by: str, failed_steps: bool
+) -> None:
+    """A2. The retry has the cancel: what was released because of it is not released again."""
     begun = asyncio.Event()
 
     async def code(ctx: Context, pay: Pay) -> str:
@@ -852,6 +859,10 @@ async def test_a_cleanup_that_fails_is_made_again_as_a_whole(shop: Shop, fails_b
                     async with asyncio.TaskGroup() as group:
                         group.create_task(pay("note"))
                         group.create_task(pay("tell"))
+                case "handled call":
+                    found = await asyncio.gather(pay("note"), return_exceptions=True)
+                    if shop.bug and not isinstance(found[0], str):
+                        raise ValueError("cleanup")
                 case _:
                     if shop.bug:
                         raise ValueError("cleanup")
@@ -867,11 +878,13 @@ async def test_a_cleanup_that_fails_is_made_again_as_a_whole(shop: Shop, fails_b
         shop.broken.clear()
         shop.bug = False
         shop.paid.clear()
-        retry = await client.runs.retry(handle.run_id)
-        await retry.signal("packed")
-        assert await retry.result(timeout="60s") == "goods"
-    cleanup = {"call": ["note"], "own error": []}.get(fails_by, ["note", "tell"])
-    assert sorted(shop.paid) == sorted(["goods", *cleanup, "release"])
+        plan = await client.runs.retry_plan(handle.run_id, failed_steps=failed_steps)
+        assert plan.cancel
+        assert "a retry has the cancel" in str((await client.why(handle.run_id)).details)
+        retry = await client.runs.retry(handle.run_id, failed_steps=failed_steps)
+        assert (await client.runs.wait(retry.run_id, timeout="60s")).state == "cancelled"
+    is_repeated = fails_by != "own error" and (failed_steps or fails_by != "handled call")
+    assert sorted(set(shop.paid) - {"tell"}) == (["note"] if is_repeated else [])
 
 
 async def retried_after_cancel(
@@ -886,7 +899,6 @@ async def retried_after_cancel(
         assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
         shop.bug = False
         retry = await client.runs.retry(handle.run_id)
-        await retry.signal("packed")
         return await retry.result(timeout="60s")
 
 
@@ -930,7 +942,7 @@ async def test_what_a_run_called_after_it_took_a_cancel_is_kept(shop: Shop, fail
 
 
 @pytest.mark.parametrize("cancelled_by", ["group", "body of group", "gather", "wait", "wait_for"])
-async def test_a_cleanup_of_a_task_that_fails_is_made_again(shop: Shop, cancelled_by: str) -> None:
+async def test_a_cleanup_of_a_task_that_fails_is_continued(shop: Shop, cancelled_by: str) -> None:
     """A2. What cancels tasks because the run is cancelled hands the run's cancel on."""
 
     async def work(ctx: Context, pay: Pay) -> str:
@@ -965,5 +977,162 @@ async def test_a_cleanup_of_a_task_that_fails_is_made_again(shop: Shop, cancelle
                 return await asyncio.wait_for(work(ctx, pay), 7200)
         return task.result()
 
-    assert await retried_after_cancel(shop, code) == "goods"
-    assert shop.paid == ["release", "goods", "release"]
+    with pytest.raises(RunCancelled):
+        await retried_after_cancel(shop, code)
+    assert shop.paid == ["release"]
+
+
+async def test_a_task_that_cleans_up_beside_a_cleanup_that_fails_is_kept(store: Store) -> None:
+    """It was cancelled because of the run's cancel, not because its neighbour failed."""
+    shop = Shop("step", store, "")
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(pay: Pay, name: str) -> None:
+        try:
+            begun.set()
+            await asyncio.sleep(3600)
+        finally:
+            await pay(f"release {name}")
+            if name == "b":
+                await pay("note b")
+                released.set()
+            await pay(f"tell {name}")
+
+    async def code(ctx: Context, pay: Pay) -> None:
+        work = [asyncio.create_task(hold(pay, name)) for name in "ab"]
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            for task in work:
+                task.cancel()
+            found = await asyncio.gather(*work, return_exceptions=True)
+            await pay("last")
+            for one in found:
+                if isinstance(one, CallFailed):
+                    raise one from None
+            raise
+
+    shop.broken = {"release a"}
+    shop.define(code)
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await eventually(begun.is_set)
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
+        shop.broken.clear()
+        shop.paid.clear()
+        retry = await client.runs.retry(handle.run_id)
+        assert (await client.runs.wait(retry.run_id, timeout="60s")).state == "cancelled"
+    assert shop.paid == ["release a", "tell a", "last"]
+
+
+@pytest.mark.parametrize("policy", ["try", "wait"])
+@pytest.mark.parametrize("failed_steps", [False, True])
+async def test_a_retry_makes_what_the_cancel_stopped_again(
+    store: Store, policy: OnCancel, failed_steps: bool
+) -> None:
+    """Fault: it kept the end of an activity that was stopped, although its code had no cancel."""
+    app, tries, refusals = App("desk", retry=Retry.NEVER), list[str](), list[str]()
+
+    @app.activity(on_cancel=policy)
+    async def scan() -> str:
+        tries.append("scan")
+        while len(tries) == 1 and not current_activity().cancelled:
+            await asyncio.sleep(0.01)
+        if len(tries) == 1:
+            raise asyncio.CancelledError
+        return "scanned"
+
+    @app.step
+    async def refuse() -> None:
+        refusals.append("refused")
+        if len(refusals) == 1:
+            raise LookupError
+
+    @app.workflow
+    async def desk(ctx: Context) -> str:
+        with contextlib.suppress(CallFailed):
+            await refuse()
+        return await scan()
+
+    async with working(app, store), Client(store=store) as client:
+        handle = await client.start(desk)
+        await eventually(lambda: bool(tries))
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "cancelled"
+        plan = await client.runs.retry_plan(handle.run_id, failed_steps=failed_steps)
+        assert not plan.cancel
+        retry = await client.runs.retry(handle.run_id, failed_steps=failed_steps)
+        assert await retry.result(timeout="60s") == "scanned"
+    assert len(refusals) == 1 + failed_steps
+
+
+@pytest.mark.parametrize("ended_by", ["terminate", "poison"])
+@pytest.mark.parametrize("cleaned", [0, 1, 2])
+async def test_a_run_that_was_ended_while_it_cleaned_up_is_cleaned_up_by_its_retry(
+    store: Store, module_database_url: str, ended_by: str, cleaned: int
+) -> None:
+    """Fault: one rug was given back and shipped."""
+    app, done, hangs = App("rugs", retry=Retry.NEVER), list[str](), asyncio.Event()
+
+    @app.step
+    async def act(name: str, number: int = 9) -> None:
+        if not hangs.is_set() and (name == "pay" or number >= cleaned):
+            done.append(f"{name} hangs")
+            await asyncio.sleep(3600)
+        done.append(name)
+
+    @app.workflow
+    async def order(ctx: Context) -> str:
+        try:
+            await act("reserve", 0 if cleaned else -1)
+            await act("pay")
+        except asyncio.CancelledError:
+            await act("give back", 0)
+            await act("refund", 1)
+            await act("tell", 2)
+            raise
+        return "shipped"
+
+    async with working(app, store), Client(store=store) as client:
+        handle = await client.start(order)
+        await eventually(lambda: "pay hangs" in done)
+        await handle.cancel()
+        await eventually(lambda: done[-1].endswith(" hangs") and done[-1] != "pay hangs")
+        await end_it(store, module_database_url, handle, ended_by)
+        told = str((await client.why(handle.run_id)).details)
+        assert "a retry has the cancel of this run" in told
+        hangs.set()
+        done.clear()
+        retry = await client.runs.retry(handle.run_id)
+        assert (await client.runs.wait(retry.run_id, timeout="60s")).state == "cancelled"
+        assert done == ["give back", "refund", "tell"][cleaned:]
+        # The cancelled run was cleaned up: its own retry is not cancelled.
+        assert not (await client.runs.retry_plan(retry.run_id)).cancel
+        done.clear()
+        again = await client.runs.retry(retry.run_id)
+        assert await again.result(timeout="60s") == "shipped"
+        assert done == ["pay"]
+
+
+async def end_it(store: Store, database_url: str, handle: RunHandle[Any], ended_by: str) -> None:
+    """End a run without its code."""
+    if ended_by == "terminate":
+        await handle.terminate()
+    else:  # as the claim of a run does that has lost too many workers
+        error = '{"kind":"holdfast.PoisonedRun","message":"lost"}'
+        if isinstance(store, MemoryStore):
+            tables = store._tables  # pyright: ignore[reportPrivateUsage]
+            event = Event("WorkflowFailed", None, None, wall_clock())
+            errors = {handle.run_id: error}
+            end_from_outside(tables, [handle.run_id], "failed", event, errors=errors)
+        else:
+            connection = await asyncpg.connect(database_url)
+            await connection.execute(
+                "select ended from holdfast._end_each("
+                "now(), array[$1::uuid], 'failed', 'WorkflowFailed', "
+                "p_errors => array[$2::json])",
+                handle.run_id,
+                error,
+            )
+            await connection.close()

@@ -66,7 +66,9 @@ async def find_retry(store: Store, run_id: UUID) -> RunRecord | None:
 
 
 def plan_texts(plan: RetryPlan) -> Iterator[str]:
-    """Say which calls a retry makes again, why, and which it keeps."""
+    """Say if a retry has the cancel, which calls it makes again, why, and which it keeps."""
+    if plan.cancel:
+        yield "a retry has the cancel of this run: its code continues as one that was cancelled"
     if plan.failed:
         yield f"a retry makes again, because it failed: {_names(plan.failed)}"
     if plan.after:

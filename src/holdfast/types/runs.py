@@ -271,12 +271,14 @@ class Fork(Value, frozen=True, kw_only=True):
 class RetryPlan(Value, frozen=True, kw_only=True):
     """Which ended calls of a run its retry keeps, and which it makes again, by key.
 
-    `failed` are those that failed, `after` those that the code made because of that.
+    `failed` are those that failed, `after` those that the code made because of that. With `cancel`
+    the retry has the cancel of the run.
     """
 
     kept: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    cancel: bool = False
 
 
 Forking: TypeAlias = Literal[

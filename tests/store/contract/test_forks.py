@@ -136,7 +136,7 @@ async def test_a_fork_is_a_run_with_a_copy_of_the_log(
 
 
 async def test_a_fork_of_a_whole_log_leaves_out_its_end(store: Store, ann: ManualWorker) -> None:
-    """S11. The fork does not inherit what blocked the origin."""
+    """S11. The fork does not inherit what blocked the origin; but its code is cancelled as well."""
     run_id = await start(store)
     turn = await ann.take()
     await ann.commit(turn, step())
@@ -151,10 +151,15 @@ async def test_a_fork_of_a_whole_log_leaves_out_its_end(store: Store, ann: Manua
         "WorkflowStarted",
         "StepCompleted",
         "SignalReceived",
+        "WorkflowCancelRequested",
         "WorkflowForked",
     ]
     assert details((await log(store, new_id))[-1])["idx"] == 8
     assert (await signal(store, new_id, signal_id="s-1"))[0] == "duplicate"
+    assert (await store.cancel_runs([new_id])).outcomes == ["duplicate"]
+    before = await fork(store, run_id, until=5)  # the cancel is entry 5
+    assert "WorkflowCancelRequested" not in await log_types(store, before)
+    assert (await store.cancel_runs([before])).outcomes == ["delivered"]
 
 
 async def test_a_running_run_can_be_forked(store: Store, ann: ManualWorker) -> None:
@@ -178,7 +183,7 @@ async def test_a_fork_of_a_fork_has_the_seed_of_the_first(store: Store, ann: Man
 
 
 async def test_a_copy_says_which_calls_it_lacks(store: Store, ann: ManualWorker) -> None:
-    """A fork of a retry lacks what that makes again. Without a cancel it may lack any call."""
+    """A fork of a retry lacks what that makes again. Without its cancel it may lack any call."""
     end = failed(calls=("b",), seen=3)
     run_id = await failing(store, ann, step("a"), end_of_step("StepFailed", "b"), end=end)
 
@@ -190,7 +195,109 @@ async def test_a_copy_says_which_calls_it_lacks(store: Store, ann: ManualWorker)
     assert [await again(retry, until) for until in (1, 2, 3)] == [["b"], ["b"], []]
     await store.cancel_runs([retry])
     cancelled = await fork(store, retry)
-    assert [await again(retry), await again(cancelled, 1)] == [None, None]
+    assert [await again(retry), await again(cancelled, 1)] == [[], ["b"]]
+    turn = await _take_run(ann, retry)
+    end = Event("WorkflowCanceled", None, None, 0)
+    await ann.commit(turn, end, then=Finish("cancelled"), expected=4)
+    uncancelled = await fork(store, retry, retry=True)
+    assert details((await log(store, uncancelled))[-1])["again"] is None
+    assert [await again(uncancelled), await again(uncancelled, 1)] == [[], None]
+
+
+def cancelled_end(**fields: Any) -> Event:
+    """Return the end of a run that has cleaned up."""
+    return Event("WorkflowCanceled", None, json.dumps(fields) if fields else None, 0)
+
+
+@pytest.mark.parametrize("failed_steps", [False, True])
+@pytest.mark.parametrize("end", ["terminated", "timed_out", "poisoned", "failed before"])
+async def test_a_retry_has_the_cancel_if_it_has_what_the_code_did_because_of_it(
+    store: Store, clock: Clock, ann: ManualWorker, end: str, failed_steps: bool
+) -> None:
+    """Fault: one rug was given back and shipped. Failures of before the cancel stay."""
+    run_id = await start(store, timeout_seconds=60.0)
+    turn = await ann.take()
+    await ann.commit(turn, step("reserve"), end_of_step("StepFailed", "pay"))
+    await store.cancel_runs([run_id])
+    await ann.commit(turn, step("give back"), end_of_step("StepFailed", "refund"), expected=4)
+    match end:
+        case "terminated":
+            await store.terminate_runs([run_id])
+        case "timed_out":
+            await clock.advance(60)
+            await store.time_out_runs()
+        case "poisoned":
+            text = '{"kind":"holdfast.PoisonedRun","message":"lost"}'
+            finish = Finish("failed", error=text)
+            await ann.commit(turn, Event("WorkflowFailed", None, None, 0), then=finish, expected=6)
+        case _:
+            said = failed(calls=(), seen=0, after=(), handling=())
+            await ann.commit(turn, said, then=Finish("failed", error=FAILURE), expected=6)
+    plan = await store.retry_plan(run_id, failed_steps=failed_steps)
+    kept = ("reserve", "pay", "give back", *(() if failed_steps else ("refund",)))
+    made_again = ("refund",) if failed_steps else ()
+    assert plan == RetryPlan(kept=kept, failed=made_again, cancel=True)
+    retry = await fork(store, run_id, retry=True, failed_steps=failed_steps)
+    types = ["WorkflowStarted", "StepCompleted", "StepFailed", "WorkflowCancelRequested"]
+    rest = ["StepCompleted", *(() if failed_steps else ("StepFailed",)), "WorkflowForked"]
+    assert await log_types(store, retry) == [*types, *rest]
+    assert details((await log(store, retry))[-1])["again"] == list(made_again)
+    assert (await store.cancel_runs([retry])).outcomes == ["duplicate"]
+
+
+@pytest.mark.parametrize("failed_steps", [False, True])
+@pytest.mark.parametrize("seen", [0, 3, 4, 6])
+async def test_a_retry_has_no_cancel_that_came_after_the_failure(
+    store: Store, ann: ManualWorker, seen: int, failed_steps: bool
+) -> None:
+    """The cancel is entry 3: `pay` failed before it, `refund` after it."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.commit(turn, step("reserve"), end_of_step("StepFailed", "pay"))
+    await store.cancel_runs([run_id])
+    calls = {3: ("pay",), 6: ("refund",)}.get(seen, ())
+    after = ("give back",) if seen in (3, 4) else ()
+    end = failed(calls=calls, seen=seen, after=after, handling=())
+    await ann.commit(
+        turn,
+        step("give back"),
+        end_of_step("StepFailed", "refund"),
+        end,
+        then=Finish("failed", error=FAILURE),
+        expected=4,
+    )
+    plan = await store.retry_plan(run_id, failed_steps=failed_steps)
+    assert plan.cancel == (seen in (0, 6))
+    made_again = set(calls)
+    if failed_steps:
+        made_again = {"refund"} if plan.cancel else {"pay", "refund"}
+    assert (set(plan.failed), plan.after) == (made_again, after)
+    retry = await fork(store, run_id, retry=True, failed_steps=failed_steps)
+    assert ("WorkflowCancelRequested" in await log_types(store, retry)) is plan.cancel
+
+
+@pytest.mark.parametrize("said", [False, True])
+@pytest.mark.parametrize("failed_steps", [False, True])
+async def test_the_retry_of_a_cancelled_run_has_nothing_that_the_cancel_did(
+    store: Store, ann: ManualWorker, said: bool, failed_steps: bool
+) -> None:
+    """Nor the end of an activity that was asked to stop, which had not failed otherwise."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.command(turn, step("reserve"), activity("pack", on_cancel="wait"))
+    task = (await ann.claim(handlers=RESIZE)).tasks[0]
+    await store.cancel_runs([run_id])
+    await ann.command(turn, cancelled_activity("pack"), expected=4)
+    await ann.end(task, error=FAILURE)
+    length = len(await log(store, run_id))
+    end = cancelled_end(seen=4, after=["give back"], handling=[]) if said else cancelled_end()
+    cleanup = [step("give back")] if said else []
+    await ann.commit(turn, *cleanup, end, then=Finish("cancelled"), expected=length)
+    plan = await store.retry_plan(run_id, failed_steps=failed_steps)
+    after = ("give back",) if said else ()
+    assert plan == RetryPlan(kept=("reserve",), failed=("pack",), after=after)
+    retry = await fork(store, run_id, retry=True, failed_steps=failed_steps)
+    assert await log_types(store, retry) == ["WorkflowStarted", "StepCompleted", "WorkflowForked"]
 
 
 async def test_the_input_and_the_version_can_be_changed(store: Store, ann: ManualWorker) -> None:

@@ -135,16 +135,20 @@ def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expla
         case "failed":
             return _failed(run, spans, around, when)
         case "timed_out":
-            return explanation(run, f"it was ended at its deadline, {when}")
+            told = tuple(_plan(around))
+            return explanation(run, f"it was ended at its deadline, {when}", told)
         case "continued":
             return _continued(run, when)
         case _:
             asked = [span for span in spans if span.kind in ("cancel", "end")]
             reasons = tuple(f"reason: {span.note}" for span in asked if span.note)
-            told: tuple[str, ...] = ()
-            if around.plans is not None and (plan := around.plans[0]).after:
-                told = tuple(plan_texts(plan))
-            return explanation(run, f"it was {run.status} {when}", reasons + told)
+            return explanation(run, f"it was {run.status} {when}", (*reasons, *_plan(around)))
+
+
+def _plan(around: Surroundings) -> Iterator[str]:
+    """Say what a retry does about what the code did because of the cancel or a failure."""
+    if around.plans is not None and ((plan := around.plans[0]).after or plan.cancel):
+        yield from plan_texts(plan)
 
 
 def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: str) -> Explanation:
@@ -171,30 +175,21 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
         )
         actions = (*([Action("fork", run.run_id, index=place)] if place else []), *actions)
     elif error.startswith(_POISONED):
-        details += _after_losses(spans)
+        details += (
+            "its workers died, its code did not fail: a retry continues where it stopped",
+            *_plan(around),
+        )
     elif around.plans is not None:
-        told, actions = _retries(run, *around.plans)
+        told, actions = _retries(run, *around.plans, tuple(_plan(around)))
         details += told
     because = f"it failed {when}: {error}"
     return explanation(run, because, details, actions, traceback_text(recorded))
 
 
-def _after_losses(spans: Sequence[Span]) -> tuple[str, ...]:
-    """Say what a retry does for a run that was ended because it lost its workers."""
-    told = "its workers died, its code did not fail: a retry continues where it stopped"
-    if not cancel_notes(spans):
-        return (told,)
-    return (
-        told,
-        "the retry has no cancel, and keeps what the code called because of it: if that took "
-        "something back, fork the run from the first call that was taken back (--step KEY)",
-    )
-
-
 def _retries(
-    run: RunRecord, plan: RetryPlan, of_failed: RetryPlan
+    run: RunRecord, plan: RetryPlan, of_failed: RetryPlan, told: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[Action, ...]]:
-    """Say what a retry would repeat, and return the retries that help."""
+    """Say what a retry would repeat, as `told`, and return the retries that help."""
     plain = Action("retry", run.run_id)
     if not plan.failed and of_failed.failed:
         return (
@@ -203,7 +198,6 @@ def _retries(
             "its code had handled the failures of calls: a retry of the failed steps repeats these",
             *plan_texts(of_failed),
         ), (Action("retry", run.run_id, failed_steps=True), plain)
-    told = tuple(plan_texts(plan)) if plan.after else ()
     if plan.after and plan.kept:
         told += (
             "if that took something back that a retry keeps, do not retry it: fork it from the "

@@ -134,7 +134,7 @@ def _misfit_at(log: Sequence[Event]) -> int | None:
 
 
 async def _plans(store: Store, run: RunRecord) -> tuple[RetryPlan, RetryPlan] | None:
-    if run.status not in ("failed", "cancelled") or run.kind == "flow":
+    if run.status in ("completed", "continued") or run.kind == "flow":
         return None
     plain = await store.retry_plan(run.run_id)
     return plain, await store.retry_plan(run.run_id, failed_steps=True)

@@ -12,9 +12,9 @@ from math import inf
 from typing import Any, Final, NamedTuple, cast
 
 from holdfast.errors import CallFailed
-from holdfast.runtime.loop.causes import caused_by_cancel, causes
+from holdfast.runtime.loop.causes import causes
 from holdfast.runtime.loop.loop import WorkflowLoop
-from holdfast.runtime.loop.tasks import Scope
+from holdfast.runtime.loop.tasks import Scope, WorkflowTask
 from holdfast.types import Value
 
 _CANCEL: Final = ""  # in the place of a key: a cancel is told to the code as a failure is
@@ -23,8 +23,8 @@ _CANCEL: Final = ""  # in the place of a key: a cancel is told to the code as a 
 class Fatal(Value, frozen=True, gc=False):
     """The calls that ended a run by failing, and how many entries its code had seen by then.
 
-    `after` are the calls that the code made because of these failures, `handling` those that it
-    made while it handled any failure of a call, or a cancel.
+    `after` are the calls that the code made because of these failures, and of a cancel of the run
+    that came later; `handling` those that it made while it handled any failure of a call.
     """
 
     keys: tuple[str, ...] = ()
@@ -37,9 +37,11 @@ class _Told(NamedTuple):
     """The moment when the code was told of a failure.
 
     `position` is how many entries of the log it had seen, `calls` how many calls were noted, and
-    `number` the number of the newest task. `paths` are those of the tasks that were told.
+    `number` the number of the newest task. `paths` are those of the tasks that were told. The log
+    had the failure when the code had seen `arrived` entries.
     """
 
+    arrived: int
     position: int
     calls: int
     number: int
@@ -47,9 +49,10 @@ class _Told(NamedTuple):
 
 
 class _Handling(NamedTuple):
-    """What code was doing: whether its task was cancelled, and which failures it handled."""
+    """What code was doing: how its task was cancelled, and which failures it handled."""
 
-    is_cancelled: bool
+    by_run: bool
+    is_cancelled: bool  # by something else
     handled: frozenset[str]
 
 
@@ -84,9 +87,9 @@ class Failures:
 
     def tell(self, key: str, position: int) -> None:
         """Record that the code is given a failure."""
-        self._arrived.pop(key, None)
+        arrived = self._arrived.pop(key, position)
         if key not in self._told:
-            told = _Told(position, len(self._made), self._loop.last_hash, set())
+            told = _Told(arrived, position, len(self._made), self._loop.last_hash, set())
             self._told[key] = told
         self.note_receiver(key)
 
@@ -114,13 +117,17 @@ class Failures:
 
     def _handling_in(self, scope: Scope) -> _Handling:
         """Return what the code that runs in a scope handles, and what led to its task."""
-        task, error = asyncio.current_task(self._loop), sys.exception()
-        is_cancelled = task is not None and task.cancelling() > 0
+        task = cast("WorkflowTask[Any] | None", asyncio.current_task(self._loop))
+        error = sys.exception()
+        by_run = task is not None and task.run_cancels > 0
+        is_cancelled = task is not None and task.cancelling() > task.run_cancels
         handled = frozenset(() if error is None else (key for key, _ in _raised_from(error)))
         begun = self._begun.get(scope.path)
         if begun is None:
-            return _Handling(is_cancelled, handled)
-        return _Handling(is_cancelled or begun.is_cancelled, handled | begun.handled)
+            return _Handling(by_run, is_cancelled, handled)
+        return _Handling(
+            by_run or begun.by_run, is_cancelled or begun.is_cancelled, handled | begun.handled
+        )
 
     def fatal(self, error: BaseException, called_at: int) -> Fatal:
         """Return the failures that ended the run, which has raised `error`.
@@ -129,8 +136,8 @@ class Failures:
         those that were being handled when it was raised, if the code had seen no further entry.
         Other failures count if the code did not handle them: they are not earlier than the first of
         these, the code made no call since (`called_at` is where it made its last one), and they
-        ended a task or were never given to the code. If the code raised `error` while it handled
-        the cancel of the run, the calls that it made because of the cancel are made again too.
+        ended a task or were never given to the code. A cancel of the run that came after the first
+        of these failures counts as one: a retry continues before it.
         """
         told = {key: each.position for key, each in self._told.items()}
         found = {
@@ -138,29 +145,41 @@ class Failures:
             for key, at_once in _raised_from(error)
             if key in told and (not at_once or told[key] == self.raised_at)
         }
-        if _CANCEL in told and caused_by_cancel(error):
-            found.add(_CANCEL)
-        handling = self._handling()
         if not found:
-            return Fatal(handling=handling)
+            return Fatal(handling=self._handling(has_cancel=_CANCEL in told))
         seen = min(told[key] for key in found)
+        if told.get(_CANCEL, 0) > seen:
+            found.add(_CANCEL)
         ended_tasks = {key for task in self._loop.tasks for key in _keys_of(task)} & told.keys()
         beside = {key: told[key] for key in ended_tasks} | self._arrived
         since = max(seen, called_at + 1)
         found |= {key for key, position in beside.items() if position >= since}
         after = tuple(self._made_after(found))
+        handling = self._handling(has_cancel=_CANCEL in told.keys() - found)
         return Fatal(tuple(sorted(found - {_CANCEL})), seen, after, handling)
 
     def cleanup(self) -> Fatal:
         """Return what the code of a cancelled run called because of the cancel."""
-        handling = self._handling()
+        handling = self._handling(has_cancel=False)
         if _CANCEL not in self._told:
             return Fatal(handling=handling)
         after = tuple(self._made_after({_CANCEL}))
         return Fatal((), self._told[_CANCEL].position, after, handling)
 
-    def _handling(self) -> tuple[str, ...]:
-        return tuple(made.key for made in self._made if any(made.handling))
+    def _handling(self, *, has_cancel: bool) -> tuple[str, ...]:
+        """Return the calls that the code made while it handled a failure.
+
+        If a retry has the cancel of the run, only failures that came after it count: the retry
+        makes no others again.
+        """
+        cancel = self._told[_CANCEL] if has_cancel else None
+        made, since = self._made[cancel.calls if cancel else 0 :], cancel.position if cancel else 0
+        late = {key for key, told in self._told.items() if told.arrived > since}
+        return tuple(
+            one.key
+            for one in made
+            if one.handling.is_cancelled or not one.handling.handled.isdisjoint(late)
+        )
 
     def _made_after(self, keys: Collection[str]) -> Iterator[str]:
         """Yield the calls that the code made because it was told of the failures of `keys`.
@@ -181,6 +200,7 @@ class Failures:
         for place, made in enumerate(self._made[begin:], begin):
             if (
                 made.handling.is_cancelled
+                or (made.handling.by_run and _CANCEL in keys)
                 or not made.handling.handled.isdisjoint(keys)
                 or _knows(made.scope, place, first)
             ):

@@ -1,4 +1,4 @@
-"""What led to an error, and whether it was the cancel of the run."""
+"""What led to an error, and whether it is the cancel of the run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ def causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
             left.append((one.__cause__, handled))
 
 
-def caused_by_cancel(error: BaseException) -> bool:
-    """Return True if an error was raised while code handled the cancel of its run."""
-    return any(
-        isinstance(one, asyncio.CancelledError) and RUN_CANCEL in one.args
-        for one, _ in causes(error)
-    )
+def is_run_cancel(error: BaseException | None) -> bool:
+    """Return True if an error is the cancel of the run."""
+    return isinstance(error, asyncio.CancelledError) and RUN_CANCEL in error.args

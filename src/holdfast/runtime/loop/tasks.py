@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import msgspec
 
-from holdfast.runtime.loop.causes import RUN_CANCEL, caused_by_cancel
+from holdfast.runtime.loop.causes import RUN_CANCEL, is_run_cancel
 
 _T = TypeVar("_T")
 
@@ -91,9 +91,12 @@ class WorkflowFuture(asyncio.Future[_T]):
 
 
 class WorkflowTask(asyncio.Task[_T]):
-    """A task that hashes by the order of creation and has a scope for keys."""
+    """A task that hashes by the order of creation and has a scope for keys.
 
-    __slots__ = ("_hash", "scope")
+    `run_cancels` counts those of its cancels that are part of the run's.
+    """
+
+    __slots__ = ("_hash", "run_cancels", "scope")
 
     def __init__(
         self,
@@ -104,15 +107,19 @@ class WorkflowTask(asyncio.Task[_T]):
     ) -> None:
         # First: an eager task runs inside its constructor.
         self._hash = scope.number = loop.next_hash()
-        self.scope = scope
+        self.scope, self.run_cancels = scope, 0
         super().__init__(coro, loop=loop, **options)
         self._log_destroy_pending = False
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel the task: as a part of the run's cancel, if the code that asks handles this."""
-        if msg is None and (error := sys.exception()) is not None and caused_by_cancel(error):
+        if msg is None and is_run_cancel(sys.exception()):
             msg = RUN_CANCEL
-        return super().cancel(msg)
+        known = min(self.run_cancels, self.cancelling())  # the code may have taken some back
+        if not super().cancel(msg):
+            return False
+        self.run_cancels = known + (msg == RUN_CANCEL)
+        return True
 
     def __hash__(self) -> int:
         return self._hash

@@ -52,7 +52,6 @@ _ENDS: Final[Mapping[str, frozenset[str]]] = {
 }
 # A subscription has no end: the code of the fork asks for its own.
 NEVER_COPIED: Final = TERMINAL | {
-    CANCEL_REQUESTED,
     EVENT_SUBSCRIBED,
     PAUSED,
     RESCHEDULED,
@@ -134,6 +133,8 @@ class MemoryForks(Part):
                 kept=tuple(key for key in keys if key in kept),
                 failed=tuple(key for key in keys if key not in kept | fatal.after),
                 after=tuple(key for key in keys if key not in kept and key in fatal.after),
+                cancel=not fatal.uncancelled
+                and any(event.type == CANCEL_REQUESTED for event in events),
             )
 
 
@@ -180,7 +181,12 @@ def _untried(events: Sequence[Event], fatal: Fatal) -> list[Event]:
     """Leave out the calls that are made again. Steps without an end begin at attempt 1."""
     events = list(without_failures(events, fatal))
     ended = {event.key for event in events if event.type in STEP_ENDS}
-    return [event for event in events if event.type != STEP_RETRY or event.key in ended]
+    return [
+        event
+        for event in events
+        if (event.type != STEP_RETRY or event.key in ended)
+        and not (event.type == CANCEL_REQUESTED and fatal.uncancelled)
+    ]
 
 
 def _answered(events: Sequence[Event]) -> list[Event]:
@@ -247,15 +253,15 @@ def forked(
 def _again(fatal: Fatal | None, events: Sequence[Event], until: int) -> list[str] | None:
     """Return the calls that the copy of a log lacks, None if any other call may come before them.
 
-    A copy lacks a cancel; it may have what the code did because of it. If it ends before the log
-    says that it is that of a retry, it lacks what that retry makes again.
+    If it lacks a cancel, it may have what the code did beside it. If it ends before the log says
+    that it is that of a retry, it lacks what that retry makes again.
     """
     left = [
         details.read(event.details, _Forked).again
         for event in events[until:]
         if event.type == FORKED
     ]
-    if None in left or any(event.type == CANCEL_REQUESTED for event in events[:until]):
+    if None in left or (fatal is not None and fatal.uncancelled):
         return None
     lacks = {key for each in left for key in each or ()}
     return sorted(lacks if fatal is None else lacks | fatal.calls)

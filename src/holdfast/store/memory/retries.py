@@ -13,6 +13,7 @@ from holdfast.events import (
     ACTIVITY_CANCEL,
     ACTIVITY_RETRY,
     CALL_FAILURES,
+    CANCEL_REQUESTED,
     CANCELLED,
     CHILD_CANCEL,
     FAILED,
@@ -36,7 +37,11 @@ from holdfast.types import Event
 
 # Events after the failure that a retry keeps: results, failures that did not end the run, the
 # commands of both, and messages of people and other runs.
-_LATER: Final = with_role("command", "command_end") | STEP_ENDS | {SIGNAL_RECEIVED, VALUE_RECORDED}
+_LATER: Final = (
+    with_role("command", "command_end")
+    | STEP_ENDS
+    | {SIGNAL_RECEIVED, VALUE_RECORDED, CANCEL_REQUESTED}
+)
 # Events that may come between a failure and the end of the run if the code made no call between.
 _QUIET: Final = (
     CALL_FAILURES
@@ -62,12 +67,14 @@ _GROUPS: Final = ("builtins.ExceptionGroup", "builtins.BaseExceptionGroup")
 class Fatal(msgspec.Struct, frozen=True):
     """The calls that are made again; `seen` entries of the log led to the first failure.
 
-    `calls` failed, and `after` are those that the code made because of it, or of a cancel.
+    `calls` failed, and `after` are those that the code made because of it, or of a cancel. The new
+    run is `uncancelled` if it does not have the cancel.
     """
 
     calls: frozenset[str] = frozenset()
     seen: int = 0
     after: frozenset[str] = frozenset()
+    uncancelled: bool = False
 
 
 class _Error(msgspec.Struct, frozen=True):
@@ -82,25 +89,43 @@ def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool
     """Return what a retry makes again: the failures that ended a run, or with `failed_steps` all.
 
     No calls if the run did not end by a failure, and of a cancelled run what its code called
-    because of the cancel. Calls that the code had cancelled are kept.
+    because of the cancel. Calls that the code had cancelled are kept. A cancel is left out if the
+    run ended by it, or if what failed was before it: then so is what the code called because of it.
+    Else the code is cancelled at the same place: what had failed before that is not made again.
     """
     last = events[-1]
     has_said = last.type in (FAILED, CANCELLED)
     said = details.read((last.details if has_said else None) or "{}", WorkflowFailed)
+    told = next((i for i, event in enumerate(events, 1) if event.type == CANCEL_REQUESTED), 0)
+    uncancelled = told > 0 and (last.type == CANCELLED or 0 < (said.seen or 0) <= told)
     if failed_steps:
-        calls, cancelled = set[str](), set[str]()
-        for event in events:
-            if event.type in _WITHDRAWN:
-                cancelled.add(event.key or "")
-            elif event.type in CALL_FAILURES and event.key not in cancelled:
-                calls.add(event.key or "")
+        calls = _all_failed(events, uncancelled=uncancelled)
         if calls:
-            return Fatal(frozenset(calls), len(events), frozenset(said.handling))
+            after = {*said.handling, *(said.after if uncancelled else ())}
+            return Fatal(calls, len(events), frozenset(after), uncancelled)
         if last.type != CANCELLED:
             return Fatal()
-    if said.seen is None:
+    if said.seen is None and last.type != CANCELLED:
         return _guessed(events, error) if last.type == FAILED else Fatal()
-    return Fatal(frozenset(said.calls), said.seen, frozenset(said.after))
+    seen = told if said.seen is None else said.seen
+    return Fatal(frozenset(said.calls), seen, frozenset(said.after), uncancelled)
+
+
+def _all_failed(events: Sequence[Event], *, uncancelled: bool) -> frozenset[str]:
+    """Return all calls that failed, unless the code had cancelled them; see `made_again`."""
+    calls, withdrawn = set[str](), set[str]()
+    is_cancelled = False
+    for event in events:
+        if event.type == CANCEL_REQUESTED:
+            is_cancelled = True
+            if not uncancelled:
+                calls.clear()
+        elif event.type in _WITHDRAWN:
+            if not (uncancelled and is_cancelled):
+                withdrawn.add(event.key or "")
+        elif event.type in CALL_FAILURES and event.key not in withdrawn:
+            calls.add(event.key or "")
+    return frozenset(calls)
 
 
 def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:

@@ -28,7 +28,12 @@ class PostgresForks(Part):
 
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
         """Return what a retry would keep; see `ForkStore.retry_plan`."""
-        keys: dict[str, list[str]] = {"kept": [], "failed": [], "after": []}
+        keys: dict[str, list[str]] = {"kept": [], "failed": [], "after": [], "cancel": []}
         for row in await self._database.rows("retry_plan", run_id, failed_steps):
             keys[row["fate"]].append(row["key"])
-        return RetryPlan(**{fate: tuple(found) for fate, found in keys.items()})
+        return RetryPlan(
+            kept=tuple(keys["kept"]),
+            failed=tuple(keys["failed"]),
+            after=tuple(keys["after"]),
+            cancel=bool(keys["cancel"]),
+        )

@@ -1,12 +1,13 @@
 -- Fork: a new run with a copy of another's log.
 
 -- Start a run with a copy of the first p_until events of another run's log, or of all. Not copied
--- are the end, what workers and operators did to the run, and commands that had not ended by then:
--- the new run gives them again. But webhooks are copied, and taken over from a run that has ended.
+-- are the end, what workers did to the run, pauses, and commands that had not ended by then: the
+-- new run gives them again. But webhooks are copied, and taken over from a run that has ended.
 -- p_retry accepts a run that did not complete, and leaves out the
 -- failures that ended it and the calls that the code made because of them; with p_failed_steps all
 -- failures, and the calls that the code made while it handled one. Results and failures of other
--- calls are kept, also later ones. p_input replaces the input, p_results (an object by key) the
+-- calls are kept, also later ones. A cancel is copied, unless p_retry leaves out what the code did
+-- because of it. p_input replaces the input, p_results (an object by key) the
 -- results of steps and activities. The log ends with WorkflowForked.
 --
 -- Outcomes: 'forked', 'exists' if the new id is taken, 'missing', 'running' for the retry of a run
@@ -164,8 +165,8 @@ end $$;
 
 -- Return the details of the event that ends the copy of a log. Random numbers keep the seed of the
 -- first origin. `again` names the calls that the copy lacks, null if any other call may come before
--- them. A copy lacks a cancel; it may have what the code did because of it. If it ends before the
--- log says that it is that of a retry, it lacks what that retry makes again. The copy of the next
+-- them: if it lacks a cancel, it may have what the code did beside it. If it ends before the log
+-- says that it is that of a retry, it lacks what that retry makes again. The copy of the next
 -- attempt of a run names the attempt before, and its error. Locks nothing. Called by _copy_log.
 create or replace function holdfast._forked_details(
     p_run_id uuid, p_until int, p_again json
@@ -174,19 +175,16 @@ language plpgsql stable
 as $$
 begin
     return (
-        with marks as materialized (
-            select e.event_type, e.details, e.idx >= p_until as is_left_out
-            from holdfast.events e where e.run_id = p_run_id
-                and e.event_type in ('WorkflowCancelRequested', 'WorkflowForked')
-        ), forks as (
-            select m.details, m.is_left_out from marks m where m.event_type = 'WorkflowForked'
+        with forks as materialized (
+            select e.details, e.idx >= p_until as is_left_out
+            from holdfast.events e
+            where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
         )
         select holdfast._with_attempt(p_again, json_build_object(
             'run_id', p_run_id, 'idx', p_until,
             'seed', coalesce((select f.details ->> 'seed' from forks f limit 1), p_run_id::text),
             'again', case
-                when exists (select from marks m
-                    where not m.is_left_out and m.event_type = 'WorkflowCancelRequested')
+                when p_again ->> 'uncancelled' = 'true'
                     or exists (select from forks f where f.is_left_out
                         and coalesce(json_typeof(f.details -> 'again'), 'null') = 'null') then null
                 else array_to_json(array(
@@ -233,8 +231,9 @@ begin
             from holdfast._untried_events(p_run_id, p_until, p_again) as e
         ) as e
         where e.role not in ('end', 'suspension') and e.event_type not in (
-            'WorkflowCancelRequested', 'WorkerLost', 'WorkflowPaused', 'WorkflowResumed',
-            'WorkflowRescheduled')
+                'WorkerLost', 'WorkflowPaused', 'WorkflowResumed', 'WorkflowRescheduled')
+            and (e.event_type <> 'WorkflowCancelRequested'
+                or (p_again ->> 'uncancelled') is distinct from 'true')
         window together as (partition by e.key, left(e.event_type, 4))
     ), strangers as materialized (
         select m.details ->> 'child_run_id' as run_id
@@ -267,7 +266,7 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
 -- Return the first p_until events of a log without what a retry makes again, as _made_again says:
 -- the failures of `calls`, the calls `after` them, and what only followed from these. After the
 -- first `seen` events (in the order in which the code saw them) only results, other failures, the
--- commands that they end, signals, decisions and patches are kept. Anywhere, a timer around such a
+-- commands that they end, signals, decisions, patches and a cancel are kept. Anywhere, a timer around such a
 -- call that had not fired is left out. Called by _forked_events.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
@@ -314,5 +313,6 @@ begin
             then l.key <> all (v_calls)
                 and (l.is_before or l.key not in (select w.key from withdrawn w))
         else l.is_before or holdfast._event_role(l.event_type) in ('command', 'command_end')
-            or l.event_type in ('StepCompleted', 'SignalReceived', 'ValueRecorded') end;
+            or l.event_type in ('StepCompleted', 'SignalReceived', 'ValueRecorded',
+                'WorkflowCancelRequested') end;
 end $$;

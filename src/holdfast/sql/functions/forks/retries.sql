@@ -2,7 +2,8 @@
 
 -- Return which ended calls of a run its retry would keep (`kept`), and which it would make again:
 -- those that failed (`failed`), and those that the code made because of that (`after`). In the
--- order of the log; nothing of a run that cannot be retried. p_failed_steps is that of fork_run.
+-- order of the log, and last one without a key, `cancel`, if the retry has the cancel of the run;
+-- nothing of a run that cannot be retried. p_failed_steps is that of fork_run.
 -- Refuses nothing. Locks nothing. Called by clients.
 create or replace function holdfast.retry_plan(
     p_run_id uuid, p_failed_steps boolean default false
@@ -32,12 +33,18 @@ begin
     ), after as materialized (
         select u.key from unnest(holdfast._texts(v_again -> 'after')) as u (key)
     )
-    select e.key, case when e.key in (select k.key from kept k) then 'kept'
-            when e.key in (select a.key from after a) then 'after' else 'failed' end
-    from holdfast.events e
-    where e.run_id = p_run_id and (e.event_type in ('StepCompleted', 'StepFailed', 'SignalSent')
-        or holdfast._event_role(e.event_type) = 'command_end')
-    order by e.idx;
+    (
+        select e.key, case when e.key in (select k.key from kept k) then 'kept'
+                when e.key in (select a.key from after a) then 'after' else 'failed' end
+        from holdfast.events e
+        where e.run_id = p_run_id and (e.event_type in ('StepCompleted', 'StepFailed', 'SignalSent')
+            or holdfast._event_role(e.event_type) = 'command_end')
+        order by e.idx
+    )
+    union all
+    select e.key, 'cancel' from holdfast.events e
+    where e.run_id = p_run_id and e.event_type = 'WorkflowCancelRequested'
+        and (v_again ->> 'uncancelled') is distinct from 'true';
 end $$;
 
 -- Return what a retry of a run makes again: `calls` failed, `seen` entries of the log led to the
@@ -46,7 +53,10 @@ end $$;
 -- `calls`, and `after` are those that the code made because of the cancel. Older releases did not
 -- record it: _guess_failures finds the first two for failures. With p_failed_steps, `calls` are all
 -- that failed, unless the code had cancelled them, and `after` those that it made while it handled
--- a failure. Locks nothing. Called by fork_run and retry_plan.
+-- a failure. The retry is `uncancelled` if the run ended by its cancel, or if what failed was before
+-- it: then what the code called because of the cancel is always in `after`. Else its code is
+-- cancelled at the same place: what had failed before that is not made again. Locks nothing. Called
+-- by fork_run and retry_plan.
 create or replace function holdfast._made_again(
     p_run_id uuid, p_until int, p_failed_steps boolean
 ) returns json
@@ -56,30 +66,43 @@ declare
     v_type text;
     v_said json;
     v_calls text[];
+    v_cancelled_at int;
+    v_uncancelled boolean;
 begin
     select e.event_type, coalesce(e.details, '{}') into v_type, v_said
     from holdfast.events e
     where e.run_id = p_run_id and e.idx = p_until - 1
         and e.event_type in ('WorkflowFailed', 'WorkflowCanceled');
+    select e.idx into v_cancelled_at
+    from holdfast.events e
+    where e.run_id = p_run_id and e.idx < p_until and e.event_type = 'WorkflowCancelRequested';
+    v_uncancelled := v_cancelled_at is not null and coalesce(v_type = 'WorkflowCanceled'
+        or v_cancelled_at + 1 >= nullif((v_said ->> 'seen')::int, 0), false);
     if p_failed_steps then
         v_calls := array(
             select e.key from holdfast.events e
             where e.run_id = p_run_id and e.idx < p_until
+                and (v_uncancelled or e.idx > coalesce(v_cancelled_at, -1))
                 and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
                 and not exists (
                     select from holdfast.events w
-                    where w.run_id = p_run_id and w.idx < e.idx and w.key = e.key
+                    where w.run_id = p_run_id and w.key = e.key and w.idx < case
+                            when v_uncancelled then least(e.idx, v_cancelled_at) else e.idx end
                         and w.event_type in ('ActivityCancelRequested', 'ChildCancelRequested')));
     end if;
     if cardinality(v_calls) > 0 then
         return json_build_object('calls', v_calls, 'seen', p_until,
-            'after', coalesce(v_said -> 'handling', '[]'));
-    elsif v_type = 'WorkflowCanceled' and v_said ->> 'seen' is not null then
-        return v_said;
+            'after', holdfast._texts(v_said -> 'handling') || case
+                when v_uncancelled then holdfast._texts(v_said -> 'after') end,
+            'uncancelled', v_uncancelled);
+    elsif v_type = 'WorkflowCanceled'
+        or v_type = 'WorkflowFailed' and not p_failed_steps and v_said ->> 'seen' is not null
+    then
+        return json_build_object('calls', coalesce(v_said -> 'calls', '[]'),
+            'seen', coalesce((v_said ->> 'seen')::int, v_cancelled_at + 1, 0),
+            'after', coalesce(v_said -> 'after', '[]'), 'uncancelled', v_uncancelled);
     elsif p_failed_steps or v_type is distinct from 'WorkflowFailed' then
         return '{"calls":[],"seen":0,"after":[]}';
-    elsif v_said ->> 'seen' is not null then
-        return v_said;
     end if;
     return (
         select row_to_json(g) from holdfast._guess_failures(p_run_id, p_until) as g);
