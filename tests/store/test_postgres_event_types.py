@@ -30,7 +30,6 @@ TESTED_BY_CALLS = {"_event_role", "_is_terminal", "_can_wait", "_is_told_by_run"
 REPLACEABLE = {events.STEP_COMPLETED, events.ACTIVITY_COMPLETED}
 STOPPED_WORK = {events.ACTIVITY_CANCEL, events.CHILD_CANCEL}
 CONTROL = {
-    events.CANCEL_REQUESTED,
     events.WORKER_LOST,
     events.PAUSED,
     events.RESCHEDULED,
@@ -65,10 +64,14 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
         events.NAMED_BY_CALLERS,
         events.TIMERS,
         events.CALL_FAILURES,
-        {events.STEP_COMPLETED, events.SIGNAL_RECEIVED, events.VALUE_RECORDED},
+        {
+            events.STEP_COMPLETED,
+            events.SIGNAL_RECEIVED,
+            events.VALUE_RECORDED,
+            events.CANCEL_REQUESTED,
+        },
     ),
     "_last_failure": ({events.CONTINUED, events.FORKED},),
-    "_forked_details": ({events.CANCEL_REQUESTED, events.FORKED},),
     "_made_again": ({events.FAILED, events.CANCELLED}, events.CALL_FAILURES, STOPPED_WORK),
     "retry_plan": (events.STEP_ENDS | {events.SIGNAL_SENT},) * 2,
     "_guess_failures": (

@@ -266,8 +266,8 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
 -- Return the first p_until events of a log without what a retry makes again, as _made_again says:
 -- the failures of `calls`, the calls `after` them, and what only followed from these. After the
 -- first `seen` events (in the order in which the code saw them) only results, other failures, the
--- commands that they end, signals, decisions, patches and a cancel are kept. Anywhere, a timer around such a
--- call that had not fired is left out. Called by _forked_events.
+-- commands that they end, signals, decisions, patches and a cancel are kept. Anywhere, a timer
+-- around such a call that had not fired is left out. Called by _forked_events.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
 ) returns setof holdfast.events

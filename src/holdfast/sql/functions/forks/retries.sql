@@ -53,8 +53,8 @@ end $$;
 -- `calls`, and `after` are those that the code made because of the cancel. Older releases did not
 -- record it: _guess_failures finds the first two for failures. With p_failed_steps, `calls` are all
 -- that failed, unless the code had cancelled them, and `after` those that it made while it handled
--- a failure. The retry is `uncancelled` if the run ended by its cancel, or if what failed was before
--- it: then what the code called because of the cancel is always in `after`. Else its code is
+-- a failure. The retry is `uncancelled` if the run ended by its cancel, or if what failed was
+-- before it: then what the code called because of the cancel is in `after`. Else its code is
 -- cancelled at the same place: what had failed before that is not made again. Locks nothing. Called
 -- by fork_run and retry_plan.
 create or replace function holdfast._made_again(
@@ -108,8 +108,8 @@ begin
         select row_to_json(g) from holdfast._guess_failures(p_run_id, p_until) as g);
 end $$;
 
--- Return the elements of an array of texts; none for null. Called by _untried_events,
--- retry_plan and _forked_details.
+-- Return the elements of an array of texts; none for null. Called by _untried_events, retry_plan,
+-- _made_again and _forked_details.
 create or replace function holdfast._texts(p_array json) returns text[]
 language plpgsql immutable
 reset plan_cache_mode reset enable_seqscan
