@@ -25,23 +25,25 @@ from tests.runtime.desk import working
 PROGRAMS, CALLS, MOST_RETRIES = 80, 24, 8
 Program = list[list[Any]]
 Call = Callable[[str], Awaitable[None]]
-KINDS = ["call", "call", "saga", "finally", "soft", "uncancel", "handle", "gather", "group"]
+KINDS = ["call", "call", "saga", "finally", "soft", "uncancel", "handle", "gather"]
 ON_CANCEL = ("try", "wait", "abandon")
 
 
-def block(chance: random.Random, names: Iterator[str], depth: int = 0) -> Iterator[list[Any]]:
+def block(
+    chance: random.Random, names: Iterator[str], fan: str, depth: int = 0
+) -> Iterator[list[Any]]:
     """Make a random program in which each call has a name of its own."""
     for _ in range(chance.randint(1, 3)):
-        kind = "call" if depth == 3 else chance.choice(KINDS)
+        kind = "call" if depth == 3 else chance.choice([*KINDS, fan])
         if kind == "call":
             if (name := next(names, None)) is not None:
                 yield ["call", name]
         elif kind in ("gather", "group"):
-            branches = [list(block(chance, names, depth + 1)) for _ in range(2)]
+            branches = [list(block(chance, names, fan, depth + 1)) for _ in range(2)]
             yield [kind, {f"t{chance.getrandbits(40)}": branch for branch in branches}]
         else:
-            first = list(block(chance, names, depth + 1))
-            yield [kind, first, list(block(chance, names, depth + 1))]
+            first = list(block(chance, names, fan, depth + 1))
+            yield [kind, first, list(block(chance, names, fan, depth + 1))]
 
 
 async def perform(program: Program, call: Call) -> None:
@@ -158,7 +160,8 @@ async def log_of(handle: RunHandle[Any]) -> list[Event]:
 
 async def explore(desk: Desk, client: Client, seed: int, seen: Counter[str]) -> None:
     chance = random.Random(seed)
-    program = list(block(chance, iter([f"s{number}" for number in range(CALLS)])))
+    fan = chance.choice(["gather", "group"])
+    program = list(block(chance, iter([f"s{number}" for number in range(CALLS)]), fan))
     share = chance.choice([0.0, 0.1, 0.3])
     desk.broken = {name for name in desk.calls if chance.random() < share}
     handle = await client.start("run", program)
@@ -177,8 +180,10 @@ async def explore(desk: Desk, client: Client, seed: int, seen: Counter[str]) -> 
             desk.done.clear()
         if run.state == "completed":
             return
-        # A run that was ended from outside does not say what it called while it handled failures.
-        everything = chance.random() < 0.3 and run.state != "terminated"
+        # A run that was ended from outside does not say what it called while it handled failures,
+        # and calls that a group has stopped because of a failure did not fail.
+        says_all = run.state != "terminated" and fan == "gather"
+        everything = says_all and chance.random() < 0.5
         plan = await client.runs.retry_plan(handle.run_id, failed_steps=everything)
         handle = await client.runs.retry(handle.run_id, failed_steps=everything)
         told = f"{where}, retried ({everything=}) by {plan}: {program}"
