@@ -183,6 +183,16 @@ def test_claim_that_found_too_little_soon_searches_all_rows() -> None:
     assert watermark.looks() == [Look()]
 
 
+def test_a_claim_for_the_next_suspect_searches_expired_leases_at_once() -> None:
+    """Trap 10. Whatever the last search has cost, and however short ago it was."""
+    watermark = Watermark(clock=lambda: 0.0)
+    watermark.looks()
+    watermark.paid(Look(), 5_000_000, 100)
+    watermark.advance(5_000_000, 5_000_000, wanting=True)
+    assert watermark.looks() == [Look(4_000_000)]
+    assert watermark.looks(seeks_leases=True) == [Look()]
+
+
 def test_a_watermark_ahead_of_the_clock_starts_again() -> None:
     """S12. The database's clock was set back: what comes due is before what came."""
     watermark = Watermark(reached=5_000 * SECOND)

@@ -79,6 +79,8 @@ class Claims(Value, frozen=True):
     """The answer to a claim: `next_due_at` is when the next task becomes due, None for never.
 
     `limited` is True if tasks that the worker serves wait for limits: an end may let them begin.
+    `suspects` is True if tasks that have lost several workers were found, of which a worker holds
+    one at a time; None if the claim did not look for tasks of lost workers.
     """
 
     now: int
@@ -86,6 +88,7 @@ class Claims(Value, frozen=True):
     next_due_at: int | None
     notices: list[Notice]
     limited: bool = False
+    suspects: bool | None = None
 
 
 class Suspend(Value, frozen=True, gc=False):

@@ -7,10 +7,12 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, Notice, Taker, WorkerInfo
+from holdfast.store.port.claims import SUSPECT_ATTEMPTS
+from holdfast.types import ClaimedTask, Claims, Notice, Taker, TurnCommit, WorkerInfo
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
@@ -104,6 +106,7 @@ class Claimer:
         self._deadline_at, self._claimable = deadline_at, claimable
         self._observing = observing or Observing()
         self.leases_in_doubt: Callable[[], None] = lambda: None  # set by the worker
+        self.holds: Callable[[UUID, str], bool] = lambda run_id, key: False  # set by the worker
         self.room = Room(info.concurrency)
         self.room.freed = self._room_freed
         self._enough = _enough(info.concurrency)
@@ -119,6 +122,8 @@ class Claimer:
         self._short = False  # the last claim was limited by the worker's room
         self._choosy = False  # short of threads alone: all that needs none was claimed
         self._limited = False  # tasks wait for limits, which an end here may free
+        self._suspects: set[tuple[UUID, str]] = set()  # held here; others wait for them
+        self._seeks_leases = False  # one of them no longer keeps the others waiting
         self._next_due: float | None = None  # on the event loop's clock
         self._claimed = 0.0  # when the last claim was sent, on the same clock
         self._task: asyncio.Task[None] | None = None
@@ -138,6 +143,18 @@ class Claimer:
         if not queue:
             self.leases_in_doubt()
         if not queue or queue in self._queues:
+            self.wake()
+
+    def committed(self, parts: Sequence[TurnCommit]) -> None:
+        """Say that these runs have recorded something: one is then no longer a suspect."""
+        if self._suspects:
+            self._let_next({(part.run_id, "") for part in parts} & self._suspects)
+
+    def _let_next(self, gone: set[tuple[UUID, str]]) -> None:
+        """Claim the next suspect now if some of those held here no longer are."""
+        if gone:
+            self._suspects -= gone
+            self._seeks_leases = True
             self.wake()
 
     def due_at(self, at: int) -> None:
@@ -233,7 +250,8 @@ class Claimer:
         sent = self._claimed = loop.time()
         # Calls of `due_at` during the claim count: the claim may not see the task.
         self._next_due = None
-        asked = self._clock.local()
+        asked, seeks_leases = self._clock.local(), self._seeks_leases
+        self._seeks_leases = False
         claims = await self._store.claim_tasks(
             self._worker_id,
             self._queues,
@@ -242,6 +260,7 @@ class Claimer:
             lease_seconds=self._lease_seconds,
             ahead_seconds=AHEAD_SECONDS,
             sticky_seconds=STICKY_SECONDS,
+            seeks_leases=seeks_leases,
         )
         self._clock.observe(asked, self._clock.local(), claims.now)  # before tasks set timers
         if self._observing.claimed is not None:
@@ -250,6 +269,7 @@ class Claimer:
         fewer = len(handlers) < len(self._handlers)
         self._short, self._choosy = full or fewer, fewer and not full
         self._limited = claims.limited
+        self._note_suspects(claims)
         if tasks:
             self._pause = min(_FIRST_POLL_SECONDS, self._poll_seconds)
         else:
@@ -267,6 +287,15 @@ class Claimer:
         for kind, some in by_kind.items():
             takers[kind](some)
         return full
+
+    def _note_suspects(self, claims: Claims) -> None:
+        """Remember which tasks may keep suspects waiting, if some wait."""
+        if claims.suspects:
+            self._suspects.update(
+                (task.run_id, task.key) for task in claims.tasks if task.attempts > SUSPECT_ATTEMPTS
+            )
+        elif claims.suspects is not None:
+            self._suspects.clear()
 
     async def _run(self, takers: Mapping[str, Accept]) -> None:
         backoff: Backoff | None = None
@@ -296,6 +325,8 @@ class Claimer:
         """Claim again if the worker's room limited the last claim, or if limits did."""
         if self._short or self._limited:
             self.wake()
+        if self._suspects:
+            self._let_next({each for each in self._suspects if not self.holds(*each)})
 
     async def _wait(self) -> None:
         """Wait until woken, until the next task comes due, or until the next poll."""

@@ -135,7 +135,7 @@ class Worker:
         self._duties = self._make_duties(app, stored, origin)
         self._claimer = self._make_claimer(app, book)
         recorder = (store, info.worker_id, clock, notify, self._claimer.room.lending)
-        self._committer = Committer(*recorder, observing)
+        self._committer = Committer(*recorder, observing, self._claimer.committed)
         self._reporter = Reporter(*recorder)
         self._steps = self._step_tasks(app)
         runs = self._runs(app)
@@ -322,6 +322,7 @@ class Worker:
         await self._start_services()
         if self._run_logs is not None:
             self._run_logs.start()
+        self._claimer.holds = self._workload.knows
         await self._claimer.start(self._workload.takers)
 
     async def _sign_on(self) -> None:

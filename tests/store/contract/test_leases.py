@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from uuid import UUID
 
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, Finish, Notice, Suspend, ThreadUse
+from holdfast.types import ActivityEnd, ClaimedTask, Finish, Notice, Suspend, ThreadUse
 
 from .actors import (
     SECOND,
@@ -130,6 +131,84 @@ async def test_a_worker_holds_one_run_at_a_time_that_has_lost_three(
         worker = bob if task is second else ann
         await worker.finish(task, expected=task.log_length)
     assert len(await ann.claims()) == 1, "the first made way for the last"
+
+
+async def make_suspects(clock: Clock, worker: ManualWorker, count: int) -> set[UUID]:
+    """Start runs, and lose three workers that hold them all."""
+    suspects = {await start(worker.store) for _ in range(count)}
+    for _ in range(3):
+        assert set(await worker.claims(lease_seconds=10)) == suspects
+        await clock.advance(10)
+    return suspects
+
+
+async def test_a_suspect_that_makes_progress_makes_way_for_the_next(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Trap 10. Its worker still has it: what it lost no longer counts."""
+    suspects = await make_suspects(clock, ann, 3)
+    first = await ann.take()
+    await signal(store, first.run_id)
+    assert await ann.claims() == [], "a signal is not its own progress"
+    await ann.commit(first, step(), expected=first.log_length + 1)
+    second = await ann.take()
+    assert await ann.claims() == []
+    await ann.suspend(second, until=await store.now() + 86_400 * SECOND)
+    third = await ann.take()
+    assert {first.run_id, second.run_id, third.run_id} == suspects
+
+
+async def test_a_claim_says_if_there_are_suspects(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """So that their worker claims the next when one has made way, and does not ask before."""
+    assert (await ann.claim(seeks_leases=True)).suspects is False
+    await make_suspects(clock, ann, 2)
+    for worker in (ann, ann, bob):
+        assert (await worker.claim(seeks_leases=True)).suspects is True
+    assert (await ann.claim(seeks_leases=True)).suspects is False, "each of the two has a worker"
+
+
+async def test_an_activity_is_a_suspect_until_it_ends(
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Trap 10. Whatever its run does meanwhile."""
+    patient = {"attempts": 9}
+    run_id = await ordered(store, bob, activity("a", retry=patient), activity("b", retry=patient))
+    asked: dict[str, Any] = {"handlers": RESIZE, "lease_seconds": 10}
+    for _ in range(3):
+        assert len((await ann.claim(**asked)).tasks) == 2
+        await clock.advance(10)
+    first = await ann.take(**asked)
+    await store.cancel_runs([run_id])
+    await bob.commit(await bob.take(), step())
+    assert (await ann.claim(**asked)).tasks == []
+    end = ActivityEnd(run_id=run_id, key=first.key, lease_no=first.lease_no, result="1")
+    await store.end_activities("ann", [end])
+    assert {first.key, (await ann.take(**asked)).key} == {"a", "b"}
+
+
+async def test_a_poison_takes_none_of_fifty_innocent_suspects_along(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Trap 10. Each time that it is taken over, it is the only suspect of its worker."""
+    suspects = await make_suspects(clock, ann, 51)
+    poison = sorted(suspects)[20]
+    deaths = 0
+    while (claims := await ann.claim(lease_seconds=10)).suspects or claims.notices:
+        for task in claims.tasks:
+            if task.run_id != poison:
+                await ann.finish(task, expected=task.log_length)
+                continue
+            deaths += 1
+            assert await ann.claims(lease_seconds=10) == [], "it is alone"
+            await clock.advance(10)
+    assert deaths == 2
+    for run_id in suspects:
+        status = (await get(store, run_id)).status
+        assert status == ("failed" if run_id == poison else "completed")
+        lost = (await log_types(store, run_id)).count("WorkerLost")
+        assert lost == (5 if run_id == poison else 3)
 
 
 async def test_a_claim_tells_the_deadline_of_a_run_that_begins(

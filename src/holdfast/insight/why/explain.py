@@ -323,13 +323,17 @@ def _left(
 ) -> Explanation:
     """Explain a run whose worker is silent: another takes it over, if one can.
 
-    A worker has at most one `suspect` at a time, a run that may be what kills its workers.
+    A worker has at most one `suspect` at a time, a run that may be what kills its workers; the next
+    is taken over as soon as that one has recorded something.
     """
     live = live_workers(around.workers, around.now)
     if any(serves(each, run) for each in live):
         takes_over = "another worker takes it over once that one counts as dead"
         if suspect:
-            takes_over += "; it has lost several, so it waits until a worker has no other such run"
+            takes_over += (
+                "; it has lost several, so it waits until a worker has no other such run that has "
+                "recorded nothing since it was taken over"
+            )
         return explanation(run, because, (takes_over, *details))
     return explanation(
         run,

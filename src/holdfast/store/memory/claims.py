@@ -50,6 +50,7 @@ class MemoryClaims(Part):
         ahead_seconds: float = 0.0,
         sticky_seconds: float = 0.25,
         max_attempts: int = 5,
+        seeks_leases: bool = False,
     ) -> Claims:
         """Lease due tasks; see `ClaimStore.claim_tasks`."""
         async with self._transaction() as (tables, now):
@@ -82,7 +83,9 @@ class MemoryClaims(Part):
             )
             notices = _fail(tables, now, poisoned)
             limited = any(task.worker is None and slots_of(tables, task) for task in due)
-            return Claims(now, claimed, next_due_at, notices, limited=limited)
+            return Claims(
+                now, claimed, next_due_at, notices, limited=limited, suspects=bool(suspects)
+            )
 
     async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
         """Give tasks back; see `ClaimStore.release_tasks`."""
@@ -181,12 +184,13 @@ def _has_lost(tables: Tables, task: TaskRow, losses: int) -> bool:
 
 
 def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
-    """Return True if the worker already holds a suspect; it may hold only one."""
+    """Return True if the worker already holds a suspect that has made no progress here."""
     return any(
         task.worker == claim.worker_id
         and task.attempts > 3
         and task.visible_at > now
         and _has_lost(tables, task, 3)
+        and not (task.key == TURN and _made_progress(tables, task))
         for task in tables.tasks.values()
         if claim.serves(task)
     )

@@ -26,6 +26,7 @@ class ClaimStore(Protocol):
         ahead_seconds: float = 0.0,
         sticky_seconds: float = 0.25,
         max_attempts: int = 5,
+        seeks_leases: bool = False,
     ) -> Claims:
         """Lease up to `limit` due tasks of these queues and handlers, by priority, then age.
 
@@ -35,6 +36,10 @@ class ClaimStore(Protocol):
         has heard the claiming worker itself without a gap for the length of a lease. If an expired
         lease is taken over, the run's log gets WorkerLost. A run that lost `max_attempts` workers
         without progress is not claimed: it fails.
+
+        A task that has lost `SUSPECT_ATTEMPTS` workers is a suspect. A worker is leased one only if
+        it holds no other, or if that one has made progress since. A claim may leave out the search
+        for expired leases, which costs more; with `seeks_leases` it does not.
         """
         ...
 

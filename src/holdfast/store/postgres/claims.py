@@ -72,6 +72,7 @@ class PostgresClaims(Part):
         ahead_seconds: float = 0.0,
         sticky_seconds: float = 0.25,
         max_attempts: int = 5,
+        seeks_leases: bool = False,
     ) -> Claims:
         """Lease due tasks; see `ClaimStore.claim_tasks`."""
         wanted = Claim(
@@ -83,6 +84,7 @@ class PostgresClaims(Part):
             ahead_seconds=ahead_seconds,
             sticky_seconds=sticky_seconds,
             max_attempts=max_attempts,
+            seeks_leases=seeks_leases,
         )
         of_worker = self._watermarks.setdefault(worker_id, {})
         watermark = of_worker.setdefault(tuple(handlers), Watermark())
@@ -119,13 +121,14 @@ class Claim:
     ahead_seconds: float
     sticky_seconds: float
     max_attempts: int
+    seeks_leases: bool = False
 
 
 async def claim(database: Database, wanted: Claim, watermark: Watermark) -> Claims:
     """Lease due tasks: those after the watermark, then, with room left, missed ones before it."""
-    first, *others = watermark.looks()
+    first, *others = watermark.looks(seeks_leases=wanted.seeks_leases)
     found, whole = await _look(database, wanted, watermark, first, wanted.limit)
-    notices = await _fail_poisoned(database, wanted, whole)
+    notices, suspects = await _fail_poisoned(database, wanted, whole), [whole["suspects"]]
     now, next_due_at, wanting = whole["now"], whole["next_due_at"], len(found) < wanted.limit
     watermark.advance(now, whole["watermark"], wanting=wanting)
     watermark.searched(first, full=not wanting)
@@ -134,11 +137,24 @@ async def claim(database: Database, wanted: Claim, watermark: Watermark) -> Clai
         found += left
         watermark.searched(look, full=len(found) >= wanted.limit)
         notices += await _fail_poisoned(database, wanted, part)
+        suspects.append(part["suspects"])
     again = watermark.again_after(first)
     if wanting and again is not None:  # for the tasks that it passed over
         next_due_at = now + again if next_due_at is None else min(next_due_at, now + again)
     tasks = [claimed_task(row) for row in found]
-    return Claims(now, tasks, next_due_at, notices, limited=bool(whole["limited"]))
+    return Claims(
+        now,
+        tasks,
+        next_due_at,
+        notices,
+        limited=bool(whole["limited"]),
+        suspects=_any_found(suspects),
+    )
+
+
+def _any_found(suspects: list[bool | None]) -> bool | None:
+    """Return what several searches found of suspects, None if none of them searched."""
+    return next((found for found in (True, False) if found in suspects), None)
 
 
 async def _look(
@@ -246,8 +262,11 @@ class Watermark:
         """True while a search of the whole past would cost too much."""
         return bool(self._edges)
 
-    def looks(self) -> list[Look]:
-        """Return the ranges in which the next claim looks, one after another while it has room."""
+    def looks(self, *, seeks_leases: bool = False) -> list[Look]:
+        """Return the ranges in which the next claim looks, one after another while it has room.
+
+        With `seeks_leases` it looks for missed tasks now, whenever it did so last.
+        """
         self._claims += 1
         if self.reached is None:
             return [self._sweep(Look())]
@@ -255,7 +274,8 @@ class Watermark:
         if self._unfinished is not None:
             return [Look(since), self._unfinished]
         past_pause = self.clock() >= self._sweeps_after
-        if not (past_pause and (self.wanting or self._claims >= _SWEEP_EVERY)):
+        is_time = past_pause and (self.wanting or self._claims >= _SWEEP_EVERY)
+        if not (is_time or seeks_leases):
             return [Look(since)]
         if not self._edges:
             return [self._sweep(Look())]

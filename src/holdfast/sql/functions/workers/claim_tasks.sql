@@ -6,7 +6,7 @@
 -- Each row is a task, except the last one: it has no run_id and is about the claim as a whole. It
 -- has the time; when to ask again (at once if the limit was reached, null for never); (topic,
 -- payload) notices; the watermark, up to which tasks were taken; the poisoned runs; and, if expired
--- leases were searched for, how many pages were read.
+-- leases were searched for, how many pages were read, and whether suspects were found.
 --
 -- p_since hides tasks that were due before that moment: if vacuum is held back, dead index entries
 -- gather there. Callers pass an earlier watermark; now and then they pass null, or, with p_until, a
@@ -30,8 +30,9 @@
 -- WorkerLost. A turn that lost p_max_attempts workers without progress is not leased again: its
 -- run is poisoned, and the caller calls fail_poisoned, which locks the run's whole family in one
 -- order. The policy of an activity is applied by its worker: its attempts may be used up here. A
--- task that has lost three workers is a suspect: a worker holds only one suspect at a time, so
--- that a task that kills its workers does not stop the runs beside it.
+-- task that has lost three workers is a suspect: a worker holds only one suspect at a time, until
+-- a turn makes progress, so that a task that kills its workers does not take other suspects along.
+-- `suspects` is true if suspects were found, the one that was leased among them.
 --
 -- The worker that suspended the run last is given `tail`, the log from `tail_from` on: from its
 -- last claim if the log has grown only a little since, otherwise from the log's end. Other workers
@@ -51,7 +52,8 @@ create or replace function holdfast.claim_tasks(
     run_id uuid, key text, kind text, queue text, handler text, attempts int, lease_no int,
     log_length int, started_at bigint, input json, deadline_at bigint, payload json,
     heartbeat json, parent_run_id uuid, tail_from int, tail json, poisoned uuid[],
-    pages int, run_key text, headers json, limited boolean, first_claimed_at bigint
+    pages int, run_key text, headers json, limited boolean, first_claimed_at bigint,
+    suspects boolean
 )
 language plpgsql
 set enable_bitmapscan = off
@@ -141,7 +143,8 @@ begin
             null::uuid[], null::int,
             case when p_properties then r.key end, case when p_properties then r.headers end,
             null::boolean,
-            case when t.clock_at is not null then holdfast._micros(t.started_at) end
+            case when t.clock_at is not null then holdfast._micros(t.started_at) end,
+            null::boolean
         from leased t
         left join lateral (
             select r.input, r.deadline_at, r.key, r.headers from holdfast.runs r
@@ -165,6 +168,7 @@ begin
     next_due_at := holdfast._micros(least(v_next, v_limited));
     watermark := holdfast._micros(least(v_due.newest, v_now));
     limited := v_waiting;
+    suspects := v_due.suspects;
     return next;
 end $$;
 
@@ -233,16 +237,15 @@ as $$
 $$;
 
 -- Choose due tasks and lock them. To choose does not lock, so only tasks that are taken get locked;
--- if other claims were faster, a second try takes what it can lock, range by range. Expired leases
--- are searched for from p_leased on, null for not at all. `newest` is the latest visible_at of the
--- tasks; `expired` is true if one of them had an expired lease.
+-- if other claims were faster, a second try takes what it can lock, range by range, and one of the
+-- suspects. Expired leases are searched for from p_leased on, null for not at all. `newest` is the
+-- latest visible_at of the tasks; `expired` is true if one of them had an expired lease.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
     p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[],
-    p_limit int,
-    p_now timestamptz, p_ahead_until timestamptz, p_rivals_until timestamptz, p_since timestamptz,
-    p_leased timestamptz,
-    out run_ids uuid[], out keys text[], out newest timestamptz, out expired boolean
+    p_limit int, p_now timestamptz, p_ahead_until timestamptz, p_rivals_until timestamptz,
+    p_since timestamptz, p_leased timestamptz, out run_ids uuid[], out keys text[],
+    out newest timestamptz, out expired boolean, out suspects boolean
 )
 language plpgsql
 set enable_bitmapscan = off
@@ -272,7 +275,7 @@ begin
                 and t.worker is not null and not t.paused
                 and t.visible_at > p_leased and t.visible_at <= p_now
                 and t.worker <> all (p_spared)
-                and (t.attempts < 3 or not holdfast._lost_before(t.run_id, t.key, 2))
+                and (t.attempts < 3 or t.key > '' and not holdfast._lost_before(t.run_id, t.key, 2))
             order by t.visible_at limit p_limit)
             union all
             (select t.run_id, t.key, t.priority, t.visible_at, true
@@ -281,7 +284,8 @@ begin
                 and t.worker is not null and not t.paused
                 and t.visible_at > p_leased and t.visible_at <= p_now
                 and t.worker <> all (p_spared)
-                and t.attempts >= 3 and holdfast._lost_before(t.run_id, t.key, 2)
+                and t.attempts >= 3
+                and (t.key = '' or holdfast._lost_before(t.run_id, t.key, 2))
             order by t.visible_at, t.run_id, t.key limit 1)
         ) as t
         where p_leased is not null
@@ -307,8 +311,10 @@ begin
     )
     select array_agg(l.run_id order by l.priority, l.visible_at, l.run_id, l.key),
         array_agg(l.key order by l.priority, l.visible_at, l.run_id, l.key),
-        max(l.visible_at), bool_or(l.worker is not null), (select count(*) from due)
-    into run_ids, keys, newest, expired, v_chosen
+        max(l.visible_at), bool_or(l.worker is not null), (select count(*) from due),
+        case when p_leased is not null
+            then exists (select from candidates c where c.suspect) end
+    into run_ids, keys, newest, expired, v_chosen, suspects
     from locked l;
     if v_chosen <= coalesce(cardinality(run_ids), 0) then
         return;
@@ -317,7 +323,26 @@ begin
     select array_agg(t.run_id), array_agg(t.key), max(t.visible_at), bool_or(t.worker is not null)
     into run_ids, keys, newest, expired
     from (
-        select t.run_id, t.key, t.visible_at, t.worker
+        (select t.run_id, t.key, t.visible_at, t.worker
+        from (
+            select * from holdfast._ranges(p_queues, p_handlers) as l
+            where suspects and not holdfast._holds_suspect(p_worker, p_queues, p_handlers, p_now)
+            order by l.priority, random()
+        ) as l
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.worker is not null and not t.paused
+                and t.visible_at > p_leased and t.visible_at <= p_now
+                and t.worker <> all (p_spared)
+                and t.attempts >= 3
+                and (t.key = '' or holdfast._lost_before(t.run_id, t.key, 2))
+            order by t.visible_at limit 1
+            for update skip locked
+        ) as t
+        limit 1)
+        union all
+        (select t.run_id, t.key, t.visible_at, t.worker
         from (
             select * from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_until) as l
             order by l.priority, random()
@@ -330,7 +355,7 @@ begin
                 and holdfast._may_have(t.sticky_worker, p_rivals, t.visible_at, p_rivals_until)
             order by t.visible_at limit p_limit
             for update skip locked
-        ) as t
+        ) as t)
         limit p_limit
     ) as t;
 end $$;

@@ -93,7 +93,7 @@ begin
 end $$;
 
 -- Return true if a worker has committed to a run's log from an index on. Locks nothing. Called by
--- _lock_lost, _record_lost_workers and run_as_flow.
+-- _lock_lost, _holds_suspect, _record_lost_workers and run_as_flow.
 create or replace function holdfast._made_progress(p_run_id uuid, p_since int) returns boolean
 language plpgsql stable
 as $$
@@ -117,7 +117,8 @@ begin
             and e.details ->> 'task_key' = p_key);
 end $$;
 
--- Return true if a worker holds a task that had lost three workers before it came to this one.
+-- Return true if a worker holds a task that had lost three workers before it came to this one, and
+-- that has made no progress since: an activity or a step makes none before it ends. Locks nothing.
 -- Called by _lock_due.
 create or replace function holdfast._holds_suspect(
     p_worker text, p_queues text[], p_handlers text[], p_now timestamptz
@@ -133,6 +134,7 @@ begin
                 and t.worker is not null and t.visible_at > p_now
                 and t.worker = p_worker and t.attempts > 3
                 and holdfast._lost_before(t.run_id, t.key, 3)
+                and not (t.key = '' and holdfast._made_progress(t.run_id, t.claimed_idx))
             limit 1
         ) as t);
 end $$;
