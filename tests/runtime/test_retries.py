@@ -1026,6 +1026,82 @@ async def test_a_task_that_cleans_up_beside_a_cleanup_that_fails_is_kept(store: 
     assert shop.paid == ["release a", "tell a", "last"]
 
 
+async def test_a_retry_from_before_the_cancel_keeps_no_cleanup_of_a_task_beside(
+    store: Store,
+) -> None:
+    """The failure came before the cancel, so the retry has none."""
+    shop, begun = Shop("step", store, "", broken={"card"}), asyncio.Event()
+
+    async def hold(pay: Pay) -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await pay("release")
+
+    async def code(ctx: Context, pay: Pay) -> str:
+        holder = asyncio.create_task(hold(pay))
+        await asyncio.sleep(0)
+        try:
+            await pay("card")
+        except CallFailed:
+            begun.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.gather(holder)
+            raise
+        holder.cancel()
+        await asyncio.wait([holder])
+        return "sold"
+
+    shop.define(code)
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await eventually(begun.is_set)
+        await eventually(lambda: waits(handle))  # the failure is recorded
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
+        assert shop.paid == ["card", "release"]
+        shop.broken.clear()
+        shop.paid.clear()
+        assert not (await client.runs.retry_plan(handle.run_id)).cancel
+        retry = await client.runs.retry(handle.run_id)
+        assert await retry.result(timeout="60s") == "sold"
+    assert shop.paid == ["card", "release"]
+
+
+async def test_what_failed_before_the_cancel_is_not_repeated_with_the_failed_steps(
+    store: Store,
+) -> None:
+    """The card that was charged in its place is not charged again either."""
+    shop, begun = Shop("step", store, "", broken={"visa", "note"}), asyncio.Event()
+
+    async def code(ctx: Context, pay: Pay) -> None:
+        try:
+            await pay("visa")
+        except CallFailed:
+            await pay("amex")
+        try:
+            begun.set()
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            found = await asyncio.gather(pay("note"), return_exceptions=True)
+            if isinstance(found[0], CallFailed):
+                raise ValueError("cleanup") from None
+            raise
+
+    shop.define(code)
+    async with working(shop.app, shop.store), Client(store=shop.store) as client:
+        handle = await client.start("checkout")
+        await eventually(begun.is_set)
+        await eventually(lambda: waits(handle))  # the failure is recorded
+        await handle.cancel()
+        assert (await client.runs.wait(handle.run_id, timeout="60s")).state == "failed"
+        shop.broken.clear()
+        shop.paid.clear()
+        retry = await client.runs.retry(handle.run_id, failed_steps=True)
+        assert (await client.runs.wait(retry.run_id, timeout="60s")).state == "cancelled"
+    assert shop.paid == ["note"]
+
+
 @pytest.mark.parametrize("policy", ["try", "wait"])
 @pytest.mark.parametrize("failed_steps", [False, True])
 async def test_a_retry_makes_what_the_cancel_stopped_again(
