@@ -122,7 +122,7 @@ class Claimer:
         self._short = False  # the last claim was limited by the worker's room
         self._choosy = False  # short of threads alone: all that needs none was claimed
         self._limited = False  # tasks wait for limits, which an end here may free
-        self._suspects: set[tuple[UUID, str]] = set()  # held here; others wait for them
+        self.suspects: set[tuple[UUID, str]] = set()  # held here; others wait for them
         self._seeks_leases = False  # one of them no longer keeps the others waiting
         self._next_due: float | None = None  # on the event loop's clock
         self._claimed = 0.0  # when the last claim was sent, on the same clock
@@ -147,13 +147,12 @@ class Claimer:
 
     def committed(self, parts: Sequence[TurnCommit]) -> None:
         """Say that these runs have recorded something: one is then no longer a suspect."""
-        if self._suspects:
-            self._let_next({(part.run_id, "") for part in parts} & self._suspects)
+        self._let_next({(part.run_id, "") for part in parts} & self.suspects)
 
     def _let_next(self, gone: set[tuple[UUID, str]]) -> None:
         """Claim the next suspect now if some of those held here no longer are."""
         if gone:
-            self._suspects -= gone
+            self.suspects -= gone
             self._seeks_leases = True
             self.wake()
 
@@ -291,11 +290,11 @@ class Claimer:
     def _note_suspects(self, claims: Claims) -> None:
         """Remember which tasks may keep suspects waiting, if some wait."""
         if claims.suspects:
-            self._suspects.update(
+            self.suspects.update(
                 (task.run_id, task.key) for task in claims.tasks if task.attempts > SUSPECT_ATTEMPTS
             )
         elif claims.suspects is not None:
-            self._suspects.clear()
+            self.suspects.clear()
 
     async def _run(self, takers: Mapping[str, Accept]) -> None:
         backoff: Backoff | None = None
@@ -325,8 +324,8 @@ class Claimer:
         """Claim again if the worker's room limited the last claim, or if limits did."""
         if self._short or self._limited:
             self.wake()
-        if self._suspects:
-            self._let_next({each for each in self._suspects if not self.holds(*each)})
+        if self.suspects:
+            self._let_next({each for each in self.suspects if not self.holds(*each)})
 
     async def _wait(self) -> None:
         """Wait until woken, until the next task comes due, or until the next poll."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID, uuid4
@@ -177,8 +177,8 @@ class Batcher(Generic[T]):
 class Committer:
     """Send the parts of turns in batches, and give each turn its answer.
 
-    While ends of runs are being recorded, `lending` lets others have their places. `committed` is
-    called with the parts of each commit, also of those that were refused.
+    While ends of runs are being recorded, `lending` lets others have their places. While there are
+    `suspects`, `committed` is called with the parts of each commit, also if it was refused.
     """
 
     def __init__(
@@ -189,12 +189,13 @@ class Committer:
         notify: Callable[[list[Notice]], None],
         lending: Lending,
         observing: Observing | None = None,
+        suspects: Collection[tuple[UUID, str]] = (),
         committed: Callable[[Sequence[TurnCommit]], None] = lambda parts: None,
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
         self._lending = lending
         self._observing = observing or Observing()
-        self._committed = committed
+        self._suspects, self._committed = suspects, committed
         self._batcher = Batcher[_Part](
             lambda entries: self._commit(entries, uuid4()),
             weight=lambda entry: weigh_part(entry[0]),
@@ -243,7 +244,8 @@ class Committer:
             logger.exception("a commit of %d run(s) failed; their leases run out", len(entries))
             lost = {part.run_id: Refusal("lost", []) for part in parts}
             committed = Committed(self._clock.now(), lost, [])
-        self._committed(parts)
+        if self._suspects:
+            self._committed(parts)
         if self._observing.committed is not None:
             self._observing.committed(parts, committed, time.monotonic() - began)
         for signal in committed.undelivered:
