@@ -38,6 +38,11 @@ class StreamBuffer(Protocol):
 class StreamSink(Protocol):
     """Where an attempt writes: the worker's, until it opens its first stream, then its own."""
 
+    @property
+    def opened(self) -> bool:
+        """True if the attempt has opened a stream."""
+        ...
+
     def open(self, context: Any, name: str, /) -> StreamBuffer:
         """Return the buffer of a stream for an attempt. Raises StreamClosed if that has ended."""
         ...

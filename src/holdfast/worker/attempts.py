@@ -207,10 +207,10 @@ class Execution(Generic[C]):
             if self.observed is not None:
                 self.observed(self)
             streams = self.context.streams
-            if streams is None:
-                report(self)
-            else:
+            if streams is not None and streams.opened:
                 streams.finish(self, report)
+            else:
+                report(self)
 
     def _end_span(self, span: OpenSpan, *, stopped: bool = False) -> None:
         self.span = None

@@ -14,7 +14,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from holdfast.codec import describe
 from holdfast.definitions.recorded import AttemptContext
@@ -39,6 +39,8 @@ _FULL: Final = -1  # an offset: the run has too many streams
 
 class Streams:
     """Sends what the attempts of a worker write."""
+
+    opened: Literal[False] = False
 
     def __init__(
         self,
@@ -170,6 +172,8 @@ class Streams:
 
 class Attempt:
     """The streams that one attempt has opened."""
+
+    opened: Literal[True] = True
 
     def __init__(self, sink: Streams, context: AttemptContext) -> None:
         found = context.writer
