@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("reference", metavar="RUN")
-@click.argument("name", metavar="NAME", required=False)
+@click.argument("name", metavar="[NAME]", required=False)
 @click.option("--follow", is_flag=True, help="Write what comes, until the stream has ended.")
 @after_option
 @click.option("--all-attempts", is_flag=True, help="Write what failed attempts wrote, too.")
