@@ -33,7 +33,10 @@ _PART: Final = re.compile(
     r"|(?P<start>\]\()(?P<target>[^)#:\s/][^)#:\s]*)",
     re.MULTILINE | re.DOTALL,
 )
-_SENTENCE: Final = re.compile(r"^[\w`\[\"](?:.|\n(?!\n))*?(?:[.:](?=\s|$)|(?=\n\n))", re.MULTILINE)
+_SENTENCE: Final = re.compile(
+    r"^(?=[\w`\[\"])(?:`[^`]*`|.|\n(?!\n))*?(?:\.(?=\s|$)|:?(?=\n\n))", re.MULTILINE
+)
+_FIRST: Final = "Start"  # the section of pages that are in none
 _nav: list[StructureItem] = []
 
 
@@ -92,7 +95,7 @@ def on_post_build(*, config: MkDocsConfig) -> None:
     title = f"# {config.site_name}\n\n> {config.site_description}\n"
     listed, whole = [title], [title]
     section = ""
-    for name, page in _in_order(_nav):
+    for name, page in sorted(_in_order(_nav), key=lambda each: each[0] != _FIRST):
         assert page.markdown is not None
         address = urljoin(config.site_url or "", page.file.src_uri)
         (site / page.file.src_uri).write_text(page.markdown, encoding="utf-8")
@@ -130,7 +133,7 @@ def _named(entry: Any) -> Iterator[str]:
             yield from _named(each)
 
 
-def _in_order(items: Iterable[StructureItem], name: str = "Start") -> Iterator[tuple[str, Page]]:
+def _in_order(items: Iterable[StructureItem], name: str = _FIRST) -> Iterator[tuple[str, Page]]:
     """Give each page with the titles of the sections that it is in."""
     for item in items:
         if isinstance(item, Page):

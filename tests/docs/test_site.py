@@ -102,6 +102,17 @@ def test_language_models_get_all_pages(site: Path) -> None:
     assert (site / "llms.txt").read_text().startswith("# holdfast\n\n> Durable workflows")
 
 
+def test_the_list_for_language_models_has_whole_sentences_in_one_order(site: Path) -> None:
+    text = (site / "llms.txt").read_text()
+    sections = re.findall("^## .+$", text, re.M)
+    assert sorted(set(sections)) == sorted(sections)
+    described = dict(re.findall(r"^- \[.+\]\((.+)\): (.+)$", text, re.M))
+    assert described["reference/cli/alerts.md"] == (
+        "List alerts: which are active, and what was seen."
+    )
+    assert [page for page, said in described.items() if said.count("(") != said.count(")")] == []
+
+
 def test_nothing_comes_from_other_hosts(site: Path) -> None:
     fetched = re.compile(
         r"<(?:script|img|iframe|source)\b[^>]*src=\"?https?:|<link\b[^>]*href=\"?https?:"
