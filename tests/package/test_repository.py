@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +60,22 @@ def test_the_commands_of_the_compose_file_have_their_options(service: str) -> No
     assert [each for each in command if each.startswith("--") and each not in shown] == []
     files = [each for each in command if each.endswith(".py")]
     assert all((ROOT / file).is_file() for file in files)
+
+
+def test_the_tokens_that_the_compose_file_asks_for_are_for_one_user(tmp_path: Path) -> None:
+    head = (ROOT / "compose.yaml").read_text().partition("\nname:")[0]
+    [command] = re.findall(r"^#   (.*> tokens\))", head, re.MULTILINE)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        command,
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert (tmp_path / "tokens").stat().st_mode & 0o777 == 0o600
 
 
 def test_pre_commit_and_the_dev_container_call_targets_that_exist() -> None:
