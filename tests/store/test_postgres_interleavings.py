@@ -359,3 +359,19 @@ async def test_serialization_failure_of_a_stricter_caller_may_be_repeated(
         await session.connection.fetch(statement.text, *statement.arguments)
     await strict.rollback()
     assert await log_types(scene.store, run.run_id) == ["WorkflowStarted"]
+
+
+async def test_a_signal_that_races_the_start_of_its_run_is_not_told_that_it_has_ended(
+    scene: Scene,
+) -> None:
+    """It may look for the turn before the start commits, and for the run after that."""
+    for _ in range(100):
+        run = new_run()
+        _, (outcome, _) = await asyncio.gather(
+            scene.store.start_runs([run]), signal(scene.store, run.run_id)
+        )
+        assert outcome in ("delivered", "missing")
+    query = "select holdfast._absence($1)"
+    assert await scene.value(query, run.run_id) == "missing"
+    await scene.store.terminate_runs([run.run_id])
+    assert await scene.value(query, run.run_id) == "ended"

@@ -24,19 +24,22 @@ begin
         order by u.place);
 end $$;
 
--- Return why nothing more can be appended to a run's log: 'ended' or 'missing'. Locks nothing.
--- Called by all that change runs from outside.
+-- Return why nothing could be appended to a run's log: 'ended' or 'missing'. A run that is open was
+-- missing: its start was committed after the caller had looked for it. Locks nothing. Called by all
+-- that change runs from outside.
 create or replace function holdfast._absence(p_run_id uuid) returns text
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
 as $$
 begin
-    return case when holdfast._has_run(p_run_id) then 'ended' else 'missing' end;
+    return case when exists (
+            select from holdfast.runs r where r.run_id = p_run_id and r.status <> 'running')
+        then 'ended' else 'missing' end;
 end $$;
 
 -- Return true if a run exists. It reads the row's ctid: for the id alone PostgreSQL could choose an
--- index that has the id as its last column. Locks nothing. Called by _absence, due_payloads,
--- fork_flow, fork_run, _start_child_flows and retry_flow.
+-- index that has the id as its last column. Locks nothing. Called by due_payloads, fork_flow,
+-- fork_run, _start_child_flows and retry_flow.
 create or replace function holdfast._has_run(p_run_id uuid) returns boolean
 language plpgsql stable
 as $$
