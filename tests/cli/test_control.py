@@ -225,7 +225,7 @@ def test_a_dry_run_of_a_retry_names_what_it_repeats(cli: CommandLine, hand: Hand
     dry = cli("runs", "retry", run, "--dry-run").stdout
     assert dry == f"{run}: is failed: nothing done\n  a retry keeps: reserve, charge\n"
     [answer] = cli.json("runs", "retry", run, "--failed-steps", "--dry-run")
-    plan = {"kept": ["reserve"], "failed": ["charge"], "after": []}
+    plan = {"kept": ["reserve"], "failed": ["charge"], "after": [], "cancel": False}
     assert answer == {"run_id": run, "changed": False, "plan": plan}
     dry = cli("runs", "retry", run, "--failed-steps", "--dry-run").stdout
     assert "\n  a retry makes again, because it failed: charge\n" in dry

@@ -35,6 +35,7 @@ from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.limits import UnusedLimits
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.start_rules import OldKeys
+from holdfast.worker.services.statistics import OldStatistics, Samples
 from holdfast.worker.services.unserved import Unserved
 from tests.runtime.desk import CountedBeats, Nobody, eventually, info
 
@@ -558,7 +559,8 @@ async def test_services_of_an_idle_worker_ask_nothing_while_heartbeats_name_no_d
     agenda = Agenda(heartbeat_seconds=HOUR, silent_seconds=8.0)
     context = ServiceContext(store, "ann", clock, lambda _: None, 0.001, Observing(), agenda)
     often = Often(context)
-    monkeypatch.setattr(Unserved, "_first_seconds", HOUR)  # asks once, two seconds from now
+    for each in (Unserved, Samples, OldStatistics):  # they ask once, some seconds from now
+        monkeypatch.setattr(each, "_first_seconds", HOUR)
     duties = Duties(context, app, info(), WorkerOptions(), None)
     asked = {
         "reap_workers",

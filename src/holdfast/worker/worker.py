@@ -133,10 +133,9 @@ class Worker:
             heartbeat_seconds=options.heartbeat_seconds, silent_seconds=options.silent_seconds
         )
         self._duties = self._make_duties(app, stored, origin)
-        self._claimer = self._make_claimer(app, book)
-        recorder = (store, info.worker_id, clock, notify, self._claimer.room.lending)
-        of_suspects = (self._claimer.suspects, self._claimer.committed)
-        self._committer = Committer(*recorder, observing, *of_suspects)
+        claimer = self._claimer = self._make_claimer(app, book)
+        recorder = (store, info.worker_id, clock, notify, claimer.room.lending)
+        self._committer = Committer(*recorder, observing, claimer.suspects, claimer.committed)
         self._reporter = Reporter(*recorder)
         self._steps = self._step_tasks(app)
         runs = self._runs(app)
