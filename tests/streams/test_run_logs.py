@@ -31,6 +31,7 @@ from holdfast.store.port import Store
 from holdfast.testing import Environment
 from holdfast.types import LOG_STREAM, LogLine, StreamRead
 from holdfast.worker import WorkerOptions
+from holdfast.worker import run_logs as run_logs_module
 from tests.server.shop import HOST, KEY
 from tests.server.test_attach import attached
 from tests.streams.test_streams import QUICK, Cue, working
@@ -309,6 +310,7 @@ async def test_a_flood_drops_lines_and_says_so(
         return await write(*given, **named)
 
     monkeypatch.setattr(memory_store, "write_logs", away)
+    monkeypatch.setattr(run_logs_module, "_STOP_SECONDS", 60)  # on a busy machine, too
 
     @shop.step
     def shout() -> None:
