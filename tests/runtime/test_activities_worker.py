@@ -5,34 +5,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 
 from holdfast import App, Retry, current_activity
 from holdfast.errors import WorkerLost
-from holdfast.store.memory import MemoryStore, wall_clock
+from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
 from holdfast.types import ClaimedTask, Notice
 from holdfast.worker import Worker, WorkerOptions
 from tests.runtime.desk import CountedBeats, Desk, eventually, working
 
 LEASE = 30.0
 SILENCE = 0.3
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide each store, on real time."""
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 @pytest.fixture

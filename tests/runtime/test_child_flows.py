@@ -14,9 +14,7 @@ from holdfast import App, ChildFailed, Context, RunCancelled
 from holdfast.client import Client
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
 from holdfast.testing import Environment
 from tests.runtime.bench import Bench
 from tests.runtime.desk import eventually, working
@@ -162,18 +160,6 @@ async def many(ctx: Context) -> int:
 @app.workflow
 async def patient(ctx: Context) -> object:
     return await retried()
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide each store, on real time."""
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 @pytest.fixture

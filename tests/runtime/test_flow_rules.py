@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from holdfast import App, current_flow_step
 from holdfast.client import Client
 from holdfast.errors import RunCancelled
-from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
 from holdfast.types import ErrorInfo
 from tests.runtime.desk import working
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide each store, on real time."""
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 async def test_a_map_tolerates_and_limits_and_a_step_handles_the_rest(store: Store) -> None:

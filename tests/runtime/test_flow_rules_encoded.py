@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,26 +9,13 @@ import pytest
 from holdfast import App, current_flow_step
 from holdfast.client import Client
 from holdfast.payloads import AesGcm, Codecs, LargePayloads, Zlib
-from holdfast.store.memory import MemoryStore, wall_clock
+from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
 from holdfast.types import ErrorInfo
 from tests.runtime.desk import working
 from tests.runtime.test_payloads import stored
 
 SECRET = "card-4711"
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide each store, on real time."""
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 @pytest.mark.parametrize("codec", ["zlib", "aes", "large"])

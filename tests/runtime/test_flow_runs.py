@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,7 @@ from holdfast import App, Context, Retry
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, RunFailed
 from holdfast.insight.why import explain_run
-from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
 from holdfast.testing import Environment
 from tests.runtime.desk import working
 
@@ -112,18 +109,6 @@ again = flow_of(shaky, attempts=3, base_delay="1h")
 loses = flow_of(never, attempts=1)
 skips = flow_of(never, attempts=1, on_exhausted="skip")
 too_long = flow_of(limited, attempts=1)
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide each store, on real time."""
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 async def test_steps_and_maps_are_runs_of_workflows_and_flows(store: Store) -> None:

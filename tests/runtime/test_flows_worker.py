@@ -19,21 +19,8 @@ from holdfast.definitions.steps import StepContext
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, RunCancelled, RunFailed
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
 from holdfast.worker import step_tasks
 from tests.runtime.desk import eventually, working
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide each store, on real time."""
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 @pytest.fixture

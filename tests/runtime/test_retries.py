@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -31,18 +31,6 @@ KINDS = ["step", "activity", "child"]
 
 class RetryOptions(TypedDict, total=False):
     failed_steps: bool
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide each store, on real time."""
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 @dataclass

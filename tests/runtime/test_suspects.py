@@ -11,10 +11,8 @@ import pytest
 
 from holdfast import App, Context, Retry
 from holdfast.client import Client, RunHandle
-from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.store.port.claims import SUSPECT_ATTEMPTS
-from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres import claims as postgres_claims
 from holdfast.types import Claims
 from holdfast.worker import claimer as claimer_module
@@ -24,20 +22,10 @@ COUNT = 12
 NEVER = 3600.0
 
 
-@pytest.fixture(params=["memory", "postgres"])
-async def store(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Store]:
-    """Provide each store, on real time; a worker claims only when something wakes it."""
+@pytest.fixture(autouse=True)
+def claim_only_when_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claimer_module, "_FIRST_POLL_SECONDS", NEVER)
     monkeypatch.setattr(postgres_claims, "_WHOLE_AGAIN", round(NEVER * 1e6))
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 @pytest.fixture

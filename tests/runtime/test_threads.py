@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,24 +11,11 @@ from holdfast import App, Context, Retry
 from holdfast.client import Client
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
 from holdfast.types import ThreadUse
 from holdfast.worker import threads
 from tests.runtime.desk import Desk, eventually, working
 
 NEVER = 1e6  # seconds between two polls: what is not woken is not claimed
-
-
-@pytest.fixture(params=["memory", "postgres"])
-async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide each store, on real time."""
-    if request.param == "memory":
-        yield MemoryStore(wall_clock)
-        return
-    postgres = PostgresStore(request.getfixturevalue("module_database_url"))
-    await postgres.open()
-    yield postgres
-    await postgres.close()
 
 
 async def test_activities_are_claimed_only_as_far_as_threads_can_begin_them(store: Store) -> None:
