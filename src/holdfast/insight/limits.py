@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from holdfast.insight.findings import Finding
 from holdfast.insight.wording import ago, length, number, several
 from holdfast.store.port import Store
+from holdfast.store.port.limits import concerns_messages
 from holdfast.types import LimitInfo, LimitRule, LimitWait
 
 
@@ -73,12 +74,7 @@ def waiting_text(info: LimitInfo) -> str:
 
 def limits_of_messages(limits: Sequence[LimitInfo], queue: str) -> list[LimitInfo]:
     """Return the limits that concern the messages of a queue."""
-    return [
-        each
-        for each in limits
-        if (each.rule.scope, each.rule.name) == ("queue", queue)
-        and each.rule.kind in ("concurrency", "rate")
-    ]
+    return [each for each in limits if concerns_messages(each.rule, queue)]
 
 
 def full_text(info: LimitInfo) -> str:

@@ -10,10 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from holdfast.store.memory.choosing import add_uses, rate_left, used_of
-from holdfast.store.memory.keys import key_value
 from holdfast.store.memory.queue_rows import MessageRow, QueueRow
 from holdfast.store.memory.rows import LimitRow
 from holdfast.store.memory.tables import Tables
+from holdfast.store.port.limits import concerns_messages
+from holdfast.values.key_paths import key_of
 
 _MOST_COUNTED = 1_000  # of what is due
 _MESSAGES = "\0"  # before the keys of messages among the uses of a rate: no value has it
@@ -26,10 +27,7 @@ class MessageLimits:
         rows = [
             row
             for row in tables.limits.values()
-            if row.rule.scope == "queue"
-            and row.rule.name == queue.settings.name
-            and row.rule.kind in ("concurrency", "rate")
-            and not row.removed
+            if concerns_messages(row.rule, queue.settings.name) and not row.removed
         ]
         self._queue, self._now = queue, now
         self._rows = rows
@@ -91,8 +89,8 @@ class MessageLimits:
 
 def message_use(tables: Tables, row: LimitRow, now: int) -> tuple[int, int, int]:
     """Return how many messages count for a limit, its full keys, and how many due ones wait."""
-    queue = tables.queues.rows.get(row.rule.name) if row.rule.scope == "queue" else None
-    if queue is None or row.rule.kind not in ("concurrency", "rate"):
+    queue = tables.queues.rows.get(row.rule.name)
+    if queue is None or not concerns_messages(row.rule, row.rule.name):
         return 0, 0, 0
     counts: dict[str, int] = {}
     if row.rule.kind == "concurrency":
@@ -119,4 +117,4 @@ def _held(queue: QueueRow, row: LimitRow) -> defaultdict[str, int]:
 
 
 def _slot(row: LimitRow, message: MessageRow) -> str:
-    return key_value(row.rule.key, message.new.payload, None) if row.rule.key else ""
+    return key_of(message.new.payload, row.rule.key or None)

@@ -50,3 +50,8 @@ class LimitStore(Protocol):
     async def sweep_limits(self, *, limit: int = 1000) -> int:
         """Delete what counts no longer for limits; return how many rows."""
         ...
+
+
+def concerns_messages(rule: LimitRule, queue: str) -> bool:
+    """Return True if a limit concerns the messages of the message queue of this name."""
+    return (rule.scope, rule.name) == ("queue", queue) and rule.kind in ("concurrency", "rate")
