@@ -75,7 +75,7 @@ SOURCES = (
 )
 
 # What the hand-written bases hold.
-SKIPPED = {"open", "close", "run_id"}
+SKIPPED = {"open", "close", "run_id", "entity", "bind"}
 
 TWINS = {source.name: f"Sync{source.name}" for source in SOURCES}
 TYPES = {"AsyncGenerator": "Generator", "AsyncIterator": "Iterator", **TWINS}
@@ -178,8 +178,8 @@ def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str, *, precis
         return f"SyncRunHandle(self._portal, {target}({given}))"
     call = f"self._call({', '.join((target, given) if given else (target,))})"
     held = re.search(r"(\[?)\b(RunHandle|Message)\b", result)
-    if held is None:
-        return call
+    if held is None:  # a type variable alone is lost on the way through `_call`
+        return f"cast('{result}', {call})" if re.fullmatch("[A-Z]", result) and precise else call
     if not precise:
         call = f"cast('{result}', {call})"
     if held[1]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.definitions.app import App
     from holdfast.definitions.batches import Batch, current_batch
     from holdfast.definitions.consumers import Discard, MessageContext, Snooze, current_message
+    from holdfast.definitions.entities import reads
     from holdfast.definitions.flow_context import FlowStepContext, current_flow_step
     from holdfast.definitions.flows import Flow
     from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
@@ -81,6 +82,7 @@ __all__ = [
     "current_message",
     "current_step",
     "local",
+    "reads",
     "sweep",
     "sweep_sync",
 ]
@@ -113,6 +115,7 @@ _MODULES = {
     "current_message": "holdfast.definitions.consumers",
     "current_step": "holdfast.definitions.steps",
     "local": "holdfast.local_worker",
+    "reads": "holdfast.definitions.entities",
     "sweep": "holdfast.sweeping",
     "sweep_sync": "holdfast.sweeping",
 }

@@ -341,6 +341,11 @@ def write_timer(key: str, fire_at: int, delay_micros: int) -> str:
     return f'{{"timer_id":{timer_id},"fire_at":{fire_at},"delay":{delay_micros / 1e6}}}'
 
 
+def read_value_set(details: str) -> str:
+    """Return the value of a ValueSet, as JSON text."""
+    return bytes(msgspec.json.decode(details, type=ValueSet).value).decode()
+
+
 def write_value(value: str) -> str:
     """Return the details of a ValueSet or ValueRecorded; `value` is JSON text."""
     return f'{{"value":{value}}}'

@@ -12,6 +12,7 @@ from holdfast.client.alerts import Alerts
 from holdfast.client.approvals import Approvals
 from holdfast.client.archive import Archives
 from holdfast.client.builds import Builds
+from holdfast.client.entities import Entities
 from holdfast.client.flows import Flows
 from holdfast.client.handle import RunHandle
 from holdfast.client.limits import Limits
@@ -54,6 +55,7 @@ from holdfast.values.suggestions import missing_attribute
 In = TypeVar("In")
 Out = TypeVar("Out")
 T = TypeVar("T")
+E = TypeVar("E")
 Ts = TypeVarTuple("Ts")
 
 
@@ -65,8 +67,8 @@ class Client:
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `alerts`, `archive`, `builds`, `flows`, `limits`, `messages`, `queues`,
-    `retention`, `schedules`, `topics`, `webhooks`, `workflows` and `workers`.
+    `activities`, `alerts`, `archive`, `builds`, `entities`, `flows`, `limits`, `messages`,
+    `queues`, `retention`, `schedules`, `topics`, `webhooks`, `workflows` and `workers`.
 
     ```python
     async with Client() as client:
@@ -112,6 +114,7 @@ class Client:
         self.alerts: Alerts = Alerts(session)
         self.archive: Archives = Archives(session)
         self.builds: Builds = Builds(session)
+        self.entities: Entities = Entities(session)
         self.flows: Flows = Flows(session)
         self.limits: Limits = Limits(session)
         self.messages: SingleMessages = SingleMessages(session)
@@ -431,6 +434,30 @@ class Client:
         """
         update = Signal(run, name, payload, update_id)
         return await send_update(self._session, update, timeout, type)
+
+    def entity(
+        self,
+        cls: type[E],
+        key: str,
+        *,
+        call_id: str | None = None,
+        timeout: Duration | None = None,
+    ) -> E:
+        """Return the entity of a key, to await its methods; the first call makes it.
+
+        Changes are made one after another, reads wake nothing. With a `call_id`, a change is made
+        once, however often it is sent, and each caller gets the answer. `timeout` limits how long
+        a call waits for it; after ResultTimeout the entity has the call all the same.
+
+        Awaiting a method raises UpdateFailed for what the method raised, which changed nothing;
+        UpdateRejected for a call that was not begun; RunEnded if the entity was terminated.
+
+        ```python
+        cart = client.entity(Cart, "ann")
+        await cart.add("lamp")
+        ```
+        """
+        return self.entities.bind(cls, key, call_id, timeout)
 
     async def why(self, run: RunRef) -> Explanation:
         """Return what a run does or waits for, and the actions that would move it.

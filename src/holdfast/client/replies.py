@@ -142,11 +142,11 @@ class Replies:
         if answer is not None:
             return answer
         next_id = continued_as(run)
-        if next_id is None or await self._was_begun(run_id, update_id):
+        if next_id is None or await self.was_begun(run_id, update_id):
             raise RunEnded(run_id, run.status)
         return next_id
 
-    async def _was_begun(self, run_id: UUID, update_id: str) -> bool:
+    async def was_begun(self, run_id: UUID, update_id: str) -> bool:
         """Return True if a handler has begun with an update, which is then not passed on."""
         log = (await self._store.read_events([(run_id, 0)])).get(run_id, [])
         return any(event.type == "UpdateAccepted" and event.key == update_id for event in log)

@@ -14,6 +14,7 @@ from holdfast.definitions.alerts import Alerting
 from holdfast.definitions.batches import Batch, BatchActivity
 from holdfast.definitions.composing import Composing
 from holdfast.definitions.consuming import Consuming
+from holdfast.definitions.entities import Entities
 from holdfast.definitions.jobs import Jobs
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.limits import Concurrency, Rates
@@ -96,7 +97,16 @@ class WorkflowDecorator(Protocol):
 
 
 class App(
-    Composing, Scheduling, Subscribing, Consuming, Alerting, Jobs, Transacting, Offering, Pinning
+    Composing,
+    Scheduling,
+    Subscribing,
+    Consuming,
+    Alerting,
+    Jobs,
+    Entities,
+    Transacting,
+    Offering,
+    Pinning,
 ):
     """The workflows, steps, activities and flows of one program, and their defaults.
 

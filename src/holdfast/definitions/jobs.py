@@ -12,6 +12,7 @@ from holdfast.codec import encode
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.limiting import Limiting
 from holdfast.definitions.limits import Concurrency, Rates
+from holdfast.definitions.signatures import Signature
 from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Registry, Workflow
@@ -43,10 +44,11 @@ class Job(Workflow[Mapping[str, object], R_co], Generic[P, R_co]):
         Raises ConfigurationError for parameters that cannot be the fields of an object.
         """
         self.definition = definition
-        self._arguments = arguments = _arguments_of(definition)
+        why = "the input of its runs is an object of the arguments by name"
+        self._arguments = arguments = arguments_of(definition, f"{definition} cannot be a job", why)
 
         async def call(ctx: object, arguments: msgspec.Struct) -> R_co:
-            return await definition(**_given(arguments))  # type: ignore[call-arg]
+            return await definition(**given_arguments(arguments))  # type: ignore[call-arg]
 
         call.__doc__ = definition.__doc__
         call.__annotations__ = {"arguments": arguments}
@@ -120,14 +122,23 @@ def input_of(definition: object, args: tuple[Any, ...], input: object) -> object
     return args[0] if args else input
 
 
-def _arguments_of(definition: Step[..., Any] | Activity[..., Any]) -> type[msgspec.Struct]:
-    """Return the type of a job's input: a field for each parameter, left out if it is optional."""
+class Named(Protocol):
+    """What has a name and a signature."""
+
+    name: str
+    signature: Signature
+
+
+def arguments_of(definition: Named, what: str, why: str) -> type[msgspec.Struct]:
+    """Return a type of arguments by name: a field for each parameter, left out if it is optional.
+
+    `what` cannot be, for the reason `why`, if a parameter has no name. Raises ConfigurationError.
+    """
     fields: list[Any] = []
     for each in definition.signature.parameters:
         if each.kind not in _NAMED or each.name in ("self", "cls"):
             raise ConfigurationError(
-                f"{definition} cannot be a job: the input of its runs is an object of the "
-                f"arguments by name, which {each} cannot be part of: make it a function whose "
+                f"{what}: {why}, which {each} cannot be part of: make it a function whose "
                 "parameters have names"
             )
         kind = definition.signature.annotation(each.name)
@@ -138,8 +149,8 @@ def _arguments_of(definition: Step[..., Any] | Activity[..., Any]) -> type[msgsp
     return msgspec.defstruct(definition.name, fields, kw_only=True, forbid_unknown_fields=True)
 
 
-def _given(arguments: msgspec.Struct) -> dict[str, Any]:
-    """Return the arguments that the caller of a job has given, by name."""
+def given_arguments(arguments: msgspec.Struct) -> dict[str, Any]:
+    """Return the arguments that a caller has given, by name."""
     fields = ((name, getattr(arguments, name)) for name in arguments.__struct_fields__)
     return {name: value for name, value in fields if value is not msgspec.UNSET}
 

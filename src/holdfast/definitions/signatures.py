@@ -208,9 +208,11 @@ class Signature:
         """Return the declared type of a parameter with a name, Any without one."""
         return self._by_name[name].annotation
 
-    def by_name(self, args: tuple[object, ...]) -> dict[str, object]:
+    def by_name(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object] = _NO_KEYWORDS
+    ) -> dict[str, object]:
         """Return arguments by the names of their parameters. Raises TypeError as `encode` does."""
-        return self._bind(args, {}).arguments
+        return self._bind(args, kwargs).arguments
 
     def _bind(
         self, args: tuple[object, ...], kwargs: Mapping[str, object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from holdfast.client import Client
@@ -15,9 +15,12 @@ from holdfast.errors import ConfigurationError
 from holdfast.store.postgres.executing import is_asynchronous
 from holdfast.sync.portal import Portal, finish, make_immortal
 from holdfast.types import Status
+from holdfast.values.durations import Duration
 from holdfast.values.suggestions import missing_attribute
 
 G = TypeVar("G")
+E = TypeVar("E")
+P = ParamSpec("P")
 Out_co = TypeVar("Out_co", covariant=True)
 R = TypeVar("R")
 
@@ -31,6 +34,33 @@ class Target(Client):
         Raises ConfigurationError if a store was given: only its maker can make another.
         """
         return self._session.abandon()
+
+
+class SyncEntity(Generic[E]):
+    """An entity of a key, as `SyncClient.entity` returns it."""
+
+    def __init__(self, portal: Portal, target: E) -> None:
+        """Hold an entity. Clients make them."""
+        self._portal, self._target = portal, target
+
+    def __repr__(self) -> str:
+        return f"<SyncEntity {self._target!r}>"
+
+    def call(
+        self,
+        method: Callable[Concatenate[E, P], Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Call a method, and return its answer; see `Client.entity` for what it raises.
+
+        ```python
+        client.entity(Cart, "ann").call(Cart.add, "lamp")
+        ```
+        """
+        code: Callable[..., Coroutine[Any, Any, R]] = getattr(self._target, method.__name__)
+        return self._portal.call(code(*args, **kwargs))
 
 
 class SyncBase:
@@ -83,6 +113,23 @@ class SyncBase:
                 self._portal.call(self._target.close())
             finally:
                 self._portal.close()
+
+    def entity(
+        self,
+        cls: type[E],
+        key: str,
+        *,
+        call_id: str | None = None,
+        timeout: Duration | None = None,
+    ) -> SyncEntity[E]:
+        """Return the entity of a key, to call its methods; see `Client.entity`.
+
+        ```python
+        number = client.entity(Cart, "ann").call(Cart.add, "lamp")
+        ```
+        """
+        target = self._target.entity(cls, key, call_id=call_id, timeout=timeout)
+        return SyncEntity(self._portal, target)
 
     def __enter__(self) -> Self:
         return self.open()

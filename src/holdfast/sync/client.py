@@ -27,6 +27,7 @@ from holdfast.sync.approvals import SyncApprovals
 from holdfast.sync.archive import SyncArchives
 from holdfast.sync.base import SyncBase, Target
 from holdfast.sync.builds import SyncBuilds
+from holdfast.sync.entities import SyncEntities
 from holdfast.sync.flows import SyncFlows
 from holdfast.sync.handle import SyncRunHandle
 from holdfast.sync.limits import SyncLimits
@@ -45,6 +46,7 @@ from holdfast.values.durations import Duration
 In = TypeVar("In")
 Out = TypeVar("Out")
 T = TypeVar("T")
+E = TypeVar("E")
 Ts = TypeVarTuple("Ts")
 
 
@@ -56,8 +58,8 @@ class SyncClient(SyncBase):
     workflow may be given by its name and is still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `alerts`, `archive`, `builds`, `flows`, `limits`, `messages`, `queues`,
-    `retention`, `schedules`, `topics`, `webhooks`, `workflows` and `workers`.
+    `activities`, `alerts`, `archive`, `builds`, `entities`, `flows`, `limits`, `messages`,
+    `queues`, `retention`, `schedules`, `topics`, `webhooks`, `workflows` and `workers`.
 
     ```python
     with SyncClient() as client:
@@ -112,6 +114,7 @@ class SyncClient(SyncBase):
         self.alerts: SyncAlerts = SyncAlerts(self._portal, self._target.alerts)
         self.archive: SyncArchives = SyncArchives(self._portal, self._target.archive)
         self.builds: SyncBuilds = SyncBuilds(self._portal, self._target.builds)
+        self.entities: SyncEntities = SyncEntities(self._portal, self._target.entities)
         self.flows: SyncFlows = SyncFlows(self._portal, self._target.flows)
         self.limits: SyncLimits = SyncLimits(self._portal, self._target.limits)
         self.messages: SyncSingleMessages = SyncSingleMessages(self._portal, self._target.messages)

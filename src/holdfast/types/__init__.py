@@ -216,6 +216,7 @@ from holdfast.types.webhooks import (
 )
 from holdfast.types.work import (
     ANY_END,
+    ANY_UPDATE,
     HEAVY,
     ActivitiesEnded,
     ActivityEnd,
@@ -242,6 +243,7 @@ from holdfast.types.work import (
 
 __all__ = [
     "ANY_END",
+    "ANY_UPDATE",
     "DEBOUNCE",
     "DEFAULT_BUCKET_RETENTION",
     "DEFAULT_CATCH_UP",

@@ -30,6 +30,7 @@ from functools import partial
 
 from holdfast._version import __version__
 from holdfast.definitions.app import App
+from holdfast.definitions.entities import ACCESS, access_to
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, with_payloads
 from holdfast.store.notifier import Notifier
@@ -124,6 +125,7 @@ class Worker:
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
         self._reader = LogReader(store)
         self._resources = Resources(app.registry.lifespans)
+        self._resources.values[ACCESS] = access_to(store, notify)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         book = ThreadBook(options.threads, app.registry.layers.threads)
         self._tracer = tracer

@@ -162,7 +162,7 @@ class Commands(Ledger):
             self._end(command, event)
         elif key not in self._dropped:
             self._run.check_unclaimed(key, str(Recorded(end_family(event))))
-            self._run.history.ends[key] = event
+            self._run.history.keep_end(key, event)
 
     def _end(self, command: Command, event: Event) -> None:
         history = self._run.history

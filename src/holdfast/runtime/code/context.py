@@ -20,6 +20,7 @@ from holdfast.runtime.code.attributes import AttributePart
 from holdfast.runtime.code.children import ChildPart
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.continuing import ContinuingPart
+from holdfast.runtime.code.entities import EntityPart
 from holdfast.runtime.code.mailbox import SignalPart
 from holdfast.runtime.code.run import Run
 from holdfast.runtime.code.run_log import RunLog
@@ -54,6 +55,7 @@ class Context(
     WebhookPart,
     UpdatePart,
     ContinuingPart,
+    EntityPart,
 ):
     """The run, as its workflow's code sees it.
 

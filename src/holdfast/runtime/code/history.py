@@ -5,7 +5,8 @@ Also which kinds of calls there are, and how a command is read from the event th
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -102,6 +103,7 @@ class History(msgspec.Struct, eq=False):
     - `called_at`: those that it had been fed when it last made a durable call.
     - `replayed`: those that some worker's code has seen before, as far as the log tells; `proven`:
       those that it has certainly seen.
+    - `delivered`: the last one that is delivered to the code, of those that it has learnt.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
 
     `failures` are those of the run's calls, None before the first one.
@@ -130,6 +132,9 @@ class History(msgspec.Struct, eq=False):
     ends: dict[str, Event] = {}
     retries: dict[str, StepRetryScheduled] = {}
     late: dict[str, None] = {}  # an empty set would take more memory
+    passed: dict[str, None] = {}  # the scopes whose calls the code does not make again
+    delivered: int = 0
+    alarm: tuple[int, asyncio.Future[None]] | None = None
 
     def note_failures(self) -> Failures:
         """Return the failures of the run's calls. Made on first use: most runs have none."""
@@ -162,6 +167,37 @@ class History(msgspec.Struct, eq=False):
         if event is not None:
             self.late[key] = None
         return event
+
+    def keep_end(self, key: str, event: Event) -> None:
+        """Keep the end of a call that the code has not made yet."""
+        if not self.passed or _scope(key) not in self.passed:
+            self.ends[key] = event
+
+    def pass_over(self, scope: str) -> None:
+        """Forget the recorded calls of a task that has done its work, and does not do it again."""
+        self.passed[scope] = None
+        calls: tuple[dict[str, Any], ...] = (self.recorded, self.ends, self.retries)
+        for kept in calls:
+            for key in [key for key in kept if _scope(key) == scope]:
+                del kept[key]
+
+    async def reach(self, position: int) -> None:
+        """Wait, in a replay, until the code has been fed so many entries."""
+        while self.position < position:
+            future: asyncio.Future[None] = asyncio.Future(loop=self._loop)
+            self.alarm = (position, future)
+            try:
+                await future
+            except asyncio.CancelledError:  # the work that is not done again went on, too
+                if self._loop.closing:
+                    raise
+
+    def ring(self) -> None:
+        """Wake what waits to reach this position."""
+        if self.alarm is not None and self.position >= self.alarm[0]:
+            (_, future), self.alarm = self.alarm, None
+            if not future.done():
+                future.set_result(None)
 
     def make_again(self, key: str) -> None:
         """Record that the code makes a call that may be one of those that a retry left out."""
@@ -203,6 +239,11 @@ class History(msgspec.Struct, eq=False):
         """Record that the code cannot continue from its log; return the first error recorded so."""
         self._loop.broken = self._loop.broken or error
         return self._loop.broken
+
+
+def _scope(key: str) -> str:
+    """Return the scope of the outermost task of a handler that a call was made in."""
+    return "/".join(key.split("/", 2)[:2])
 
 
 def read_command(event: Event) -> Recorded:

@@ -164,6 +164,8 @@ class Instance:
             try:
                 if event.details is not None:
                     check_depth(event.details)
+                if event.type in DELIVERED or event.type in self._OWN:
+                    self.history.delivered = self.history.position + place + 1
                 if (ledger := FACTS.get(event.type)) is not None:
                     self.ledger(ledger).learn(event)
                 elif event.type == FORKED:
@@ -213,6 +215,8 @@ class Instance:
         loop = self.loop
         if event.at > loop.now:
             loop.now = event.at
+        if self.history.alarm is not None:
+            self.history.ring()
         root = loop.root
         # After the end of the run's own code, its other tasks stand still.
         if root is None or not root.done():

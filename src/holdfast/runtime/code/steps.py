@@ -123,7 +123,7 @@ class Steps(Ledger):
             del self.pending[key]
         elif key not in self._dropped:
             self._run.check_unclaimed(key, "a step")
-            self._run.history.ends[key] = event
+            self._run.history.keep_end(key, event)
 
     def _end(self, call: Call, event: Event) -> None:
         text, future = event.details or "", call.future

@@ -59,7 +59,7 @@ class Timers(Ledger):
         timer = self.live.pop(key, None)
         if timer is None:
             self._run.check_unclaimed(key, "a timer")
-            self._run.history.ends[key] = event
+            self._run.history.keep_end(key, event)
         else:
             self._fire(timer, event)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar, Final, TypeAlias, cast
 from uuid import UUID
@@ -25,8 +26,9 @@ from holdfast.events import (
 )
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
-from holdfast.runtime.loop.tasks import WorkflowTask
-from holdfast.types import ErrorInfo, Event, Notice, update_topic
+from holdfast.runtime.code.sending import send_signal
+from holdfast.runtime.loop.tasks import Scope, WorkflowTask
+from holdfast.types import ANY_UPDATE, ErrorInfo, Event, Notice, update_topic
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name
 
@@ -36,6 +38,19 @@ _ENDED: Final = ErrorInfo(
     kind="holdfast.errors.RunEnded",
     message="the run ended before it had carried out the update",
 )
+
+
+REPLY_TO_RUN: Final = "run/"  # before the id of the run that asks
+UPDATE_REPLY: Final = "update-reply"  # the signal that answers it
+
+
+class Reply(msgspec.Struct, omit_defaults=True):
+    """What a run that has sent an update is told of it, by a signal."""
+
+    update_id: str
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: ErrorInfo | None = None
+    rejected: bool = False
 
 
 class Handler:
@@ -67,6 +82,10 @@ class Handler:
         """Return the arguments of the handler for a payload. Raises InvalidInput."""
         return () if self._payload is None else (self._payload.decode(payload),)
 
+    def skip(self) -> bool:
+        """Return True if an update that was carried out is not carried out again by a replay."""
+        return False
+
     async def call(self, args: tuple[object, ...]) -> str:
         """Serve an update, and return its result as JSON text."""
         async with asyncio.timeout(self.timeout):
@@ -83,11 +102,14 @@ class Updates(Ledger):
 
     __slots__ = (
         "_accepted",
+        "_ended_at",
         "_handlers",
+        "_in_turn",
         "_loop",
         "_replies",
         "_run",
         "_shipped",
+        "_taker",
         "_waiting",
         "_written",
     )
@@ -97,21 +119,28 @@ class Updates(Ledger):
         self._handlers: dict[str, Handler] = {}
         self._waiting: dict[str, list[Message]] = {}
         self._accepted: dict[str, Message] = {}  # id: those being carried out
+        self._ended_at: dict[str, int] = {}  # id: how much the code had seen of the log then
         self._written: set[tuple[str, str]] = set()  # (type, id): answers that the log has
         self._replies: dict[
             str, str
         ] = {}  # id: topic to notify of the answer, which is still to come
         self._shipped: dict[str, str] = {}  # the same for the answers in the last commit
+        self._in_turn: deque[Message] | None = None  # those of all names, if they are taken so
+        self._taker: asyncio.Future[None] | None = None  # waits for the next of them
 
     @property
     def awaited(self) -> tuple[str, ...]:
         """The names of all updates that have a handler: each of them wakes the run."""
+        if self._taker is not None:
+            return (ANY_UPDATE,)
         return tuple(map(update_topic, self._handlers))
 
     def learn(self, event: Event) -> None:
         """Learn from the log how an update was answered."""
         if event.key is not None:
             self._written.add((event.type, event.key))
+            if event.type == UPDATE_COMPLETED:
+                self._ended_at[event.key] = self._run.history.delivered
 
     def put(self, update: Message) -> None:
         """Serve an update; without a handler keep it, also for a run that continues this one."""
@@ -121,7 +150,26 @@ class Updates(Ledger):
         if handler is None or self._loop.ended:
             self._keep(update)
         else:
-            self._serve(handler, update)
+            self.serve(handler, update)
+
+    async def take(self) -> Message:
+        """Wait for the next update of any name. Once called, updates are served only so."""
+        if self._in_turn is None:
+            self._in_turn = deque(self.unread)
+            self._waiting.clear()
+        while not self._in_turn:
+            self._taker = asyncio.Future(loop=self._loop)
+            try:
+                await self._taker
+            finally:
+                self._taker = None
+        return self._in_turn.popleft()
+
+    def refuse_runs(self, error: Exception) -> None:
+        """Reject what runs have asked and no handler has served: the end would not tell them."""
+        for update in self.unread:
+            if (update.reply_to or "").startswith(REPLY_TO_RUN):
+                self._say(UPDATE_REJECTED, update, error=describe(error))
 
     def handle(self, handler: Handler) -> None:
         """Serve the updates of a name from now on, beginning with those that wait."""
@@ -129,7 +177,7 @@ class Updates(Ledger):
             return
         self._handlers[handler.name] = handler
         for update in self._waiting.pop(handler.name, ()):
-            self._serve(handler, update)
+            self.serve(handler, update)
 
     def answer_accepted(self) -> None:
         """Answer the accepted updates with a failure: the code has ended, so no handler runs."""
@@ -141,23 +189,33 @@ class Updates(Ledger):
         return any((kind, update.id) in self._written for kind in UPDATE_ENDS)
 
     def _keep(self, update: Message) -> None:
-        self._waiting.setdefault(update.name, []).append(update)
+        if self._in_turn is None:
+            self._waiting.setdefault(update.name, []).append(update)
+            return
+        self._in_turn.append(update)
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
 
-    def _serve(self, handler: Handler, update: Message) -> None:
+    def serve(self, handler: Handler, update: Message) -> WorkflowTask[None]:
+        """Serve an update by a handler, in a task of its own."""
         loop = self._loop
         scope = loop.callback_scope.child(f"update-{update.name}")
         task = WorkflowTask(
-            self._perform(handler, update),
+            self._perform(handler, update, scope),
             loop,
             scope,
             name=scope.path,
             context=contextvars.Context(),
         )
         loop.keep(task)
+        return task
 
-    async def _perform(self, handler: Handler, update: Message) -> None:
+    async def _perform(self, handler: Handler, update: Message, scope: Scope) -> None:
         """Check an update, carry it out and answer it; an answer that the log has stays."""
-        if (UPDATE_REJECTED, update.id) in self._written:
+        was_completed = (UPDATE_COMPLETED, update.id) in self._written
+        if (UPDATE_REJECTED, update.id) in self._written or (was_completed and handler.skip()):
+            self._run.history.pass_over(scope.path)
+            await self._run.history.reach(self._ended_at.get(update.id or "", 0))
             return
         accepted = (UPDATE_ACCEPTED, update.id) in self._written
         if self._loop.ended and not accepted:  # it ended just before this task began
@@ -211,6 +269,10 @@ class Updates(Ledger):
         error: ErrorInfo | None = None,
     ) -> None:
         key = update.id or ""
+        if kind in UPDATE_ENDS and (update.reply_to or "").startswith(REPLY_TO_RUN):
+            run_id = UUID((update.reply_to or "").removeprefix(REPLY_TO_RUN))
+            reply = Reply(key, result, error, kind == UPDATE_REJECTED)
+            send_signal(self._run, run_id, UPDATE_REPLY, reply)
         if (kind, key) not in self._written:
             self._run.record(kind, key, write_details(UpdateReply(update.name, result, error)))
 
@@ -242,7 +304,8 @@ class Updates(Ledger):
     @property
     def unread(self) -> list[Message]:
         """The updates that no handler has served, by name."""
-        return [update for updates in self._waiting.values() for update in updates]
+        in_turn = self._in_turn or ()
+        return [*in_turn, *(update for updates in self._waiting.values() for update in updates)]
 
 
 class UpdatePart(ContextPart):

@@ -7,9 +7,11 @@ raised, if the entry of its end comes in a later commit.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import ClassVar, Final
 
 from holdfast.codec import encode
+from holdfast.definitions.entities import STATE, Entity
 from holdfast.errors import DeterminismError, InvalidInput
 from holdfast.events import VALUE_RECORDED, VALUE_SET, write_value
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
@@ -24,7 +26,7 @@ class Values(Ledger):
 
     facts: ClassVar = frozenset({VALUE_SET, VALUE_RECORDED})
 
-    __slots__ = ("_patched", "_recorded", "_run", "_set", "_written")
+    __slots__ = ("_patched", "_recorded", "_run", "_set", "_written", "entity_key", "states")
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -32,6 +34,11 @@ class Values(Ledger):
         self._set: dict[str, int] = {}
         self._recorded: set[str] = set()
         self._patched: dict[str, bool] = {}
+        # Of an entity, what its changes have left in the log: one state each, in their order.
+        self.entity_key: str | None = None
+        self.states: deque[Event] | None = None
+        if isinstance(run.workflow, Entity):
+            self.states = deque()
 
     def learn(self, event: Event) -> None:
         """Learn a value, a patch or a misfit from the log."""
@@ -40,6 +47,8 @@ class Values(Ledger):
             self._recorded.add(key)
         else:
             self._written[key] = self._written.get(key, 0) + 1
+            if self.states is not None and key == STATE:
+                self.states.append(event)
 
     def set(self, name: str, value: str) -> None:
         """Write a value; `value` is JSON text."""

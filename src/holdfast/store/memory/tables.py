@@ -35,6 +35,7 @@ from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow, Sched
 from holdfast.store.port import WORK_TOPIC, end_payload, worker_topic
 from holdfast.types import (
     ANY_END,
+    ANY_UPDATE,
     AppInfo,
     Bucket,
     CatalogueEntry,
@@ -307,6 +308,7 @@ class Tables:
         """Wake a run that awaits the topic; the holder of a leased run is notified in any case."""
         turn = self.turn(run_id)
         awaited = turn.worker is not None or topic in turn.awaiting
+        awaited = awaited or (topic.startswith(ANY_UPDATE) and ANY_UPDATE in turn.awaiting)
         return self.wake(turn, now) if awaited else []
 
     def tell(self, run_id: UUID, event: Event) -> list[Notice]:

@@ -17,7 +17,9 @@ begin
     if v_turn.worker is not null then
         return array[array['worker/' || v_turn.worker, p_run_id::text]];
     end if;
-    if p_topic = any (v_turn.awaiting) then
+    if p_topic = any (v_turn.awaiting)
+        or (p_topic like 'update:%' and 'update:' = any (v_turn.awaiting))  -- one of any name
+    then
         update holdfast.tasks t set visible_at = least(t.visible_at, p_now)
         where t.run_id = p_run_id and t.key = '';
         return array[array['work', v_turn.queue]];

@@ -1,0 +1,124 @@
+"""`client.entities`: the entities of apps, as clients call, read and delete them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar, cast
+from uuid import UUID, uuid4
+
+from holdfast.client.control import cancel_run
+from holdfast.client.session import Session
+from holdfast.codec import encode
+from holdfast.definitions.entities import Access, Entity, Method, Proxy, entity_of, next_life
+from holdfast.errors import ResultTimeout, RunEnded
+from holdfast.types import NewRun, NewSignal, StartedRun
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.texts import check_id
+
+E = TypeVar("E")
+
+_MOST_KNOWN = 10_000  # newest runs that a client remembers: each is a question less
+
+
+class Entities:
+    """Entities by their class and their key; `client.entity` calls their methods."""
+
+    def __init__(self, session: Session) -> None:
+        """Make the group over a client's session."""
+        self._session = session
+        self._newest: dict[UUID, UUID] = {}  # of a key's first run, the last known to be its newest
+
+    async def get(self, cls: type[E], key: str) -> E:
+        """Return a copy of an entity as its last change has left it, without waking it.
+
+        For a key that was never called, it is the object as the first call would find it. Raises
+        InvalidInput for a state that does not fit the class.
+
+        ```python
+        cart = await client.entities.get(Cart, "ann")
+        print(cart.items)
+        ```
+        """
+        entity = entity_of(cls)
+        return cast("E", entity.read(await self._access.read(entity, key)))
+
+    async def delete(self, cls: type[object], key: str, reason: str | None = None) -> bool:
+        """Delete an entity; return False if there is none. The next call begins with a new one.
+
+        A change that is being made is cancelled. The last state
+        can be read in its run until the retention is over.
+
+        ```python
+        await client.entities.delete(Cart, "ann", "the order was placed")
+        ```
+        """
+        entity = entity_of(cls)
+        run = await self._session.newest_of((entity, key))
+        if run not in await self._session.store.get_runs([run], payloads=False):
+            return False
+        return await cancel_run(self._session, run, reason)
+
+    @property
+    def _access(self) -> Access:
+        session = self._session
+        return Access(session.store, session.signals.submit, self._start)
+
+    async def _start(self, run: NewRun) -> StartedRun:
+        with self._session.traced_starts([run]) as (traced,):
+            return await self._session.starts(run.kind).submit(traced)
+
+    def bind(self, cls: type[E], key: str, call_id: str | None, timeout: Duration | None) -> E:
+        """Return an entity to call; see `Client.entity`."""
+        limit = None if timeout is None else seconds(timeout)
+        if call_id is not None:
+            check_id("call id", call_id)
+
+        async def call(entity: Entity, key: str, method: Method, payload: Any) -> object:
+            if method.reads:
+                text = await self._access.read(entity, key)
+                return entity.run_read(method, text, method.decode(encode(payload)))
+            new = entity.new_run(key)
+            answer = await self._ask(new, method.name, encode(payload), call_id, limit)
+            return method.result.decode(answer)
+
+        return cast("E", Proxy(entity_of(cls), key, call))
+
+    async def _ask(
+        self, new: NewRun, name: str, payload: str, call_id: str | None, timeout: float | None
+    ) -> str:
+        """Send a call, and return its answer as JSON text."""
+        replies, access, first = self._session.replies, self._access, new.run_id
+        await replies.listen()
+        update_id, run_id = call_id, first
+        if update_id is None:  # nobody had it before: only the newest run needs to be asked
+            update_id = str(uuid4())
+            run_id = self._newest.get(first) or await access.newest(first)
+        signal = NewSignal(run_id, name, payload, update_id, True, replies.topic)
+        with (
+            replies.expect(update_id) as woken,
+            self._session.traced_signals([signal]) as (signal,),
+        ):
+            limit = asyncio.timeout(timeout)
+            try:
+                async with limit:
+                    while True:
+                        outcome, run_id = await access.deliver(new, signal, run_id)
+                        self._remember(first, run_id)
+                        at_once = outcome != "delivered"
+                        try:
+                            return await replies.find(run_id, update_id, woken, at_once=at_once)
+                        except RunEnded as error:  # it was deleted before it began with the call
+                            if await replies.was_begun(error.run_id, update_id):
+                                raise
+                            new = next_life(new, error.run_id)
+                            run_id = new.run_id
+            except TimeoutError:
+                if timeout is None or not limit.expired():
+                    raise
+                awaited = f"answered {name} of {new.name} {new.key!r} (call id {update_id})"
+                raise ResultTimeout(run_id, timeout, awaited) from None
+
+    def _remember(self, first: UUID, newest: UUID) -> None:
+        if len(self._newest) >= _MOST_KNOWN:
+            self._newest.clear()
+        self._newest[first] = newest

@@ -1,0 +1,370 @@
+"""`@app.entity`: classes whose objects are runs, one a key, with methods that callers await."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import Any, Final, Protocol, TypeVar, cast, overload
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec import encode_sorted
+from holdfast.definitions.jobs import arguments_of, given_arguments
+from holdfast.definitions.lifespan import Lifespan
+from holdfast.definitions.signatures import Declared, Signature
+from holdfast.definitions.starts import prepare
+from holdfast.definitions.workflows import Registry, Workflow
+from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.store.port import Store
+from holdfast.types import (
+    DEFAULT_QUEUE,
+    Delivery,
+    NewRun,
+    NewSignal,
+    Notice,
+    RulesOfStart,
+    StartedRun,
+)
+from holdfast.values.durations import Duration
+from holdfast.values.ids import keyed_run_id, retry_run_id
+from holdfast.values.texts import check_id
+
+E = TypeVar("E")
+F = TypeVar("F", bound=Callable[..., Awaitable[object]])
+
+STATE: Final = "state"  # the value of the run in which each change leaves the state
+_READS, _ENTITY = "__holdfast_reads__", "__holdfast_entity__"
+
+
+def reads(method: F) -> F:
+    """Say that a method of an entity only reads: callers run it on the last recorded state.
+
+    ```python
+    @reads
+    async def total(self) -> int:
+        return sum(self.items.values())
+    ```
+    """
+    setattr(method, _READS, True)
+    return method
+
+
+class Given(msgspec.Struct, omit_defaults=True):
+    """The input of an entity's run: its key, and the state that the run before it left."""
+
+    key: str | None = None
+    state: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Continued(msgspec.Struct):
+    """The output of a run that continued as another one."""
+
+    run_id: UUID
+
+
+class Method:
+    """A method of an entity: a change, or a read."""
+
+    kind: Final = "method"
+
+    def __init__(self, owner: str, fn: Callable[..., Any]) -> None:
+        self.fn, self.reads, self.name = fn, hasattr(fn, _READS), fn.__name__
+        self._full_name = f"{owner}.{self.name}"
+        if not inspect.iscoroutinefunction(fn):
+            raise ConfigurationError(
+                f"entity method {self._full_name} must be an async function, as its callers await "
+                "it; begin the name of a helper with _"
+            )
+        self.signature = Signature(fn, self._full_name, bound=True)
+        why = "callers give the arguments of a method by name"
+        self._arguments = Declared.of_type(
+            arguments_of(self, f"{self._full_name} cannot be a method of an entity", why),
+            f"arguments of {self._full_name}",
+        )
+        self.result = Declared(fn, "return", f"result of {self._full_name}")
+
+    def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
+        """Return the payload of a call. Raises TypeError for arguments that it does not take."""
+        kind = cast("type[msgspec.Struct]", self._arguments.annotation)
+        payload = kind(**self.signature.by_name(args, kwargs))
+        self._arguments.encode(payload)
+        return payload
+
+    def decode(self, payload: msgspec.Raw | str) -> dict[str, Any]:
+        """Return the arguments in a payload by name. Raises InvalidInput."""
+        text = bytes(payload).decode() if isinstance(payload, msgspec.Raw) else payload
+        return given_arguments(self._arguments.decode("{}" if text == "null" else text))
+
+
+class Entity(Workflow[Given, None]):
+    """An entity's class as a workflow: each of its objects is the newest run of a key."""
+
+    def __init__(self, cls: type[Any], registry: Registry, **options: Any) -> None:
+        """Raises ConfigurationError for a class that cannot be an entity, saying why."""
+        self.cls, name = cls, cls.__name__
+        if not dataclasses.is_dataclass(cls):
+            raise ConfigurationError(
+                f"entity {name} is not a dataclass: its state is stored by its fields, so write "
+                "@dataclass below @app.entity"
+            )
+        self.fields: Final = {field.name: field for field in dataclasses.fields(cls)}
+        missing = dataclasses.MISSING
+        for each in self.fields.values():
+            bare = each.default is missing and each.default_factory is missing
+            if each.name != "key" and (bare or not each.init):
+                raise ConfigurationError(
+                    f"entity {name}: the field {each.name} needs a default that the constructor "
+                    "takes: the first call of a key makes the object, from its key alone"
+                )
+        functions = inspect.getmembers(cls, inspect.isfunction)
+        public = [fn for fn_name, fn in functions if not fn_name.startswith("_")]
+        self.methods: Final = {fn.__name__: Method(name, fn) for fn in public}
+        self.state: Final = Declared.of_type(cls, f"state of {name}")
+
+        async def serve(ctx: Any, given: Given) -> None:
+            await ctx.serve_entity(self, given)
+
+        serve.__doc__ = cls.__doc__
+        serve.__annotations__ = {"ctx": Any, "given": Given}
+        options["name"] = options.get("name") or name
+        super().__init__(serve, registry=registry, **options)
+
+    def method(self, name: str) -> Method:
+        """Return a method. Raises InvalidInput if the class does not have it."""
+        if name not in self.methods:
+            known = ", ".join(sorted(self.methods)) or "no methods"
+            raise InvalidInput(f"entity {self.name} has no method {name!r}; it has {known}")
+        return self.methods[name]
+
+    def first_state(self, key: str) -> str:
+        """Return the state of an entity that was never called."""
+        return self.write(self.cls(key) if "key" in self.fields else self.cls())[0]
+
+    def write(self, found: object) -> tuple[str, Any]:
+        """Return an object's state as JSON text, and the object as it comes back from it.
+
+        Raises InvalidInput and PayloadError for a state that would not come back.
+        """
+        if lost := getattr(found, "__dict__", {}).keys() - self.fields.keys():
+            raise InvalidInput(
+                f"{self.name}.{min(lost)} is not a field of the class, and would be lost: declare "
+                "it, with a default"
+            )
+        return self.state.encode_and_restore(found)
+
+    def read(self, text: str) -> Any:
+        """Return the object of a state. Raises InvalidInput for one of another shape."""
+        lost = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).keys() - self.fields.keys()
+        if lost:
+            raise InvalidInput(
+                f"state of {self.name}: it has {', '.join(sorted(lost))}, which the class does not"
+            )
+        return self.state.decode(text)
+
+    def run_read(self, method: Method, text: str, kwargs: Mapping[str, Any]) -> Any:
+        """Run a read on a state, and return its result.
+
+        Raises ConfigurationError if it waits, or changes the state.
+        """
+        found = self.read(text)
+        code = method.fn(found, **kwargs)
+        what = f"{self.name}.{method.name} is a read, and"
+        try:
+            code.send(None)
+        except StopIteration as end:
+            if encode_sorted(found) != encode_sorted(self.read(text)):
+                raise ConfigurationError(
+                    f"{what} changes the state, which would be lost: take @reads away"
+                ) from None
+            return end.value
+        finally:
+            code.close()
+        raise ConfigurationError(f"{what} waits: a read computes from the state alone")
+
+    def new_run(self, key: str) -> NewRun:
+        """Return the first run of a key. Raises InvalidInput for a key that cannot be one."""
+        run: NewRun = self._prepared.run(Given(key), key=check_id("key", key))
+        return run
+
+    @cached_property
+    def _prepared(self) -> Any:
+        return prepare(self, None, {}, frozenset())
+
+
+def entity_of(cls: type[Any]) -> Entity:
+    """Return the entity that a class is. Raises ConfigurationError if it is none."""
+    entity = vars(cls).get(_ENTITY)
+    if entity is None:
+        raise ConfigurationError(f"{cls.__name__} is no entity: decorate it with @app.entity")
+    return cast("Entity", entity)
+
+
+class Proxy:
+    """An entity as its callers see it: its methods, without its state."""
+
+    def __init__(self, entity: Entity, key: str, call: Callable[..., Awaitable[object]]) -> None:
+        self._entity, self._key, self._call = entity, key, call
+        entity.new_run(key)  # refuses what cannot be a key
+
+    def __repr__(self) -> str:
+        return f"<{self._entity.name} {self._key!r}>"
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[object]]:
+        if name in self._entity.fields:
+            raise AttributeError(f"{self!r} does not have its state here: read {name} by a method")
+        try:
+            method = self._entity.method(name)
+        except InvalidInput as error:
+            raise AttributeError(str(error)) from None
+        return lambda *args, **kwargs: self._call(
+            self._entity, self._key, method, method.encode(args, kwargs)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """Finds the runs of entities in a store, and reaches them."""
+
+    store: Store
+    send: Callable[[NewSignal], Awaitable[Delivery]]
+    start: Callable[[NewRun], Awaitable[StartedRun]]
+
+    async def newest(self, run_id: UUID) -> UUID:
+        """Return the last run that a run continued as, or its own id."""
+        return (await self.store.newest_runs([run_id])).get(run_id, run_id)
+
+    async def deliver(self, run: NewRun, signal: NewSignal, run_id: UUID) -> tuple[Delivery, UUID]:
+        """Send a call to an entity, from its run `run_id` on; start it if there is none.
+
+        Goes run by run, as each may have had the call already. Return the outcome, and the run
+        that has the call.
+        """
+        while True:
+            outcome = await self.send(msgspec.structs.replace(signal, run_id=run_id))
+            if outcome == "missing":
+                run = msgspec.structs.replace(run, run_id=run_id)
+                if (await self.start(run)).refused is not None:  # what it comes after was deleted
+                    run_id = keyed_run_id(run.name, run.key or "")
+                    run = msgspec.structs.replace(run, rules=None)
+                continue
+            if outcome != "ended":
+                return outcome, run_id
+            record = (await self.store.get_runs([run_id])).get(run_id)
+            if record is not None and record.status == "continued":
+                run_id = msgspec.json.decode(record.output or "", type=Continued).run_id
+            else:
+                run = next_life(run, run_id)
+                run_id = run.run_id
+
+    async def read(self, entity: Entity, key: str) -> str:
+        """Return the last recorded state of an entity, without waking it."""
+        run_id = entity.new_run(key).run_id
+        while True:
+            run_id = await self.newest(run_id)
+            record = (await self.store.get_runs([run_id])).get(run_id)
+            if record is None:
+                return entity.first_state(key)
+            if record.status == "running":
+                values = (await self.store.get_values([run_id])).get(run_id, {})
+                if STATE in values:
+                    return values[STATE]
+                given = msgspec.json.decode(record.input or "null", type=Given)
+                if given.state is msgspec.UNSET:
+                    return entity.first_state(key)
+                return bytes(given.state).decode()
+            if record.status != "continued":
+                run_id = retry_run_id(run_id)
+
+
+def next_life(run: NewRun, last: UUID) -> NewRun:
+    """Return the run that takes the key of an entity that was deleted, whose run `last` was."""
+    rules = msgspec.json.encode(RulesOfStart(after=last)).decode()
+    return msgspec.structs.replace(run, run_id=retry_run_id(last), rules=rules)
+
+
+def access_to(store: Store, notify: Callable[[list[Notice]], None]) -> Access:
+    """Return the access of a worker, whose store gives the wake-ups to send."""
+
+    async def send(signal: NewSignal) -> Delivery:
+        delivered = await store.signal_runs([signal])
+        notify(delivered.notices)
+        return delivered.outcomes[0]
+
+    async def start(run: NewRun) -> StartedRun:
+        [started], notices = await store.start_runs([run])
+        notify(notices)
+        return started
+
+    return Access(store, send, start)
+
+
+def _no_access() -> Any:
+    raise ConfigurationError("workers open it")
+
+
+ACCESS: Final[Lifespan[Access]] = Lifespan(_no_access)
+"""How steps of a worker reach entities."""
+
+
+class EntityDecorator(Protocol):
+    """The decorator that `app.entity(…)` returns: it makes the class an entity."""
+
+    def __call__(self, cls: type[E], /) -> type[E]: ...
+
+
+class Entities:
+    """The entities of an app."""
+
+    registry: Registry
+
+    @overload
+    def entity(self, cls: type[E], /) -> type[E]: ...
+    @overload
+    def entity(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        retention: Duration | None = "30d",
+    ) -> EntityDecorator: ...
+    def entity(
+        self,
+        cls: type[Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        retention: Duration | None = "30d",
+    ) -> object:
+        """Make an entity of a dataclass: objects that live in the database, one for each key.
+
+        The fields are its state, and all have defaults, except `key: str`. Its public methods are
+        async. Those under `@reads` read; all others change the object, one after another. The
+        name is by default that of the class. `retention` is how long a deleted entity is kept.
+        Raises ConfigurationError for a class that cannot be one, and for a name that the app has
+        already.
+
+        ```python
+        @app.entity
+        @dataclass
+        class Cart:
+            key: str
+            items: dict[str, int] = field(default_factory=dict)
+
+            async def add(self, item: str, number: int = 1) -> int:
+                self.items[item] = self.items.get(item, 0) + number
+                return len(self.items)
+        ```
+        """
+
+        def define(cls: type[Any]) -> type[Any]:
+            entity = Entity(cls, self.registry, name=name, queue=queue, retention=retention)
+            self.registry.add_workflow(entity)
+            setattr(cls, _ENTITY, entity)
+            return cls
+
+        return define if cls is None else define(cls)

@@ -1,0 +1,199 @@
+"""Entities: the code of their runs, and calls of their methods by other runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from holdfast.codec import encode
+from holdfast.definitions.entities import (
+    ACCESS,
+    STATE,
+    Entity,
+    Given,
+    Method,
+    Proxy,
+    entity_of,
+)
+from holdfast.definitions.steps import Step, current_step
+from holdfast.errors import (
+    ConfigurationError,
+    InvalidInput,
+    UpdateFailed,
+    UpdateRejected,
+)
+from holdfast.events import read_value_set
+from holdfast.retry import Retry
+from holdfast.runtime.code.continuing import ContinueAsNew
+from holdfast.runtime.code.mailbox import Mailbox
+from holdfast.runtime.code.run import ContextPart, Run
+from holdfast.runtime.code.steps import Steps
+from holdfast.runtime.code.updates import REPLY_TO_RUN, UPDATE_REPLY, Handler, Reply, Updates
+from holdfast.runtime.code.values import Values
+from holdfast.types import NewSignal
+from holdfast.values.durations import Duration, seconds
+
+E = TypeVar("E")
+
+MOST_ENTRIES: Final = 1000  # of a log; after that, and after so much of states, a new run begins
+MOST_STATES: Final = 1 << 18
+
+_read_reply = msgspec.json.Decoder(Reply).decode
+
+
+class _Object:
+    """An entity's object in its run, and the last state of it that a change has left."""
+
+    def __init__(self, run: Run, entity: Entity, key: str, state: str | None) -> None:
+        self.run, self.entity, self.key = run, entity, key
+        self.text = entity.first_state(key) if state is None else state
+        self.found = self.restore()
+        self.written = 0  # characters of states in the log
+
+    def restore(self) -> Any:
+        """Return the object of the last state; a state that does not fit makes the run stuck."""
+        try:
+            return self.entity.read(self.text)
+        except InvalidInput as error:
+            raise self.run.history.differ(str(error), is_misfit=True) from None
+
+    def record(self) -> None:
+        """Leave the state in the log: each change that is answered does, also one that failed."""
+        self.written += len(self.text)
+        self.run.ledger(Values).set(STATE, self.text)
+
+
+class _Call(Handler):
+    """A call of a method by an update."""
+
+    def __init__(self, of: _Object, name: str) -> None:
+        self.name, self.validate, self.timeout, self._of = name, None, None, of
+
+    def decode(self, payload: msgspec.Raw) -> tuple[object, ...]:
+        method = self._of.entity.method(self.name)
+        return method, method.decode(payload)
+
+    def skip(self) -> bool:
+        states = self._of.run.ledger(Values).states
+        assert states, "an answered call has left a state"
+        self._of.text = read_value_set(states.popleft().details or "")
+        self._of.found = self._of.restore()
+        self._of.record()
+        return True
+
+    async def call(self, args: tuple[object, ...]) -> str:
+        of, (method, kwargs) = self._of, cast("tuple[Method, dict[str, Any]]", args)
+        if (states := of.run.ledger(Values).states) is not None:
+            states.clear()  # all that the log has was skipped
+        try:
+            if method.reads:
+                return method.result.encode(of.entity.run_read(method, of.text, kwargs))
+            result = method.result.encode(await method.fn(of.found, **kwargs))
+            of.text, of.found = of.entity.write(of.found)
+            return result
+        except BaseException:
+            of.found = of.restore()  # a change that failed changes nothing
+            raise
+        finally:
+            of.record()
+
+
+class EntityPart(ContextPart):
+    """The part of a context that calls entities, and runs them."""
+
+    __slots__ = ()
+
+    def entity(self, cls: type[E], key: str, *, timeout: Duration | None = None) -> E:
+        """Return an entity of a key, whose methods this run awaits.
+
+        A change is carried out once, however often this run is replayed, and the run is woken by
+        its answer. A read is a step. `timeout` limits how long each call waits for the answer: the
+        change is not taken back.
+
+        Awaiting a method raises UpdateFailed for what the method raised, UpdateRejected for a call
+        that was refused, and TimeoutError.
+
+        ```python
+        total = await ctx.entity(Cart, "ann").add("lamp")
+        ```
+        """
+        limit = None if timeout is None else seconds(timeout)
+        return cast("E", Proxy(entity_of(cls), key, _Caller(self._run, limit)))
+
+    async def serve_entity(self, entity: Entity, given: Given) -> None:
+        """Run an entity: change it, call by call, until it is deleted. For the runs of entities."""
+        run = self._run
+        key = given.key or run.info.key
+        if key is None:
+            raise ConfigurationError(f"entity {entity.name} was started without a key")
+        run.ledger(Values).entity_key = key
+        state = None if given.state is msgspec.UNSET else bytes(given.state).decode()
+        updates, of = run.ledger(Updates), _Object(run, entity, key, state)
+        try:
+            while True:
+                update = await updates.take()
+                task = updates.serve(_Call(of, update.name), update)
+                try:
+                    await asyncio.wait([task])
+                except asyncio.CancelledError:
+                    task.cancel()
+                    await asyncio.wait([task])
+                    raise
+                if run.history.position > MOST_ENTRIES or of.written > MOST_STATES:
+                    given = Given(key, msgspec.Raw(of.text.encode()))
+                    raise ContinueAsNew(encode(given), run.info.version)
+        except asyncio.CancelledError:
+            updates.refuse_runs(InvalidInput(f"{entity.name} {key!r} was deleted: call it again"))
+            raise
+
+
+class _Caller:
+    """Calls methods of entities from a run."""
+
+    def __init__(self, run: Run, timeout: float | None) -> None:
+        self._run, self._timeout = run, timeout
+
+    async def __call__(self, entity: Entity, key: str, method: Method, payload: Any) -> object:
+        run, name = self._run, f"{entity.name}.{method.name}"
+        if run.workflow is entity and key == run.ledger(Values).entity_key:
+            raise ConfigurationError(f"{name} of its own entity would wait for itself")
+        code = _read if method.reads else _send
+        step: Step[..., Any] = Step(code(entity, method), name=name, retry=Retry(attempts=None))
+        answer = await run.ledger(Steps).call(step, name, (key, payload), {})
+        if method.reads:
+            return method.result.decode(answer)
+        async with asyncio.timeout(self._timeout):
+            text = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": answer})
+        reply = _read_reply(text)
+        if reply.error is not None:
+            kind = UpdateRejected if reply.rejected else UpdateFailed
+            raise kind(entity.new_run(key).run_id, method.name, reply.error)
+        result = b"null" if reply.result is msgspec.UNSET else bytes(reply.result)
+        return method.result.decode(result)
+
+
+def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str]]:
+    async def send(key: str, payload: Any) -> str:
+        """Send a call, and return its id: the same at each attempt."""
+        step, new = current_step(), entity.new_run(key)
+        call_id, reply_to = step.idempotency_key, f"{REPLY_TO_RUN}{step.run_id}"
+        signal = NewSignal(
+            new.run_id, method.name, encode(payload), call_id, update=True, reply_to=reply_to
+        )
+        await ACCESS.get().deliver(new, signal, new.run_id)
+        return call_id
+
+    return send
+
+
+def _read(entity: Entity, method: Method) -> Callable[..., Awaitable[str]]:
+    async def read(key: str, payload: Any) -> str:
+        """Return what a read says of the last recorded state, as JSON text."""
+        text = await ACCESS.get().read(entity, key)
+        found = entity.run_read(method, text, method.decode(encode(payload)))
+        return method.result.encode(found)
+
+    return read
