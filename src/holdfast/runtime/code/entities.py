@@ -38,7 +38,9 @@ from holdfast.values.durations import Duration, seconds
 
 E = TypeVar("E")
 
-MOST_ENTRIES: Final = 1000  # of a log; after that, and after so much of states, a new run begins
+# After so many calls, or so many characters of states, a new run begins. A lower number would leave
+# runs stuck that have more: only what a replay counts, too, may be counted here.
+MOST_CALLS: Final = 200
 MOST_STATES: Final = 1 << 18
 
 _read_reply = msgspec.json.Decoder(Reply).decode
@@ -51,7 +53,7 @@ class _Object:
         self.run, self.entity, self.key = run, entity, key
         self.text = entity.first_state(key) if state is None else state
         self.found = self.restore()
-        self.written = 0  # characters of states in the log
+        self.calls = self.written = 0  # calls, and characters of their states, in the log
 
     def restore(self) -> Any:
         """Return the object of the last state; a state that does not fit makes the run stuck."""
@@ -135,6 +137,7 @@ class EntityPart(ContextPart):
         try:
             while True:
                 update = await updates.take()
+                of.calls += 1
                 task = updates.serve(_Call(of, update.name), update)
                 try:
                     await asyncio.wait([task])
@@ -142,7 +145,7 @@ class EntityPart(ContextPart):
                     task.cancel()
                     await asyncio.wait([task])
                     raise
-                if run.history.position > MOST_ENTRIES or of.written > MOST_STATES:
+                if of.calls >= MOST_CALLS or of.written > MOST_STATES:
                     given = Given(key, msgspec.Raw(of.text.encode()))
                     raise ContinueAsNew(encode(given), run.info.version)
         except asyncio.CancelledError:

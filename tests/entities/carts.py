@@ -1,0 +1,84 @@
+"""The entities of the tests."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from holdfast import App, Context, reads
+
+app = App("carts")
+charged: list[str] = []
+
+
+@app.step
+async def charge(key: str, cents: int) -> str:
+    """Touch the world."""
+    charged.append(key)
+    return f"receipt-{key}-{cents}"
+
+
+@app.entity
+@dataclass
+class Cart:
+    """What a customer wants to buy."""
+
+    key: str
+    items: dict[str, int] = field(default_factory=dict)
+    receipts: list[str] = field(default_factory=list)
+
+    async def add(self, item: str, number: int = 1) -> int:
+        """Add some of an item."""
+        self.items[item] = self.items.get(item, 0) + number
+        if number < 1:
+            raise ValueError("at least one")
+        return sum(self.items.values())
+
+    async def buy(self, cents: int) -> str:
+        """Pay, and be patient."""
+        self.receipts.append(await charge(self.key, cents))
+        await asyncio.sleep(60)
+        self.receipts.append(await charge(f"{self.key}-again", cents))
+        return self.receipts[0]
+
+    async def fail(self) -> None:
+        """Change something after a step, and fail."""
+        self.items["lost"] = len(await charge(self.key, 1))
+        raise RuntimeError("no luck")
+
+    async def remember(self, what: object) -> None:
+        """Keep something that the class does not declare."""
+        self.unknown = what
+
+    async def misuse(self) -> None:
+        """Keep what is no JSON."""
+        self.items = {"lamp": object()}  # type: ignore[dict-item]
+
+    @reads
+    async def total(self) -> int:
+        """Count what is in it."""
+        return sum(self.items.values())
+
+    @reads
+    async def spoil(self) -> int:
+        """Change the state in a read."""
+        self.items["more"] = 1
+        return 1
+
+    @reads
+    async def wait(self) -> None:
+        """Wait in a read."""
+        await asyncio.sleep(1)
+
+
+@app.workflow
+async def shop(ctx: Context, customer: str) -> list[object]:
+    """Use an entity."""
+    cart = ctx.entity(Cart, customer)
+    found: list[object] = [await cart.add("lamp"), await cart.add("vase", number=2)]
+    try:
+        await cart.add("hole", -1)
+    except Exception as error:
+        found.append(type(error).__name__)
+    found += await asyncio.gather(cart.total(), cart.buy(5))
+    return found

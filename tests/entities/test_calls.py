@@ -1,0 +1,184 @@
+"""Calls of entities, on both stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast import Client, InvalidInput, ResultTimeout, SyncClient
+from holdfast.errors import ConfigurationError, UpdateFailed, UpdateRejected
+from holdfast.runtime.code import entities
+from holdfast.store.port import Store
+from holdfast.store.postgres import PostgresStore
+from holdfast.worker import Worker
+from tests.entities.carts import Cart, app, shop
+
+
+@asynccontextmanager
+async def working(store: Store) -> AsyncIterator[None]:
+    """Run a further worker."""
+    worker = Worker(app, store)
+    await worker.start()
+    yield
+    await worker.stop(0)
+
+
+async def events_of(client: Client, key: str = "ann") -> list[str]:
+    return [each.event.type for each in await client.handle((entity(), key)).log()]
+
+
+def entity() -> str:
+    return "carts/Cart"
+
+
+async def test_changes_and_reads(worker: Worker, client: Client) -> None:
+    cart = client.entity(Cart, "ann")
+    assert await cart.total() == 0
+    assert await cart.add("lamp") == 1
+    assert await cart.add("vase", number=2) == 3
+    assert await cart.total() == 3
+    assert (await client.entities.get(Cart, "ann")).items == {"lamp": 1, "vase": 2}
+    assert await client.entity(Cart, "bob").total() == 0
+
+
+async def test_a_read_wakes_nothing(worker: Worker, client: Client) -> None:
+    cart = client.entity(Cart, "ann")
+    await cart.add("lamp")
+    before = await events_of(client)
+    assert [await cart.total() for _ in range(3)] == [1, 1, 1]
+    assert await events_of(client) == before
+
+
+async def test_a_read_needs_no_worker(client: Client) -> None:
+    assert await client.entity(Cart, "ann").total() == 0
+    assert (await client.runs.list()).runs == []
+
+
+async def test_a_change_that_raises_changes_nothing(worker: Worker, client: Client) -> None:
+    cart = client.entity(Cart, "ann")
+    await cart.add("lamp")
+    with pytest.raises(UpdateFailed, match="ValueError: at least one"):
+        await cart.add("hole", -1)
+    with pytest.raises(UpdateFailed, match="no luck"):
+        await cart.fail()
+    assert (await client.entities.get(Cart, "ann")).items == {"lamp": 1}
+    assert await cart.add("lamp") == 2
+
+
+async def test_fifty_callers_of_one_key(worker: Worker, client: Client, store: Store) -> None:
+    async with working(store), Client(store=store) as other:
+        carts = [each.entity(Cart, "ann") for each in (client, other)]
+        found = await asyncio.gather(*(carts[n % 2].add(f"i{n % 7}") for n in range(50)))
+    assert sorted(found) == list(range(1, 51))
+    assert await carts[0].total() == 50
+
+
+async def test_a_call_id_is_carried_out_once(worker: Worker, client: Client) -> None:
+    once = client.entity(Cart, "ann", call_id="click-1")
+    assert await asyncio.gather(once.add("lamp"), once.add("lamp"), once.add("lamp")) == [1, 1, 1]
+    assert await client.entity(Cart, "ann").add("lamp") == 2
+    assert await once.add("lamp") == 1
+
+
+async def test_continuing_keeps_the_state_the_calls_and_their_ids(
+    worker: Worker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entities, "MOST_CALLS", 7)
+    once = client.entity(Cart, "ann", call_id="click-1")
+    assert await once.add("lamp") == 1
+    cart = client.entity(Cart, "ann")
+    found = await asyncio.gather(*(cart.add(f"i{n % 7}") for n in range(40)))
+    assert sorted(found) == list(range(2, 42))
+    assert await once.add("lamp") == 1
+    async with Client(store=client._session.store) as new:  # which knows no newest run
+        assert await new.entity(Cart, "ann").total() == 41
+        assert await new.entity(Cart, "ann").add("lamp") == 42
+    runs = (await client.runs.list()).runs
+    assert len(runs) > 4
+    assert [run.status for run in runs].count("running") == 1
+
+
+async def test_a_workflow_calls_an_entity(worker: Worker, client: Client) -> None:
+    run = await client.start(shop, "ann")
+    async with asyncio.timeout(30):
+        while len((await client.entities.get(Cart, "ann")).items) < 2:
+            await asyncio.sleep(0.05)
+    assert await client.entity(Cart, "ann").total() == 3
+    await run.cancel()
+
+
+async def test_delete(worker: Worker, client: Client) -> None:
+    cart = client.entity(Cart, "ann")
+    assert not await client.entities.delete(Cart, "ann")
+    await cart.add("lamp")
+    assert await client.entities.delete(Cart, "ann")
+    assert await cart.add("vase") == 1
+    assert (await client.entities.get(Cart, "ann")).items == {"vase": 1}
+    assert await client.entities.delete(Cart, "ann")
+    assert await client.handle((entity(), "ann")).status() in ("running", "cancelled")
+
+
+async def test_what_is_refused(worker: Worker, client: Client) -> None:
+    cart = client.entity(Cart, "ann")
+    with pytest.raises(InvalidInput, match="key is empty"):
+        client.entity(Cart, "")
+    with pytest.raises(TypeError, match="Cart.add: missing a required argument: 'item'"):
+        await cart.add()  # type: ignore[call-arg]
+    with pytest.raises(InvalidInput, match="arguments of Cart.add"):
+        await cart.add("lamp", "many")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="does not have its state here"):
+        _ = cart.items
+    with pytest.raises(AttributeError, match="has no method 'take'; it has add"):
+        cart.take()  # type: ignore[attr-defined]
+    with pytest.raises(ConfigurationError, match="changes the state"):
+        await cart.spoil()
+    with pytest.raises(ConfigurationError, match="Cart.wait is a read, and waits"):
+        await cart.wait()
+    with pytest.raises(ConfigurationError, match="int is no entity"):
+        client.entity(int, "ann")
+    with pytest.raises(UpdateFailed, match=r"Cart\.unknown is not a field"):
+        await cart.remember(1)
+    with pytest.raises(UpdateFailed, match="state of Cart"):
+        await cart.misuse()
+    assert await cart.total() == 0
+
+
+async def test_a_method_that_the_class_does_not_have(worker: Worker, client: Client) -> None:
+    await client.entity(Cart, "ann").add("lamp")
+    with pytest.raises(UpdateRejected, match="entity Cart has no method 'take'; it has add"):
+        await client.update((entity(), "ann"), "take", timeout="10s")
+    assert await client.update((entity(), "ann"), "add", {"item": "lamp"}, type=int) == 2
+    with pytest.raises(UpdateRejected, match="arguments of Cart.add"):
+        await client.update((entity(), "ann"), "add", {"thing": "lamp"})
+    assert await client.update((entity(), "ann"), "total") == 2
+
+
+async def test_without_a_worker_a_caller_times_out_and_may_ask_again(
+    client: Client, store: Store
+) -> None:
+    cart = client.entity(Cart, "ann", call_id="click-1", timeout=0.05)
+    with pytest.raises(ResultTimeout, match=r"answered add of carts/Cart 'ann'"):
+        await cart.add("lamp")
+    async with working(store):
+        assert await client.entity(Cart, "ann", call_id="click-1").add("lamp") == 1
+
+
+async def test_a_synchronous_client(database_url: str) -> None:
+    def work() -> list[int]:
+        with SyncClient(database_url) as client:
+            cart = client.entity(Cart, "ann")
+            return [
+                cart.call(Cart.add, "lamp"),
+                cart.call(Cart.total),
+                len(client.entities.get(Cart, "ann").items),
+                client.entities.delete(Cart, "ann"),
+            ]
+
+    store = PostgresStore(database_url, tells=True)
+    await store.open()
+    async with working(store):
+        assert await asyncio.to_thread(work) == [1, 1, 1, True]
+    await store.close()
