@@ -193,7 +193,7 @@ def test_messages_that_nothing_waits_for_are_named(cli: CommandLine, hand: Hand)
     assert signals.startswith("2 signals 'paked' came, the last ")
     assert signals.endswith(" ago: nothing waits for this name now; an unread signal is kept")
     assert update.startswith("update 'ad' came ")
-    assert update.endswith(" ago: no handler serves it, so it waits until the code sets one")
+    assert update.endswith(" ago: no handler serves it now: it waits until one does")
 
 
 def test_messages_that_the_code_may_have_taken_are_not_named(cli: CommandLine, hand: Hand) -> None:

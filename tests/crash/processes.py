@@ -16,6 +16,7 @@ WORK = (
     *("worker", "sweeper", "payload_worker", "publishing", "streaming", "booking"),
     "stale_transactions",
     "test_kills_starting",
+    "carts",
 )
 
 processes = multiprocessing.get_context("forkserver")

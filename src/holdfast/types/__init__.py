@@ -238,6 +238,7 @@ from holdfast.types.work import (
     Undelivered,
     WorkerInfo,
     count_bearable,
+    awaits_update,
     update_topic,
 )
 
@@ -465,6 +466,7 @@ __all__ = [
     "tick_jitter",
     "tick_key",
     "tick_text",
+    "awaits_update",
     "update_topic",
     "write_place",
 ]

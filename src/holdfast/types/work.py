@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -39,6 +39,11 @@ def count_bearable(weights: Iterable[int]) -> int:
 def update_topic(name: str) -> str:
     """Name an update among what a run awaits."""
     return f"update:{name}"
+
+
+def awaits_update(awaiting: Collection[str], name: str) -> bool:
+    """Return True if a run that awaits this serves an update of a name."""
+    return update_topic(name) in awaiting or ANY_UPDATE in awaiting
 
 
 class ClaimedTask(Value, frozen=True, gc=False):

@@ -211,13 +211,13 @@ async def _tell_unserved(link: Link, run_id: UUID, name: str) -> None:
     """Say after a while that no handler serves an update, as when its name is misspelt."""
     import asyncio
 
-    from holdfast.types import update_topic
+    from holdfast.types import awaits_update
 
     await asyncio.sleep(_SOON)
     with suppress(HoldfastError):
         run = await link.client.runs.get(run_id)
         if run.state != "waiting" or run.wait is None:
             return  # a worker may be about to take it
-        if update_topic(name) not in run.wait.awaiting:
+        if not awaits_update(run.wait.awaiting, name):
             told = f"update {name!r} came, and no handler serves it"
             click.echo(f"{told}: it waits until the code sets one", err=True)

@@ -11,7 +11,7 @@ from holdfast.insight.why.calls import count_open
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.surroundings import Surroundings
 from holdfast.insight.wording import ago, failed_times, moment
-from holdfast.types import ANY_END, RunRecord, Wait, update_topic
+from holdfast.types import ANY_END, ANY_UPDATE, RunRecord, Wait, awaits_update
 from holdfast.values.patterns import pattern_of
 
 _MESSAGES = ("signal", "update", "pause")
@@ -35,7 +35,8 @@ def explain_waiting(
     if wait.awaiting:
         if at is not None:
             details = (f"without it, a timer fires {until}", *details)
-        names = (name for name in wait.awaiting if name != ANY_END and pattern_of(name) is None)
+        unsent = (ANY_END, ANY_UPDATE)
+        names = (each for each in wait.awaiting if each not in unsent and pattern_of(each) is None)
         actions = tuple(_send(run, name) for name in names)
         return explanation(run, f"it waits for {_awaited(wait, spans)}", details, actions)
     if at is None:
@@ -92,6 +93,8 @@ def cancel_notes(spans: Sequence[Span]) -> tuple[str, ...]:
 
 def _awaited(wait: Wait, spans: Sequence[Span]) -> str:
     """Return what would wake a run: `2 activities, or signal 'packed', or update 'add'`."""
+    if ANY_UPDATE in wait.awaiting:
+        return "a call of one of its methods"
     updates = [name.removeprefix(_UPDATE) for name in wait.awaiting if name.startswith(_UPDATE)]
     others = [name for name in wait.awaiting if name != ANY_END and not name.startswith(_UPDATE)]
     signals = [name for name in others if pattern_of(name) is None]
@@ -120,7 +123,7 @@ def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[st
     came: dict[tuple[str, str], list[int]] = {}
     for span in spans:
         if span.kind == "update" and span.outcome == "open":
-            if update_topic(span.label) not in wait.awaiting:
+            if not awaits_update(wait.awaiting, span.label):
                 came.setdefault((span.kind, span.label), []).append(span.began_at)
         elif span.kind == "signal" and span.began_at >= done_at and span.label not in wait.awaiting:
             came.setdefault((span.kind, span.label), []).append(span.began_at)
@@ -132,7 +135,7 @@ def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[st
         if len(moments) > 1:
             what = f"{len(moments):,} {kind}s {name!r} came, the last {when}"
         if kind == "update":
-            yield f"{what}: no handler serves it, so it waits until the code sets one"
+            yield f"{what}: no handler serves it now: it waits until one does"
         else:
             yield f"{what}: nothing waits for this name now; an unread {kind} is kept"
 

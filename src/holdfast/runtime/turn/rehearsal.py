@@ -41,7 +41,7 @@ from holdfast.runtime.turn.checking import replay_to_end
 from holdfast.runtime.turn.divergence import held_back
 from holdfast.runtime.turn.outcome import raised
 from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
-from holdfast.types import Event, Finish, Value, update_topic
+from holdfast.types import Event, Finish, Value, awaits_update
 
 _LEASE: Final = 2**31 - 2  # the log says of no such lease that it was lost
 _MOST_INPUTS: Final = 200  # answers and timers, after which code that only waits has shown enough
@@ -199,7 +199,7 @@ class _Rehearsal:
             return False
         instance, message = self.turn.instance, Message.read(event)
         if message.update:
-            return update_topic(message.name) not in instance.awaiting
+            return not awaits_update(instance.awaiting, message.name)
         return message in instance.mailbox.unread
 
     def _failure(self, then: object) -> BaseException | None:

@@ -26,7 +26,7 @@ from holdfast.server.pages.rendering import url_query
 from holdfast.server.pages.rows import rows_of
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
-from holdfast.types import ANY_END, RunRecord
+from holdfast.types import ANY_END, ANY_UPDATE, RunRecord
 from holdfast.values.attributes import read_attributes
 from holdfast.values.durations import seconds
 from holdfast.values.moments import to_datetime
@@ -159,7 +159,8 @@ def what_now(run: RunRecord, now: int, question: str = "") -> str:
     if run.state == "waiting":
         names = [each for each in wait.awaiting if not each.startswith(":")]
         parts = [f"signal {each!r}" for each in names[:3] if not each.startswith("update:")]
-        parts += [f"update {each[7:]!r}" for each in names[:3] if each.startswith("update:")]
+        parts += ["a call"] if ANY_UPDATE in names else []
+        parts += [f"update {each[7:]!r}" for each in names[:3] if each[7:] and each.startswith("update:")]
         if _awaits_end(run):
             text = f"a decision: {shorten(question, 100)}" if question else "the end of a call"
             parts.append(text)
