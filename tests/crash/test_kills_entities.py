@@ -56,8 +56,9 @@ async def test_no_change_is_lost_or_made_twice(database_url: str, seed: int) -> 
             assert sorted(found.items) == list(range(place, CALLS, len(KEYS)))
             for at, number in enumerate(found.items, 1):  # each was told its own place
                 assert answers[number] == at
-            assert await client.entity(carts.Cart, key, call_id=f"call-{place}").add(place) == (
-                answers[place]
+            assert (
+                await client.entity(carts.Cart, key, call_id=f"call-{place}").add(place)
+                == (answers[place])
             )
         runs = (await client.runs.list()).runs
     assert len(runs) >= 2 * len(KEYS)

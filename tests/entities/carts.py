@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from holdfast import App, Context, reads
+from holdfast import App, Context, current_context, reads
 
 app = App("carts")
 charged: list[str] = []
@@ -40,6 +40,13 @@ class Cart:
         await asyncio.sleep(60)
         self.receipts.append(await charge(f"{self.key}-again", cents))
         return self.receipts[0]
+
+    async def stamp(self) -> str:
+        """Give a step the time at which this call began."""
+        ctx = current_context()
+        assert ctx is not None
+        self.receipts.append(await charge(ctx.now().isoformat(), 0))
+        return self.receipts[-1]
 
     async def fail(self) -> None:
         """Change something after a step, and fail."""

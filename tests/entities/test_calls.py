@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast import Client, InvalidInput, ResultTimeout, SyncClient
+from holdfast import App, Client, InvalidInput, ResultTimeout, SyncClient, reads
 from holdfast.errors import ConfigurationError, UpdateFailed, UpdateRejected
+from holdfast.payloads import Zlib
 from holdfast.runtime.code import entities
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
+from holdfast.testing import Environment
 from holdfast.worker import Worker
 from tests.entities.carts import Cart, app, shop
 
@@ -117,8 +120,16 @@ async def test_delete(worker: Worker, client: Client) -> None:
     assert await client.entities.delete(Cart, "ann")
     assert await cart.add("vase") == 1
     assert (await client.entities.get(Cart, "ann")).items == {"vase": 1}
-    assert await client.entities.delete(Cart, "ann")
-    assert await client.handle((entity(), "ann")).status() in ("running", "cancelled")
+    once = client.entity(Cart, "ann", call_id="late")
+    buying = asyncio.create_task(cart.buy(1))
+    while (await client.runs.get((entity(), "ann"))).state != "waiting":
+        await asyncio.sleep(0.02)
+    late = asyncio.create_task(once.add("rug"))
+    assert await client.entities.delete(Cart, "ann", "closed")
+    with pytest.raises(UpdateFailed, match="Cancelled"):
+        await buying
+    assert await late == 1  # it had not begun: a new object took it
+    assert (await client.entities.get(Cart, "ann")).items == {"rug": 1}
 
 
 async def test_what_is_refused(worker: Worker, client: Client) -> None:
@@ -182,3 +193,25 @@ async def test_a_synchronous_client(database_url: str) -> None:
     async with working(store):
         assert await asyncio.to_thread(work) == [1, 1, 1, True]
     await store.close()
+
+
+async def test_encoded_payloads() -> None:
+    coded = App("coded", payload_codec=Zlib())
+
+    @coded.entity
+    @dataclass
+    class Note:
+        texts: list[str] = field(default_factory=list)
+
+        async def write(self, text: str) -> int:
+            self.texts.append(text * 100)
+            return len(self.texts)
+
+        @reads
+        async def all(self) -> list[str]:
+            return self.texts
+
+    async with Environment(coded) as env:
+        note = env.client.entity(Note, "ann")
+        assert await note.write("a") == 1
+        assert await note.all() == ["a" * 100]

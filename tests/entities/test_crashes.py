@@ -60,3 +60,25 @@ async def test_a_failed_change_leaves_nothing(environment: Environment) -> None:
         await cart.fail()
     assert await cart.add("lamp") == 2
     assert (await environment.client.entities.get(Cart, "ann")).items == {"lamp": 2}
+
+
+async def test_calls_that_waited_begin_when_they_began(environment: Environment) -> None:
+    cart = environment.client.entity(Cart, "ann")
+    buying = asyncio.create_task(cart.buy(7))
+    calls: list[asyncio.Task[object]] = []
+    for n in range(3):
+        calls.append(asyncio.create_task(cart.stamp()))
+        calls.append(asyncio.create_task(cart.add(f"i{n}")))
+    await environment.advance("90s")
+    found = [await each for each in calls]
+    assert sorted(found[1::2], key=str) == [1, 2, 3]
+    assert await buying == "receipt-ann-7"
+    assert len((await environment.client.entities.get(Cart, "ann")).receipts) == 5
+
+
+async def test_a_deleted_entity_begins_anew(environment: Environment) -> None:
+    cart = environment.client.entity(Cart, "ann")
+    await cart.add("lamp")
+    assert await environment.client.entities.delete(Cart, "ann")
+    assert await cart.total() == 0
+    assert await cart.add("vase") == 1

@@ -178,7 +178,9 @@ def test_classes_that_cannot_be_entities() -> None:
         class Bare:
             size: int
 
-    with pytest.raises(ConfigurationError, match=r"Many.add cannot be a method of an entity.*items"):
+    with pytest.raises(
+        ConfigurationError, match=r"Many.add cannot be a method of an entity.*items"
+    ):
 
         @app.entity
         @dataclass

@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,16 @@ async def checkout(ctx: Context, order: Order) -> str:
 
 @app.workflow
 async def thumbnail(ctx: Context, path: str) -> None: ...
+
+
+@app.entity
+@dataclass
+class Cart:
+    items: dict[str, int] = field(default_factory=dict)
+
+    async def add(self, item: str) -> int:
+        self.items[item] = 1
+        return len(self.items)
 
 
 analyze = app.flow("analyze", input=str)
@@ -125,6 +135,7 @@ async def names(environment: Environment, code: str) -> dict[str, Any]:
         ended = await client.start(analyze, "holdfast.dev")
         await ended.result()
     return {
+        "Cart": Cart,
         "ForkRefused": ForkRefused,
         "Limit": Limit,
         "Order": Order,

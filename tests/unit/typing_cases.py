@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
 from typing import TypeVar, assert_type
 from uuid import UUID
 
 from holdfast.client import Client, Run, RunHandle, RunPage, ScheduleInfo, Tick
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.app import App
+from holdfast.definitions.entities import reads
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.schedules import Schedule
 from holdfast.definitions.steps import Step
@@ -183,3 +185,35 @@ def with_sync_client(client: SyncClient, run_id: UUID) -> None:
 
 @app.workflow  # type: ignore[arg-type]
 async def two_inputs(ctx: Context, a: int, b: int) -> None: ...
+
+
+@app.entity
+@dataclass
+class Counter:
+    count: int = 0
+
+    async def add(self, number: int = 1) -> int:
+        self.count += number
+        return self.count
+
+    @reads
+    async def label(self, *, prefix: str) -> str:
+        return f"{prefix}{self.count}"
+
+
+@app.entity(name="named", retention="7d")
+@dataclass
+class Named:
+    key: str
+
+
+async def entities(client: Client, ctx: Context, sync: SyncClient) -> None:
+    counter = client.entity(Counter, "a", call_id="c", timeout="5s")
+    assert_type(await counter.add(2), int)
+    assert_type(await counter.label(prefix=":"), str)
+    await counter.add("2")  # type: ignore[arg-type]
+    assert_type(await ctx.entity(Counter, "a").add(), int)
+    assert_type(await client.entities.get(Named, "a"), Named)
+    assert_type(sync.entity(Counter, "a").call(Counter.add, 2), int)
+    assert_type(sync.entity(Counter, "a").call(Counter.label, prefix=":"), str)
+    assert_type(sync.entities.get(Counter, "a").count, int)

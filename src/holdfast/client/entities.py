@@ -42,21 +42,35 @@ class Entities:
         entity = entity_of(cls)
         return cast("E", entity.read(await self._access.read(entity, key)))
 
-    async def delete(self, cls: type[object], key: str, reason: str | None = None) -> bool:
-        """Delete an entity; return False if there is none. The next call begins with a new one.
+    async def delete(
+        self,
+        cls: type[object],
+        key: str,
+        reason: str | None = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> bool:
+        """Delete an entity, and wait for its end; return False if there is none.
 
-        A change that is being made is cancelled. The last state
-        can be read in its run until the retention is over.
+        A change that is being made is cancelled. The next call begins with a new object, as do
+        calls that wait. The last state can be read in its run until the retention is over. Raises
+        ResultTimeout if no worker has ended it after `timeout`: it is deleted later.
 
         ```python
         await client.entities.delete(Cart, "ann", "the order was placed")
         ```
         """
-        entity = entity_of(cls)
-        run = await self._session.newest_of((entity, key))
-        if run not in await self._session.store.get_runs([run], payloads=False):
-            return False
-        return await cancel_run(self._session, run, reason)
+        session, entity = self._session, entity_of(cls)
+        limit = None if timeout is None else seconds(timeout)
+        status = "continued"
+        while status == "continued":  # while it was told, too
+            run_id = await session.newest_of((entity, key))
+            record = (await session.store.get_runs([run_id], payloads=False)).get(run_id)
+            if record is None or record.status != "running":
+                return False
+            await cancel_run(session, run_id, reason)
+            status = (await session.ends.wait(run_id, limit)).status
+        return True
 
     @property
     def _access(self) -> Access:

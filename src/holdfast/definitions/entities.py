@@ -253,6 +253,8 @@ class Access:
             if outcome != "ended":
                 return outcome, run_id
             record = (await self.store.get_runs([run_id])).get(run_id)
+            if record is not None and record.status == "running":
+                continue  # another caller started it between two looks of the database
             if record is not None and record.status == "continued":
                 run_id = msgspec.json.decode(record.output or "", type=Continued).run_id
             else:

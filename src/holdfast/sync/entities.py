@@ -6,6 +6,7 @@ from typing import TypeVar, cast
 
 from holdfast.client.entities import Entities
 from holdfast.sync.base import SyncGroup
+from holdfast.values.durations import Duration
 
 E = TypeVar("E")
 
@@ -26,14 +27,22 @@ class SyncEntities(SyncGroup[Entities]):
         """
         return cast("E", self._call(self._target.get, cls, key))
 
-    def delete(self, cls: type[object], key: str, reason: str | None = None) -> bool:
-        """Delete an entity; return False if there is none. The next call begins with a new one.
+    def delete(
+        self,
+        cls: type[object],
+        key: str,
+        reason: str | None = None,
+        *,
+        timeout: Duration | None = None,
+    ) -> bool:
+        """Delete an entity, and wait for its end; return False if there is none.
 
-        A change that is being made is cancelled, and calls that wait are rejected. The last state
-        can be read in its run until the retention is over.
+        A change that is being made is cancelled. The next call begins with a new object, as do
+        calls that wait. The last state can be read in its run until the retention is over. Raises
+        ResultTimeout if no worker has ended it after `timeout`: it is deleted later.
 
         ```python
         client.entities.delete(Cart, "ann", "the order was placed")
         ```
         """
-        return self._call(self._target.delete, cls, key, reason)
+        return self._call(self._target.delete, cls, key, reason, timeout=timeout)

@@ -237,8 +237,8 @@ from holdfast.types.work import (
     TurnCommit,
     Undelivered,
     WorkerInfo,
-    count_bearable,
     awaits_update,
+    count_bearable,
     update_topic,
 )
 
@@ -457,6 +457,7 @@ __all__ = [
     "WriterState",
     "WrittenChunks",
     "WrittenLogs",
+    "awaits_update",
     "count_bearable",
     "read_place",
     "read_tick",
@@ -466,7 +467,6 @@ __all__ = [
     "tick_jitter",
     "tick_key",
     "tick_text",
-    "awaits_update",
     "update_topic",
     "write_place",
 ]

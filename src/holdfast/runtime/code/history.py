@@ -103,7 +103,8 @@ class History(msgspec.Struct, eq=False):
     - `called_at`: those that it had been fed when it last made a durable call.
     - `replayed`: those that some worker's code has seen before, as far as the log tells; `proven`:
       those that it has certainly seen.
-    - `delivered`: the last one that is delivered to the code, of those that it has learnt.
+    - `delivered`: the last one that it has learnt with which code may continue; 0 if an update was
+      accepted since.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
 
     `failures` are those of the run's calls, None before the first one.

@@ -36,7 +36,7 @@ from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.context import Context
 from holdfast.runtime.code.history import History
-from holdfast.runtime.code.mailbox import Mailbox, Message
+from holdfast.runtime.code.mailbox import Mailbox, Message, is_update
 from holdfast.runtime.code.run import L, Ledger, Record, RunInfo
 from holdfast.runtime.code.steps import Call, Restored, Steps
 from holdfast.runtime.code.timers import Timers
@@ -61,6 +61,8 @@ FACTS: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.facts}
 DELIVERED: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.delivers}
 # Those with something that others can do to wake the code.
 AWAITING: Final = tuple(ledger for ledger in LEDGERS if ledger.awaited is not Ledger.awaited)
+
+_MOVING: Final = frozenset({CANCEL_REQUESTED, SIGNAL_RECEIVED})  # not calls, but code may continue
 
 install()
 
@@ -164,7 +166,7 @@ class Instance:
             try:
                 if event.details is not None:
                     check_depth(event.details)
-                if event.type in DELIVERED or event.type in self._OWN:
+                if event.type in DELIVERED or (event.type in _MOVING and not is_update(event)):
                     self.history.delivered = self.history.position + place + 1
                 if (ledger := FACTS.get(event.type)) is not None:
                     self.ledger(ledger).learn(event)

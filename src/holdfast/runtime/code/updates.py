@@ -139,7 +139,9 @@ class Updates(Ledger):
         """Learn from the log how an update was answered."""
         if event.key is not None:
             self._written.add((event.type, event.key))
-            if event.type == UPDATE_COMPLETED:
+            if event.type == UPDATE_ACCEPTED:
+                self._run.history.delivered = 0
+            elif event.type == UPDATE_COMPLETED:
                 self._ended_at[event.key] = self._run.history.delivered
 
     def put(self, update: Message) -> None:

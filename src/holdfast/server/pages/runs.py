@@ -160,7 +160,9 @@ def what_now(run: RunRecord, now: int, question: str = "") -> str:
         names = [each for each in wait.awaiting if not each.startswith(":")]
         parts = [f"signal {each!r}" for each in names[:3] if not each.startswith("update:")]
         parts += ["a call"] if ANY_UPDATE in names else []
-        parts += [f"update {each[7:]!r}" for each in names[:3] if each[7:] and each.startswith("update:")]
+        parts += [
+            f"update {each[7:]!r}" for each in names[:3] if each[7:] and each.startswith("update:")
+        ]
         if _awaits_end(run):
             text = f"a decision: {shorten(question, 100)}" if question else "the end of a call"
             parts.append(text)
