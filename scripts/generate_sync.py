@@ -75,7 +75,7 @@ SOURCES = (
 )
 
 # What the hand-written bases hold.
-SKIPPED = {"open", "close", "run_id", "entity", "bind"}
+SKIPPED = {"open", "close", "run_id", "entity"}
 
 TWINS = {source.name: f"Sync{source.name}" for source in SOURCES}
 TYPES = {"AsyncGenerator": "Generator", "AsyncIterator": "Iterator", **TWINS}

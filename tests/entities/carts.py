@@ -58,7 +58,7 @@ class Cart:
         self.unknown = what
 
     async def misuse(self) -> None:
-        """Keep what is no JSON."""
+        """Keep what is not JSON."""
         self.items = {"lamp": object()}  # type: ignore[dict-item]
 
     @reads

@@ -76,7 +76,7 @@ async def test_calls_that_waited_begin_when_they_began(environment: Environment)
     assert len((await environment.client.entities.get(Cart, "ann")).receipts) == 5
 
 
-async def test_a_deleted_entity_begins_anew(environment: Environment) -> None:
+async def test_a_deleted_entity_begins_again(environment: Environment) -> None:
     cart = environment.client.entity(Cart, "ann")
     await cart.add("lamp")
     assert await environment.client.entities.delete(Cart, "ann")

@@ -63,9 +63,9 @@ async def accepted(client: Client, name: str) -> bool:
 
 async def begin(store: Store, client: Client) -> None:
     """Let the first version of the class serve two calls."""
-    app, Cart = first()
+    app, cart_class = first()
     async with working(app, store):
-        cart = client.entity(Cart, "ann")
+        cart = client.entity(cart_class, "ann")
         assert await cart.add("lamp") == 1
         assert await cart.buy("lamp") == 4
 
@@ -119,20 +119,20 @@ async def test_a_renamed_field_makes_it_stuck(store: Store, client: Client) -> N
             await asyncio.sleep(0.02)
     why = await client.why(found.run_id)
     assert "it has items, which the class does not" in why.because
-    old, Old = first()
+    old, old_class = first()
     await client.runs.resume(found.run_id)
     async with working(old, store):  # rolled back: nothing is lost
         assert await call == 2
-        assert (await client.entities.get(Old, "ann")).items == ["lamp", "rug"]
+        assert (await client.entities.get(old_class, "ann")).items == ["lamp", "rug"]
 
 
 async def test_a_call_in_flight_whose_method_is_gone_makes_it_stuck(
     store: Store, client: Client
 ) -> None:
-    app, Cart = first()
+    app, cart_class = first()
     async with working(app, store):
-        await client.entity(Cart, "ann").add("lamp")
-        call = asyncio.create_task(client.entity(Cart, "ann").wait())
+        await client.entity(cart_class, "ann").add("lamp")
+        call = asyncio.create_task(client.entity(cart_class, "ann").wait())
         while await state_of(client) != "waiting" or not await accepted(client, "wait"):
             await asyncio.sleep(0.02)
     new = App("deploys")

@@ -12,7 +12,7 @@ from holdfast.client.alerts import Alerts
 from holdfast.client.approvals import Approvals
 from holdfast.client.archive import Archives
 from holdfast.client.builds import Builds
-from holdfast.client.entities import Entities
+from holdfast.client.entities import Entities, bind
 from holdfast.client.flows import Flows
 from holdfast.client.handle import RunHandle
 from holdfast.client.limits import Limits
@@ -457,7 +457,7 @@ class Client:
         await cart.add("lamp")
         ```
         """
-        return self.entities.bind(cls, key, call_id, timeout)
+        return bind(self.entities, cls, key, call_id, timeout)
 
     async def why(self, run: RunRef) -> Explanation:
         """Return what a run does or waits for, and the actions that would move it.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar, cast
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID, uuid4
 
 from holdfast.client.control import cancel_run
@@ -18,6 +19,13 @@ from holdfast.values.texts import check_id
 E = TypeVar("E")
 
 _MOST_KNOWN = 10_000  # newest runs that a client remembers: each is a question less
+
+
+class _Options(NamedTuple):
+    """The options of calls: `timeout` is in seconds."""
+
+    call_id: str | None
+    timeout: float | None
 
 
 class Entities:
@@ -81,29 +89,21 @@ class Entities:
         with self._session.traced_starts([run]) as (traced,):
             return await self._session.starts(run.kind).submit(traced)
 
-    def bind(self, cls: type[E], key: str, call_id: str | None, timeout: Duration | None) -> E:
-        """Return an entity to call; see `Client.entity`."""
-        limit = None if timeout is None else seconds(timeout)
-        if call_id is not None:
-            check_id("call id", call_id)
+    async def _call(
+        self, options: _Options, entity: Entity, key: str, method: Method, payload: Any
+    ) -> object:
+        if method.reads:
+            text = await self._access.read(entity, key)
+            return entity.run_read(method, text, method.decode(encode(payload)))
+        new = entity.new_run(key)
+        answer = await self._ask(new, method.name, encode(payload), options)
+        return method.result.decode(answer)
 
-        async def call(entity: Entity, key: str, method: Method, payload: Any) -> object:
-            if method.reads:
-                text = await self._access.read(entity, key)
-                return entity.run_read(method, text, method.decode(encode(payload)))
-            new = entity.new_run(key)
-            answer = await self._ask(new, method.name, encode(payload), call_id, limit)
-            return method.result.decode(answer)
-
-        return cast("E", Proxy(entity_of(cls), key, call))
-
-    async def _ask(
-        self, new: NewRun, name: str, payload: str, call_id: str | None, timeout: float | None
-    ) -> str:
+    async def _ask(self, new: NewRun, name: str, payload: str, options: _Options) -> str:
         """Send a call, and return its answer as JSON text."""
         replies, access, first = self._session.replies, self._access, new.run_id
         await replies.listen()
-        update_id, run_id = call_id, first
+        update_id, timeout, run_id = options.call_id, options.timeout, first
         if update_id is None:  # nobody had it before: only the newest run needs to be asked
             update_id = str(uuid4())
             run_id = self._newest.get(first) or await access.newest(first)
@@ -112,27 +112,37 @@ class Entities:
             replies.expect(update_id) as woken,
             self._session.traced_signals([signal]) as (signal,),
         ):
-            limit = asyncio.timeout(timeout)
-            try:
-                async with limit:
-                    while True:
-                        outcome, run_id = await access.deliver(new, signal, run_id)
-                        self._remember(first, run_id)
+            while True:
+                outcome, run_id = await access.deliver(new, signal, run_id)
+                self._remember(first, run_id)
+                limit = asyncio.timeout(timeout)
+                try:
+                    async with limit:
                         at_once = outcome != "delivered"
-                        try:
-                            return await replies.find(run_id, update_id, woken, at_once=at_once)
-                        except RunEnded as error:  # it was deleted before it began with the call
-                            if await replies.was_begun(error.run_id, update_id):
-                                raise
-                            new = next_life(new, error.run_id)
-                            run_id = new.run_id
-            except TimeoutError:
-                if timeout is None or not limit.expired():
-                    raise
-                awaited = f"answered {name} of {new.name} {new.key!r} (call id {update_id})"
-                raise ResultTimeout(run_id, timeout, awaited) from None
+                        return await replies.find(run_id, update_id, woken, at_once=at_once)
+                except RunEnded as error:  # it may have been deleted before it began with the call
+                    ended = error.run_id or run_id
+                    if await replies.was_begun(ended, update_id):
+                        raise
+                    new = next_life(new, ended)
+                    run_id = new.run_id
+                except TimeoutError:
+                    if timeout is None or not limit.expired():
+                        raise
+                    awaited = f"answered {name} of {new.name} {new.key!r} (call id {update_id})"
+                    raise ResultTimeout(run_id, timeout, awaited) from None
 
     def _remember(self, first: UUID, newest: UUID) -> None:
         if len(self._newest) >= _MOST_KNOWN:
             self._newest.clear()
         self._newest[first] = newest
+
+
+def bind(
+    entities: Entities, cls: type[E], key: str, call_id: str | None, timeout: Duration | None
+) -> E:
+    """Return an entity to call; see `Client.entity`."""
+    limit = None if timeout is None else seconds(timeout)
+    options = _Options(None if call_id is None else check_id("call id", call_id), limit)
+    call = partial(entities._call, options)  # pyright: ignore[reportPrivateUsage]
+    return cast("E", Proxy(entity_of(cls), key, call))

@@ -198,7 +198,7 @@ def entity_of(cls: type[Any]) -> Entity:
     """Return the entity that a class is. Raises ConfigurationError if it is none."""
     entity = vars(cls).get(_ENTITY)
     if entity is None:
-        raise ConfigurationError(f"{cls.__name__} is no entity: decorate it with @app.entity")
+        raise ConfigurationError(f"{cls.__name__} is not an entity: decorate it with @app.entity")
     return cast("Entity", entity)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -22,8 +22,11 @@ class Resources:
     opened them.
     """
 
-    def __init__(self, lifespans: Sequence[Lifespan[Any]]) -> None:
-        self.values: dict[Lifespan[Any], object] = {}
+    def __init__(
+        self, lifespans: Sequence[Lifespan[Any]], own: Mapping[Lifespan[Any], object] = {}
+    ) -> None:
+        """`own` are resources of the worker itself."""
+        self.values: dict[Lifespan[Any], object] = dict(own)
         self._lifespans = lifespans
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

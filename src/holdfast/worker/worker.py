@@ -124,8 +124,7 @@ class Worker:
         notify = self._notifier.submit
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
         self._reader = LogReader(store)
-        self._resources = Resources(app.registry.lifespans)
-        self._resources.values[ACCESS] = access_to(store, notify)
+        self._resources = Resources(app.registry.lifespans, {ACCESS: access_to(store, notify)})
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         book = ThreadBook(options.threads, app.registry.layers.threads)
         self._tracer = tracer

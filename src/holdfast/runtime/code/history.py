@@ -189,7 +189,7 @@ class History(msgspec.Struct, eq=False):
             self.alarm = (position, future)
             try:
                 await future
-            except asyncio.CancelledError:  # the work that is not done again went on, too
+            except asyncio.CancelledError:  # the work that is not done again continued, too
                 if self._loop.closing:
                     raise
 

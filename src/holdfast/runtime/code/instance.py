@@ -36,11 +36,11 @@ from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.context import Context
 from holdfast.runtime.code.history import History
-from holdfast.runtime.code.mailbox import Mailbox, Message, is_update
+from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import L, Ledger, Record, RunInfo
 from holdfast.runtime.code.steps import Call, Restored, Steps
 from holdfast.runtime.code.timers import Timers
-from holdfast.runtime.code.updates import Updates
+from holdfast.runtime.code.updates import Updates, is_update
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.runtime.log.virtual_log import count_proven, count_replayed

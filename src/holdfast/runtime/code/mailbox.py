@@ -36,11 +36,6 @@ _UNREADABLE: Final = object()  # contains nothing
 _read_plain = decoder(object)
 
 
-def is_update(event: Event) -> bool:
-    """Return True if a SignalReceived is an update."""
-    return '"update":true,"reply_to":' in (event.details or "")
-
-
 class Pattern:
     """A pattern that a payload must contain. Every payload contains the pattern None.
 

@@ -95,6 +95,11 @@ class Handler:
         return self._result.encode(result)
 
 
+def is_update(event: Event) -> bool:
+    """Return True if a SignalReceived is an update."""
+    return '"update":true,"reply_to":' in (event.details or "")
+
+
 class Updates(Ledger):
     """The updates of one instance: those that wait for a handler, and the handlers by name."""
 
