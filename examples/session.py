@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import re
 from dataclasses import dataclass, field
-from uuid import uuid4
 
 from holdfast import App, local, reads
 
@@ -74,7 +73,7 @@ async def main() -> None:
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     async with local(app) as client:
-        session = client.entity(Session, options.session, call_id=options.id or str(uuid4()))
+        session = client.entity(Session, options.session, call_id=options.id)
         if options.text:
             print(await session.say(options.text))
         if options.show or not options.text:

@@ -385,6 +385,19 @@ def test_a_killed_statement_has_each_line_in_its_account_once_and_in_its_order(d
     assert "has no column `account`" in repeated.stderr
 
 
+def test_a_session_that_is_killed_answers_each_message_once(desk: Desk) -> None:
+    bought = ("session.py", "ann", "I have bought a lamp", "--id", "first")
+    with desk.running(*bought) as process:
+        assert process.stdout is not None
+        assert "request with 1 messages" in process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    assert "you have bought: lamp" in desk.run(*bought)
+    assert desk.run(*bought) == "you have bought: lamp\n"  # the model is not asked again
+    told = desk.run("session.py", "ann", "what have I bought?", "--show")
+    assert told.count("user: I have bought a lamp") == 1
+    assert told.count("assistant: you have bought: lamp") == 2
+
+
 def test_the_embedded_core_continues_from_a_log_in_sqlite(desk: Desk) -> None:
     """T2. Three processes, one log; the step runs once."""
     first = desk.run("embedded_core.py", "orders.db", "start", "7")

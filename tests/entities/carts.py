@@ -48,6 +48,13 @@ class Cart:
         self.receipts.append(await charge(ctx.now().isoformat(), 0))
         return self.receipts[-1]
 
+    async def give(self, to: str, item: str) -> int:
+        """Give an item to another cart."""
+        ctx = current_context()
+        assert ctx is not None
+        self.items[item] -= 1
+        return await ctx.entity(Cart, to).add(item)
+
     async def fail(self) -> None:
         """Change something after a step, and fail."""
         self.items["lost"] = len(await charge(self.key, 1))

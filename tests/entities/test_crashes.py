@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from holdfast import App
+from holdfast.errors import UpdateFailed
 from holdfast.runtime.code import entities
 from holdfast.testing import Environment
 from tests.entities import carts
@@ -82,3 +83,16 @@ async def test_a_deleted_entity_begins_again(environment: Environment) -> None:
     assert await environment.client.entities.delete(Cart, "ann")
     assert await cart.total() == 0
     assert await cart.add("vase") == 1
+
+
+async def test_an_entity_calls_another(environment: Environment) -> None:
+    cart = environment.client.entity(Cart, "ann")
+    await cart.add("lamp", 2)
+    assert await cart.give("bob", "lamp") == 1
+    assert (await environment.client.entities.get(Cart, "ann")).items == {"lamp": 1}
+    assert (await environment.client.entities.get(Cart, "bob")).items == {"lamp": 1}
+    with pytest.raises(UpdateFailed, match=r"Cart\.add of its own entity would wait for itself"):
+        await cart.give("ann", "lamp")
+    with pytest.raises(UpdateFailed, match="KeyError"):
+        await cart.give("bob", "vase")
+    assert (await environment.client.entities.get(Cart, "ann")).items == {"lamp": 1}

@@ -187,7 +187,7 @@ class Entity(Workflow[Given, None]):
     def new_run(self, key: str) -> NewRun:
         """Return the first run of a key. Raises InvalidInput for a key that cannot be one."""
         run: NewRun = self._prepared.run(Given(key), key=check_id("key", key))
-        return run
+        return msgspec.structs.replace(run, tags=(key,))  # continued runs have it, too
 
     @cached_property
     def _prepared(self) -> Any:
