@@ -36,10 +36,11 @@ class Cart:
 
     async def buy(self, cents: int) -> str:
         """Pay, and be patient."""
-        self.receipts.append(await charge(self.key, cents))
+        receipt = await charge(self.key, cents)
+        self.receipts.append(receipt)
         await asyncio.sleep(60)
         self.receipts.append(await charge(f"{self.key}-again", cents))
-        return self.receipts[0]
+        return receipt
 
     async def stamp(self) -> str:
         """Give a step the time at which this call began."""
