@@ -260,6 +260,11 @@ _read_failure: Final = msgspec.json.Decoder(RecordedFailure).decode
 encode_details = msgspec.json.Encoder().encode
 
 
+def is_update(details: str) -> bool:
+    """Return True if these are the details of a signal that is an update."""
+    return '"update":true' in details and read_signal(details).update
+
+
 def read_last_failure(details: str | None) -> LastFailureRecord | None:
     """Return the failed attempt that the details of an entry name, None if they name none."""
     found = None if details is None else _read_failure(details)

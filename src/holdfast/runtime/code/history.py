@@ -103,8 +103,8 @@ class History(msgspec.Struct, eq=False):
     - `called_at`: those that it had been fed when it last made a durable call.
     - `replayed`: those that some worker's code has seen before, as far as the log tells; `proven`:
       those that it has certainly seen.
-    - `delivered`: the last one that it has learnt with which code may continue; 0 if an update was
-      accepted since.
+    - `delivered`: the last one that it has learnt with which code may continue, since an update was
+      accepted; None before the first update.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
 
     `failures` are those of the run's calls, None before the first one.
@@ -134,7 +134,7 @@ class History(msgspec.Struct, eq=False):
     retries: dict[str, StepRetryScheduled] = {}
     late: dict[str, None] = {}  # an empty set would take more memory
     passed: dict[str, None] = {}  # the scopes whose calls the code does not make again
-    delivered: int = 0
+    delivered: int | None = None
     alarm: tuple[int, asyncio.Future[None]] | None = None
 
     def note_failures(self) -> Failures:

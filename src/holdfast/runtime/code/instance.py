@@ -27,6 +27,7 @@ from holdfast.events import (
     RESUMED,
     SIGNAL_RECEIVED,
     WORKFLOW_STARTED,
+    is_update,
     read_forked,
 )
 from holdfast.runtime.code.activity_calls import call_activity
@@ -40,7 +41,7 @@ from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import L, Ledger, Record, RunInfo
 from holdfast.runtime.code.steps import Call, Restored, Steps
 from holdfast.runtime.code.timers import Timers
-from holdfast.runtime.code.updates import Updates, is_update
+from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.runtime.log.virtual_log import count_proven, count_replayed
@@ -61,8 +62,6 @@ FACTS: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.facts}
 DELIVERED: Final = {kind: ledger for ledger in LEDGERS for kind in ledger.delivers}
 # Those with something that others can do to wake the code.
 AWAITING: Final = tuple(ledger for ledger in LEDGERS if ledger.awaited is not Ledger.awaited)
-
-_MOVING: Final = frozenset({CANCEL_REQUESTED, SIGNAL_RECEIVED})  # not calls, but code may continue
 
 install()
 
@@ -166,7 +165,7 @@ class Instance:
             try:
                 if event.details is not None:
                     check_depth(event.details)
-                if event.type in DELIVERED or (event.type in _MOVING and not is_update(event)):
+                if self.history.delivered is not None and _continues(event):
                     self.history.delivered = self.history.position + place + 1
                 if (ledger := FACTS.get(event.type)) is not None:
                     self.ledger(ledger).learn(event)
@@ -350,3 +349,10 @@ class Instance:
         # The other ledgers hold the run. What was sent and not read is still asked for.
         mailbox = self.ledgers.get(Mailbox)
         self.ledgers = {} if mailbox is None else {Mailbox: mailbox}
+
+
+def _continues(event: Event) -> bool:
+    """Return True if code may continue with an entry: the end of a call, a signal, a cancel."""
+    if event.type == SIGNAL_RECEIVED:
+        return not is_update(event.details or "")
+    return event.type == CANCEL_REQUESTED or event.type in DELIVERED

@@ -95,11 +95,6 @@ class Handler:
         return self._result.encode(result)
 
 
-def is_update(event: Event) -> bool:
-    """Return True if a SignalReceived is an update."""
-    return '"update":true,"reply_to":' in (event.details or "")
-
-
 class Updates(Ledger):
     """The updates of one instance: those that wait for a handler, and the handlers by name."""
 
@@ -147,7 +142,7 @@ class Updates(Ledger):
             if event.type == UPDATE_ACCEPTED:
                 self._run.history.delivered = 0
             elif event.type == UPDATE_COMPLETED:
-                self._ended_at[event.key] = self._run.history.delivered
+                self._ended_at[event.key] = self._run.history.delivered or 0
 
     def put(self, update: Message) -> None:
         """Serve an update; without a handler keep it, also for a run that continues this one."""
