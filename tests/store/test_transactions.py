@@ -457,6 +457,49 @@ async def test_connections_that_the_server_has_closed_cost_no_attempt(scene: Sce
     assert len(await rooms(scene)) == 6 * len(steps)
 
 
+async def test_a_lost_connection_that_the_code_caught_costs_no_attempt(scene: Scene) -> None:
+    app, seen = App("hotel"), list[str]()
+
+    @app.transaction(retry=ONCE)
+    async def book(session: AsyncSession, room: int) -> None:
+        with suppress(DBAPIError):
+            await session.execute(text("insert into public.rooms values (:room)"), {"room": room})
+        seen.append("booked")
+
+    @app.workflow
+    async def stay(ctx: Context, room: int) -> None:
+        await book(room)
+
+    async with working(app, scene.url) as client:
+        await client.run(stay, 1)
+        await scene.watcher.connection.execute("""
+            select pg_terminate_backend(pid) from pg_stat_activity
+            where datname = current_database() and query ~* '^(commit|rollback)'
+        """)
+        await client.run(stay, 2)
+    assert (await rooms(scene), len(seen)) == ([1, 2], 3)
+
+
+async def test_a_connection_lost_after_a_statement_costs_an_attempt(scene: Scene) -> None:
+    app, backends = App("hotel"), list[int]()
+
+    @app.transaction(retry=Retry(attempts=2))
+    async def book(session: AsyncSession) -> int:
+        backends.append((await session.execute(text("select pg_backend_pid()"))).scalar_one())
+        if len(backends) == 1:
+            await scene.value("select pg_terminate_backend($1)", backends[0])
+        await session.execute(text("insert into public.rooms values (4)"))
+        return current_step().attempt
+
+    @app.workflow
+    async def stay(ctx: Context) -> int:
+        return await book()
+
+    async with working(app, scene.url) as client:
+        assert await client.run(stay) == 2
+    assert (await rooms(scene), len(backends)) == ([4], 2)
+
+
 async def test_arguments_may_have_any_name(scene: Scene) -> None:
     app = App("hotel")
 

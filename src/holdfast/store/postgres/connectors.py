@@ -30,6 +30,7 @@ S = TypeVar("S", bound=Session)
 
 _COMMIT_SECONDS: Final = 20.0  # without an answer by then, the log is looked at
 _ROLL_BACK_SECONDS: Final = 2.0
+_SESSION: Final = "holdfast"  # what holds a connection, in SQLAlchemy's notes on it
 _IDLE: Final = 0  # psycopg's status of a connection without a transaction
 
 
@@ -230,21 +231,21 @@ class _Sqlalchemy(Session):
         super().__init__(place, connection)
 
     async def begin(self) -> None:
-        from sqlalchemy import event
-
         self._transaction = await result_of(self._lent.begin())
-        self._ended_by_hand = False
-        event.listen(
-            getattr(self._lent, "sync_connection", self._lent), "after_cursor_execute", self._look
-        )
+        self._answered = self._ended_by_hand = False
+        self._lent.info[_SESSION] = self
 
     def is_open(self) -> bool:
         active = bool(self._transaction.is_active) and bool(self._lent.in_transaction())
         return active and not self._ended_by_hand
 
-    def _look(self, connection: Any, *_: object) -> None:
+    def was_closed(self) -> bool:
+        """Return True if its connection was closed before: SQLAlchemy begins by a statement."""
+        return bool(self._lent.invalidated) and not self._answered
+
+    def look(self, raw: Any) -> None:
         """After each statement, ask the library below: it knows of a `commit` in SQL."""
-        raw = connection.connection.driver_connection
+        self._answered = True
         if hasattr(raw, "is_in_transaction"):  # asyncpg
             is_open = raw.is_in_transaction()
         else:
@@ -276,10 +277,17 @@ class _Sqlalchemy(Session):
         await result_of(self._lent.close())
 
 
+def _look(connection: Any, *_: object) -> None:
+    connection.info[_SESSION].look(connection.connection.driver_connection)
+
+
 class _SqlalchemyConnector(_Lending[_Sqlalchemy]):
     def __init__(self, place: Place, room: _Room, factory: Any, engine: Any) -> None:
+        from sqlalchemy import event
+
         super().__init__(place, room)
         self._factory, self._engine = factory, engine
+        event.listen(getattr(engine, "sync_engine", engine), "after_cursor_execute", _look)
 
     async def take(self) -> _Sqlalchemy:
         connection = await result_of(self._engine.connect())
@@ -359,7 +367,6 @@ def _engine(place: Place, kind: ConnectionKind, size: int) -> Any:
             f"postgresql+asyncpg://{cached}",
             async_creator=place.database.connect_unlimited,
             pool_size=size,
-            pool_pre_ping=True,
         )
     import psycopg
     from sqlalchemy import create_engine
@@ -369,6 +376,4 @@ def _engine(place: Place, kind: ConnectionKind, size: int) -> Any:
     def connect() -> object:
         return psycopg.connect(**given, prepare_threshold=threshold)
 
-    return create_engine(
-        "postgresql+psycopg://", creator=connect, pool_size=size, pool_pre_ping=True
-    )
+    return create_engine("postgresql+psycopg://", creator=connect, pool_size=size)

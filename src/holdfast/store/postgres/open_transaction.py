@@ -178,6 +178,10 @@ class Session:
         """Return True if the transaction that was begun is still open."""
         raise NotImplementedError
 
+    def was_closed(self) -> bool:
+        """Return True if its connection was closed before: nothing was begun on the server."""
+        return False
+
     async def flush(self) -> None:
         """Send what the library has not sent yet."""
 
@@ -244,8 +248,13 @@ def beginning(place: Place) -> Generator[None]:
     except Exception as error:
         if is_refusal(error) or isinstance(error, HoldfastError):
             raise
-        where = redact(place.database.target.url)
-        raise NotBegun(f"{where}: no transaction can be begun: {error or repr(error)}") from error
+        raise not_begun(place, error) from error
+
+
+def not_begun(place: Place, error: Exception) -> NotBegun:
+    """Return the error of a transaction that could not be begun."""
+    where = redact(place.database.target.url)
+    return NotBegun(f"{where}: no transaction can be begun: {error or repr(error)}")
 
 
 async def run_within(
@@ -261,6 +270,10 @@ async def run_within(
         if not session.sent:
             await session.commit()
         return result
+    except Exception as error:
+        if session.was_closed():
+            raise not_begun(session.place, error) from error
+        raise
     finally:
         if not session.committed:
             with contextlib.suppress(Exception):  # a connection that is not in order is not kept
