@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test test-quick test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures clean
+.PHONY: demo test test-quick test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures bench-curves clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
@@ -65,6 +65,10 @@ bench-quick: .venv/tools
 # The table of failures, into its page. With Patroni where it is installed; about 20 minutes.
 bench-failures: .venv/programs
 	$(BIN)/python -m benchmarks.failures --patroni --document docs/howto/high-availability.md
+
+# Curves over numbers of processes, of this machine, into RESULTS.md; about ten minutes.
+bench-curves: .venv/tools
+	$(BIN)/python -m benchmarks.curves
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

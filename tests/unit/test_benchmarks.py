@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks import floors
+from benchmarks.curves_document import bound, picture, section
 from benchmarks.quick import checkout, table
 from benchmarks.server import alone
 from benchmarks.worker import WorkerProcess, cpu_seconds, several
@@ -150,3 +151,46 @@ def test_the_floors_measure_each_part_on_both_event_loops(
 def test_a_floor_is_shown_as_time_and_as_rate() -> None:
     shown = floors.table({"start_one": {"asyncio": 400.0, "uvloop": 2_000.0}})
     assert shown.splitlines()[1].split() == ["start_one", "400", "(2,500)", "2000", "(500)"]
+
+
+def point(used: dict[str, float], waits: dict[str, float], processes: int = 1) -> dict[str, object]:
+    """Return a point of a curve."""
+    cores = dict.fromkeys(("workers", "server", "client", "others"), 0.0) | used
+    curve = {"curve": "W1", "processes": processes, "value": 5.0}
+    return {**curve, "cores": cores, "waits": waits}
+
+
+@pytest.mark.parametrize(
+    ("used", "waits", "expected"),
+    [
+        ({"workers": 1.0, "server": 0.9}, {}, "all 2 cores, most of them by workers"),
+        ({"workers": 0.3, "others": 1.6}, {}, "all 2 cores, most of them by others"),
+        ({"workers": 0.95}, {"on a processor": 0.2}, "the interpreter of each process"),
+        (
+            {"workers": 0.5},
+            {"on a processor": 0.6, "IO:WalSync": 0.4, "LWLock:WALWrite": 0.3},
+            "the disk: commits wait for the log",
+        ),
+        ({"workers": 0.5}, {"Lock:tuple": 2.0, "on a processor": 0.5}, "Lock:tuple"),
+        ({"workers": 0.5}, {"on a processor": 0.5}, "round trips: nothing is busy all the time"),
+        ({}, {}, "round trips: nothing is busy all the time"),
+    ],
+)
+def test_a_point_of_a_curve_says_what_bounded_it(
+    used: dict[str, float], waits: dict[str, float], expected: str
+) -> None:
+    assert bound(point(used, waits), 2) == expected
+
+
+def test_curves_of_two_machines_are_tables_and_lines_of_one_picture() -> None:
+    on = {"cores": 2, "processor": "P", "memory": "4 GiB", "fsync of 8 kB, p50": "1 ms"}
+    about = {
+        "machine": {**on, "python": "3.11", "load before": "0.1"},
+        "postgresql": {"server_version": "18"},
+        **dict.fromkeys(("holdfast", "date", "rounds"), 1),
+    }
+    points = [point({"workers": 0.5}, {"on a processor": 0.5}, n) for n in (1, 2)]
+    one = {"about": about, "curves": {"W1": ["runs", "runs/s"]}, "points": points}
+    lines = list(section({"here": one, "there": one}))
+    assert len([line for line in lines if line.startswith("| W1 |")]) == 4
+    assert picture({"here": one, "there": one}).count('style="stroke:') == 2
