@@ -170,7 +170,7 @@ as $$
     select holdfast._shape_had(case when p_version is null
         then holdfast._newest_shape(p_flow_slug)
         else holdfast._full_slug(p_flow_slug) || '@' || p_version end,
-        holdfast._moment(p_created_at))
+        holdfast._moment(holdfast._check_moment('a creation', p_created_at)))
 $$;
 
 -- Return all versions of all flows, by name and version. open_runs counts the runs that have not

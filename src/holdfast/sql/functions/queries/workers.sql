@@ -48,6 +48,7 @@ language sql stable
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
+    select holdfast._check_seconds('the silence of a worker', p_silent_seconds);
     with recursive ranges as (
         select n.* from holdfast._next_range('', '') as n
         union all

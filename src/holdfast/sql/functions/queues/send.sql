@@ -222,7 +222,8 @@ begin
             case when p_dedup_id is not null then array[p_dedup_id] end,
             case when p_priority is not null then array[p_priority] end,
             case when p_headers is not null then array[p_headers] end,
-            case when isfinite(p_at) then array[holdfast._micros(p_at)]
+            case when p_at between to_timestamp(-1e10) and to_timestamp(1e10)
+                then array[holdfast._micros(p_at)]
                 when p_at is not null then array[9223372036854775807]  -- which is refused
             end))[1];
     end if;
