@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, Unpack, overload
 from uuid import UUID
 
@@ -127,8 +126,7 @@ class RunHandle(Generic[Out_co]):
             print(failure.error)
         ```
         """
-        with self._found():
-            return await wait_for_result(self._session, self._run, self._restore, timeout)
+        return await self._found(wait_for_result(self._session, self._run, self._restore, timeout))
 
     async def status(self) -> Status:
         """Return the run's status now. Raises RunNotFound.
@@ -147,14 +145,12 @@ class RunHandle(Generic[Out_co]):
         print(run.state)
         ```
         """
-        with self._found():
-            return await get_run(self._session, self._run, self._workflow)
+        return await self._found(get_run(self._session, self._run, self._workflow))
 
-    @contextmanager
-    def _found(self) -> Generator[None]:
+    async def _found(self, answer: Awaitable[T]) -> T:
         """Let RunNotFound say that the caller's transaction may not be committed."""
         try:
-            yield
+            return await answer
         except RunNotFound as error:
             if not self._within or error.run_id is None:
                 raise
@@ -172,7 +168,7 @@ class RunHandle(Generic[Out_co]):
         ```
         """
         signal = Signal(self._run, name, payload, signal_id)
-        return await send_signal(self._session, signal, self._first)
+        return await self._found(send_signal(self._session, signal, self._first))
 
     @overload
     async def update(
@@ -213,7 +209,7 @@ class RunHandle(Generic[Out_co]):
         ```
         """
         update = Signal(self._run, name, payload, update_id)
-        return await send_update(self._session, update, timeout, type)
+        return await self._found(send_update(self._session, update, timeout, type))
 
     async def approvals(self) -> builtins.list[OpenApproval]:
         """Return the run's approvals that wait for a decision; see `Approvals.decide`.
@@ -232,7 +228,7 @@ class RunHandle(Generic[Out_co]):
         await handle.cancel("the customer changed their mind")
         ```
         """
-        return await cancel_run(self._session, self._run, reason)
+        return await self._found(cancel_run(self._session, self._run, reason))
 
     async def terminate(self, reason: str | None = None) -> bool:
         """End the run at once, without its code; see `Runs.terminate`.
@@ -241,7 +237,7 @@ class RunHandle(Generic[Out_co]):
         await handle.terminate("started by mistake")
         ```
         """
-        return await terminate_run(self._session, self._run, reason)
+        return await self._found(terminate_run(self._session, self._run, reason))
 
     async def pause(self, reason: str | None = None) -> bool:
         """Let the run do nothing until it is resumed; see `Runs.pause`.
@@ -250,7 +246,7 @@ class RunHandle(Generic[Out_co]):
         await handle.pause("the shop is closed")
         ```
         """
-        return await pause_run(self._session, self._run, reason)
+        return await self._found(pause_run(self._session, self._run, reason))
 
     async def resume(self) -> bool:
         """Let the run continue if it is paused or stuck; see `Runs.resume`.
@@ -259,7 +255,7 @@ class RunHandle(Generic[Out_co]):
         await handle.resume()
         ```
         """
-        return await resume_run(self._session, self._run)
+        return await self._found(resume_run(self._session, self._run))
 
     async def reschedule(
         self, reason: str | None = None, **change: Unpack[RescheduleOptions]
@@ -270,7 +266,7 @@ class RunHandle(Generic[Out_co]):
         await handle.reschedule("a large order", queue="slow", timeout="2h")
         ```
         """
-        return await reschedule_run(self._session, self._run, change, reason, None)
+        return await self._found(reschedule_run(self._session, self._run, change, reason, None))
 
     async def log(self, from_index: int = 0) -> builtins.list[LoggedEvent]:
         """Return the run's log from an index on. Raises RunNotFound.
@@ -279,7 +275,7 @@ class RunHandle(Generic[Out_co]):
         types = [entry.event.type for entry in await handle.log()]
         ```
         """
-        return await read_log(self._session, self._run, from_index)
+        return await self._found(read_log(self._session, self._run, from_index))
 
     def follow_log(self, from_index: int = 0) -> AsyncIterator[LoggedEvent]:
         """Iterate over the run's log as it grows, to its end; see `Runs.follow_log`.
@@ -298,7 +294,7 @@ class RunHandle(Generic[Out_co]):
         progress = (await handle.values()).get("progress")
         ```
         """
-        return await get_values(self._session, self._run)
+        return await self._found(get_values(self._session, self._run))
 
     @overload
     def stream(self, name: str, *, type: builtins.type[T], after: int = 0) -> AsyncGenerator[T]: ...

@@ -158,7 +158,13 @@ async def test_a_handle_says_that_its_transaction_is_not_committed(
 ) -> None:
     async with begin(database_url) as connection:
         handle = await client.start(tick, connection=connection)
-        for ask in (handle.result, handle.get, handle.status):
+        asks: list[Callable[[], Awaitable[object]]] = [
+            *(handle.result, handle.get, handle.status, handle.log, handle.values),
+            *(handle.cancel, handle.terminate, handle.pause, handle.resume),
+            *(lambda: handle.signal("go"), lambda: handle.update("add")),
+            lambda: handle.reschedule(queue="slow"),
+        ]
+        for ask in asks:
             with pytest.raises(RunNotFound, match="exists once that transaction commits") as found:
                 await ask()
             assert found.value.run_id == handle.run_id
