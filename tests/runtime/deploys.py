@@ -219,6 +219,7 @@ BASES = {
     "caught": Base(CAUGHT, ("refuse lamp", "reserve lamp")),
     "typed": Base(TYPED, ("bill lamp",), input={"item": "lamp"}),
     "loop": Base(LOOP, ("pay lamp 1", "pay lamp 2")),
+    "equal": Base(LOOP.replace('f"{item} {number}"', "item"), ("pay lamp", "pay lamp")),
     "new": Base(ORDER, (), ("reserve lamp", "pay lamp", "ship lamp"), served=False),
 }
 
@@ -844,6 +845,15 @@ CHANGES = (
         "loop",
         (("(1, 2)", "(2, 1)"), ('{number}"))', '{number}"))  # HERE')),
         "stuck",
+        "stuck",
+    ),
+    # Equal calls, which are told apart by their number alone
+    Change("one more equal call", "equal", (("(1, 2)", "(0, 1, 2)"),), made=("pay lamp",)),
+    Change(
+        "one equal call less",
+        "equal",
+        (("(1, 2)", "(2,)"), (WAIT, WAIT[:-1] + "  # HERE\n")),
+        "held",
         "stuck",
     ),
     # Runs that have not begun
