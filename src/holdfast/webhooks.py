@@ -100,7 +100,8 @@ def check_host(url: str) -> str:
     try:
         inner = is_inner(address)
     except ValueError:  # a name
-        inner = host == "localhost" or host.endswith(".localhost")
+        name = host.removesuffix(".")
+        inner = name == "localhost" or name.endswith(".localhost")
     if inner:
         raise ConfigurationError(
             f"{host} is an inner address: give allow_inner if events are to be sent there"

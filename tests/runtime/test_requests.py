@@ -191,7 +191,10 @@ async def test_no_one_listens() -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["127.0.0.1", "10.1.2.3", "127.1", "2130706433", "[::1]", "[::ffff:10.0.0.1]", "localhost"],
+    [
+        *("127.0.0.1", "10.1.2.3", "127.1", "2130706433", "[::1]", "[::ffff:10.0.0.1]"),
+        *("localhost", "LOCALHOST.", "shop.localhost."),
+    ],
 )
 async def test_an_inner_address_is_refused_when_one_subscribes(host: str) -> None:
     """Unless it is allowed. Where a name leads is known when a request is sent."""
