@@ -65,6 +65,14 @@ def test_a_run_whose_input_does_not_fit_leads_to_one_with_another(served: Comman
     assert answer["commands"] == [f"holdfast runs fork {run} --index 1 --input '…'"]
 
 
+def test_an_unread_signal_does_not_hide_that_the_input_does_not_fit(served: CommandLine) -> None:
+    run = served.start("double", '"one"', "--delay", "1h")
+    served("runs", "signal", run, "go")
+    served("runs", "reschedule", run, "--delay", "0s")
+    until(lambda: served.state(run) == "failed" or None)
+    assert why(served, run)["commands"] == [f"holdfast runs fork {run} --index 1 --input '…'"]
+
+
 def test_a_delayed_run_names_its_start(cli: CommandLine) -> None:
     answer = why(cli, cli.start("double", "1", "--delay", "2h"))
     assert answer["because"].startswith("its start is delayed until")

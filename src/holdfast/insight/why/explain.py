@@ -43,6 +43,7 @@ from holdfast.types import (
 
 _INVALID_INPUT = "holdfast.errors.InvalidInput: "
 _POISONED = "holdfast.PoisonedRun: "
+_OF_OTHERS = ("signal", "update", "pause", "change", "lost")  # which come whatever the code does
 
 
 async def explain_run(store: Store, run: RunRecord) -> Explanation:
@@ -166,7 +167,7 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
         again = "retried" if run.key is None else "retried, or its key started again,"
         details += (f"it was {again} as run {retried_as.run_id}, which is {retried_as.state}",)
         actions = (Action("why", retried_as.run_id),)
-    elif not spans and error.startswith(_INVALID_INPUT):  # the same input would fail again
+    elif _has_refused_its_input(spans, around, error):  # the same input would fail again
         actions = (Action("fork", run.run_id, index=1, new_input=True),)
     elif (place := around.misfit_at) is not None:
         details += (
@@ -184,6 +185,12 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
         details += told
     because = f"it failed {when}: {error}"
     return explanation(run, because, details, actions, traceback_text(recorded))
+
+
+def _has_refused_its_input(spans: Sequence[Span], around: Surroundings, error: str) -> bool:
+    """Return True if a run failed on its input, before its code began."""
+    called = any(span.kind not in _OF_OTHERS for span in spans)
+    return not called and around.misfit_at is None and error.startswith(_INVALID_INPUT)
 
 
 def _retries(
