@@ -33,7 +33,6 @@ _INSTEAD: Final = {
     "datetime": "ctx.now()",
     "date": "ctx.now().date()",
     "random": "ctx.random",
-    "secrets": "a step",
     "uuid": "ctx.uuid()",
 }
 
@@ -125,10 +124,10 @@ class Watch:
         while caller.f_code.co_filename[:1] == "<" and caller.f_back is not None:
             caller = caller.f_back  # generated code, for example the __init__ of a dataclass
         if is_user_code(caller.f_code.co_filename):
-            instead = _INSTEAD[name.partition(".")[0]]
+            instead = _INSTEAD.get(name.partition(".")[0])
             self._tell(
                 f"{describe(caller)} calls {name} in a workflow: a replay gets another value; "
-                f"use {instead}, or do it in a step"
+                + (f"use {instead}, or do it in a step" if instead else "do it in a step")
             )
 
     def _see_blocking(self, what: str, frame: FrameType) -> None:
