@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from holdfast import Retry, current_activity
 from holdfast.client import Client, Message, Outgoing, RunHandle, Signal
 from holdfast.definitions import backlog, failed, no_worker, stuck
 from holdfast.definitions.app import App
+from holdfast.definitions.entities import Entity
 from holdfast.definitions.limits import Limit
 from holdfast.definitions.middleware import Middleware
 from holdfast.runtime.code.context import Context
@@ -74,6 +76,16 @@ async def resource() -> AsyncIterator[int]:
 async def booked(connection: asyncpg.Connection) -> None: ...
 
 
+@dataclass
+class Cart:
+    key: str
+    size: int = 0
+
+    async def add(self) -> int:
+        self.size += 1
+        return self.size
+
+
 def flow_of(app: App, name: str) -> Any:
     flow = app.flow(name)
 
@@ -100,6 +112,7 @@ DEFINITIONS: dict[str, Callable[[App], object]] = {
         app.alert(each.__name__, when=each()) for each in (failed, stuck, backlog, no_worker)
     ],
     "consumer": lambda app: app.consumer("given")(take),
+    "entity": lambda app: app.entity(Cart),
     "flow": lambda app: flow_of(app, "graph"),
     "job": lambda app: (app.job(one), app.job()(two)),
     "lifespan": lambda app: app.lifespan(resource),
@@ -128,10 +141,11 @@ async def test_an_app_whose_definitions_have_no_options_works(
     await client.queues.create("given")
     async with Client(store=store, app=app) as client, working(app, store):
         for name, version in [*app.workflows, *app.flows]:
-            assert await client.run(app.startable(name, version), timeout="60s") in (
-                None,
-                {"only": None},
-            )
+            defined = app.startable(name, version)
+            if isinstance(defined, Entity):
+                assert await client.entity(defined.cls, "ann").add() == 1
+            else:
+                assert await client.run(defined, timeout="60s") in (None, {"only": None})
         names = {each.name for each in await client.schedules.list()}
         assert names == app.schedules.keys()
         for name in names:
@@ -200,6 +214,12 @@ class World:
         await eventually(lambda: bool(self.tokens))
         return self.tokens[0]
 
+    async def cart(self) -> str:
+        """Return the key of an entity."""
+        key = str(uuid4())
+        await self.client.entity(Cart, key).add()
+        return key
+
     async def flow(self) -> str:
         other = App("other")
         flow_of(other, "spare")
@@ -251,6 +271,7 @@ async def opened_world(store: Store) -> AsyncIterator[World]:
     app = App("world")
     world = World(store, app)
     app.workflow(plain)
+    app.entity(Cart)
     flow_of(app, "graph")
 
     @app.workflow
@@ -315,6 +336,7 @@ NOTHING: Any = {"names": "world/plain", "key": "nothing"}  # no run is meant
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 CALLS: dict[str, Callable[[World, Client], Any]] = {
     "close": lambda w, c: Client(store=w.store).close(),
+    "entity": lambda w, c: c.entity(Cart, str(uuid4())).add(),
     "handle": lambda w, c: of(w.ended(), c.handle),
     "open": lambda w, c: Client(store=w.store).open(),
     "result": lambda w, c: of(w.ended(), c.result),
@@ -335,6 +357,8 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "archive.list": lambda w, c: c.archive.list(),
     "archive.restore": lambda w, c: of(w.archived(), c.archive.restore),
     "archive.url": lambda w, c: c.archive.url(),
+    "entities.delete": lambda w, c: of(w.cart(), lambda key: c.entities.delete(Cart, key)),
+    "entities.get": lambda w, c: c.entities.get(Cart, "ann"),
     "flows.check": lambda w, c: c.flows.check(w.app),
     "flows.compile": lambda w, c: c.flows.compile(w.app),
     "flows.delete": lambda w, c: of(w.flow(), c.flows.delete),
