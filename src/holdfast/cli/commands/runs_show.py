@@ -131,8 +131,8 @@ def _write(picture: _Picture, whole: bool) -> None:
 async def why(link: Link, reference: str) -> Answer:
     """Say what a run does or waits for, and what would move it.
 
-    Each activity, child run and approval that it waits for is explained. `holdfast runs stack` shows
-    the lines at which its code stands.
+    Each activity, child run and approval that it waits for is explained. `holdfast runs stack`
+    shows the lines at which its code stands.
     """
     from holdfast.cli.finding import find_run
 
