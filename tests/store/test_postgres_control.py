@@ -227,3 +227,46 @@ async def test_bulk_pauses_and_resumes_in_opposite_orders_do_not_deadlock(
     for run_id in run_ids:
         places = await scene.idx(run_id)
         assert places == list(range(len(places)))
+
+
+CHANGES = {
+    "cancel_runs": (),
+    "terminate_runs": (),
+    "pause_runs": (),
+    "resume_runs": (),
+    "reschedule_runs": ("other",),
+}
+
+
+@pytest.mark.parametrize("function", CHANGES)
+@pytest.mark.parametrize("held", ["turn", "log"])
+async def test_a_run_that_starts_during_a_change_is_missing_for_it(
+    scene: Scene, ann: ManualWorker, function: str, held: str
+) -> None:
+    """It starts while the change waits for another run: for its turn, or for its log."""
+    late, run = sorted((new_run(), new_run()), key=lambda each: each.run_id)
+    await scene.store.start_runs([run])
+    task = await ann.take()
+    if function == "resume_runs":
+        await scene.store.pause_runs([run.run_id])
+    session, other = await scene.session(), await scene.session()
+    holding = session.transaction()
+    await holding.start()
+    if held == "turn":
+        query = "select from holdfast.tasks where run_id = $1 for update"
+        await session.connection.execute(query, run.run_id)
+    else:
+        length = len(await log(scene.store, run.run_id))
+        await session.commit("ann", turn(task, expected=length))
+
+    async def start_and_release() -> None:
+        await scene.store.start_runs([late])
+        await holding.commit()
+
+    [row] = await scene.while_blocked(
+        other.call(function, [run.run_id, late.run_id], *CHANGES[function]), start_and_release
+    )
+    assert row["outcomes"] == ["delivered", "missing"]
+    assert await log_types(scene.store, late.run_id) == ["WorkflowStarted"]
+    [again] = await other.call(function, [late.run_id], *CHANGES[function])
+    assert again["outcomes"] == ["duplicate" if function == "resume_runs" else "delivered"]

@@ -142,25 +142,28 @@ begin
         select p.run_id from told p);
 end $$;
 
--- Lock the turn rows of runs, and of the open descendants of those that are ending, by run_id. Any
--- flow among the runs may end: a cancel ends it at once, and so may the end of a step of it. A
--- child that was started meanwhile is locked after the others: if that leads to a deadlock, the
--- caller tries again. Called by commit and by all that end runs from outside.
-create or replace function holdfast._lock_family(p_run_ids uuid[], p_ending uuid[]) returns void
+-- Lock the turn rows of runs, and of the open descendants of those that are ending, by run_id.
+-- Returns the runs that have one. Any flow among the runs may end: a cancel ends it at once, and so
+-- may the end of a step of it. A child that was started meanwhile is locked after the others: if
+-- that leads to a deadlock, the caller tries again. Called by commit and by all that end runs from
+-- outside.
+create or replace function holdfast._lock_family(p_run_ids uuid[], p_ending uuid[]) returns uuid[]
 language plpgsql
 as $$
 declare
     v_ending uuid[] := p_ending || holdfast._flows_among(p_run_ids);
     v_run_ids uuid[] := p_run_ids || holdfast._open_descendants(v_ending);
     v_all uuid[] := v_run_ids;
+    v_locked uuid[] := '{}';
 begin
     loop
-        perform holdfast._lock_turns(v_run_ids);
+        v_locked := v_locked || holdfast._lock_turns(v_run_ids);
         v_run_ids := array(
             select unnest(holdfast._open_descendants(v_ending)) except select unnest(v_all));
         exit when cardinality(v_run_ids) = 0;
         v_all := v_all || v_run_ids;
     end loop;
+    return v_locked;
 end $$;
 
 -- Lock the turn rows of runs that are to end, of their parents and of their open descendants, by

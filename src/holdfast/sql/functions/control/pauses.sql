@@ -12,13 +12,13 @@ create or replace function holdfast.pause_runs(
 language plpgsql
 as $$
 declare
-    v_run_ids uuid[];
+    v record;
 begin
     perform holdfast._check_change(p_run_ids, p_reason, p_by);
-    v_run_ids := holdfast._set_paused(
+    v := holdfast._set_paused(
         p_run_ids, true, 'WorkflowPaused', holdfast._reason(p_reason, p_by));
-    notices := holdfast._holder_notices(v_run_ids);
-    outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
+    notices := holdfast._holder_notices(v.changed);
+    outcomes := holdfast._outcomes(p_run_ids, v.locked, v.changed);
 end $$;
 
 -- Resume paused runs, and stuck ones that are to be tried again later: append WorkflowResumed, and
@@ -31,48 +31,47 @@ create or replace function holdfast.resume_runs(
 language plpgsql
 as $$
 declare
-    v_run_ids uuid[];
+    v record;
     v_begun uuid[];
 begin
     perform holdfast._check_change(p_run_ids, null, p_by);
-    v_run_ids := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed',
+    v := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed',
         case when p_by is not null then json_build_object('by', p_by) end);
     select array_agg(t.run_id) filter (where t.key = '' and t.lease_no > 0),
         array_agg(distinct array['work', t.queue])
             filter (where t.kind <> 'approval' and (t.key <> '' or t.lease_no = 0))
     into v_begun, notices
-    from unnest(v_run_ids) as u (run_id)
+    from unnest(v.changed) as u (run_id)
     cross join lateral (select * from holdfast.tasks t where t.run_id = u.run_id offset 0) as t;
     notices := notices || holdfast._wake_each(holdfast.now(), v_begun);
-    outcomes := holdfast._outcomes(p_run_ids, v_run_ids);
+    outcomes := holdfast._outcomes(p_run_ids, v.locked, v.changed);
 end $$;
 
 -- Pause runs that are not paused, or resume those that are, or are stuck, and append this event.
--- Returns the runs that were changed.
+-- Returns the runs that were locked, and those that were changed.
 -- Locks: turn rows, then other task rows, then events, by run_id. Called by pause_runs and
 -- resume_runs.
 create or replace function holdfast._set_paused(
-    p_run_ids uuid[], p_paused boolean, p_event_type text, p_details json
-) returns uuid[]
+    p_run_ids uuid[], p_paused boolean, p_event_type text, p_details json,
+    out locked uuid[], out changed uuid[]
+)
 language plpgsql
 as $$
-declare
-    v_run_ids uuid[];
 begin
-    perform holdfast._lock_turns(p_run_ids);
-    with changed as (
+    locked := holdfast._lock_turns(p_run_ids);
+    with paused as (
         update holdfast.tasks t
         set paused = p_paused, stuck_tries = case when p_paused then t.stuck_tries else 0 end
         -- By run: the rows of activities are not locked, and change their places.
-        where t.run_id = any (p_run_ids) and (t.paused <> p_paused
+        where t.run_id = any (locked) and (t.paused <> p_paused
             or not p_paused and t.key = '' and t.stuck is not null and t.worker is null
                 and t.visible_at > holdfast.now())
         returning t.run_id, t.key
     )
-    select coalesce(array_agg(c.run_id) filter (where c.key = ''), '{}') into v_run_ids
-    from changed c;
-    return holdfast._append_each(holdfast.now(), v_run_ids, p_event_type,
-        array_fill(p_details, array[cardinality(v_run_ids)]));
+    select coalesce(array_agg(p.run_id) filter (where p.key = ''), '{}') into changed
+    from paused p;
+    changed := holdfast._append_each(holdfast.now(), changed, p_event_type,
+        array_fill(p_details, array[cardinality(changed)]));
 end $$;
 
 -- Pause or resume a queue or a workflow: p_scope is 'queue' or 'workflow'. No task of it is claimed

@@ -23,12 +23,13 @@ declare
     v_now timestamptz := holdfast.now();
     v_start_at timestamptz := coalesce(
         holdfast._moment(p_start_at), v_now + p_delay * interval '1 second');
+    v_locked uuid[];
     v record;
 begin
     perform holdfast._check_change(p_run_ids, p_reason, p_by);
     perform holdfast._check_reschedule(
         p_queue, p_start_at, p_delay, p_deadline_at, p_timeout, p_no_deadline);
-    perform holdfast._lock_turns(p_run_ids);
+    v_locked := holdfast._lock_turns(p_run_ids);
     select array_agg(m.run_id) filter (where m.is_changed) as run_ids,
         array_agg(m.details) filter (where m.is_changed) as details,
         array_agg(m.from_queue) filter (where m.is_changed) as from_queues,
@@ -37,7 +38,7 @@ begin
         array_agg(m.run_id) filter (where m.refused is not null) as refused_ids,
         array_agg(m.refused) filter (where m.refused is not null) as refusals
     into v
-    from holdfast._reschedules(v_now, p_run_ids, p_queue, v_start_at,
+    from holdfast._reschedules(v_now, v_locked, p_queue, v_start_at,
         holdfast._moment(p_deadline_at), p_timeout, coalesce(p_no_deadline, false),
         p_reason, p_by) as m;
     if v.run_ids is not null then
@@ -65,8 +66,8 @@ begin
     end if;
     outcomes := array(
         select coalesce(f.refused, o.outcome)
-        from unnest(p_run_ids, holdfast._outcomes(p_run_ids, v.run_ids)) with ordinality
-            as o (run_id, outcome, place)
+        from unnest(p_run_ids, holdfast._outcomes(p_run_ids, v_locked, v.run_ids))
+            with ordinality as o (run_id, outcome, place)
         left join unnest(v.refused_ids, v.refusals) as f (run_id, refused) on f.run_id = o.run_id
         order by o.place);
 end $$;

@@ -24,14 +24,16 @@ language plpgsql
 reset plan_cache_mode reset enable_seqscan
 as $$
 declare
+    v_locked uuid[];
     v_asked uuid[];
 begin
     perform holdfast._check_change(p_run_ids, p_reason, p_by);
-    perform holdfast._lock_family(p_run_ids || holdfast._parents(p_run_ids), '{}');
+    v_locked := holdfast._lock_family(p_run_ids || holdfast._parents(p_run_ids), '{}');
+    v_locked := array(select unnest(p_run_ids) intersect select unnest(v_locked));
     select c.asked, c.notices into v_asked, notices
-    from holdfast._cancel(holdfast.now(), p_run_ids, array_fill(
-        holdfast._reason(p_reason, p_by), array[cardinality(p_run_ids)])) as c;
-    outcomes := holdfast._outcomes(p_run_ids, v_asked);
+    from holdfast._cancel(holdfast.now(), v_locked, array_fill(
+        holdfast._reason(p_reason, p_by), array[cardinality(v_locked)])) as c;
+    outcomes := holdfast._outcomes(p_run_ids, v_locked, v_asked);
 end $$;
 
 -- Ask runs to stop, except those that were asked before; p_details are the details of the requests.
@@ -94,15 +96,16 @@ language plpgsql
 reset plan_cache_mode reset enable_seqscan
 as $$
 declare
-    v_run_ids uuid[] := array(select distinct unnest(p_run_ids));
+    v_locked uuid[];
     v_ended uuid[];
 begin
     perform holdfast._check_change(p_run_ids, p_reason, p_by);
-    perform holdfast._lock_family(v_run_ids || holdfast._parents(v_run_ids), v_run_ids);
+    v_locked := holdfast._lock_family(p_run_ids || holdfast._parents(p_run_ids), p_run_ids);
+    v_locked := array(select unnest(p_run_ids) intersect select unnest(v_locked));
     select e.ended, e.notices into v_ended, notices
-    from holdfast._end_each(holdfast.now(), v_run_ids, 'terminated', 'WorkflowTerminated',
-        array_fill(holdfast._reason(p_reason, p_by), array[cardinality(v_run_ids)])) as e;
-    outcomes := holdfast._outcomes(p_run_ids, v_ended);
+    from holdfast._end_each(holdfast.now(), v_locked, 'terminated', 'WorkflowTerminated',
+        array_fill(holdfast._reason(p_reason, p_by), array[cardinality(v_locked)])) as e;
+    outcomes := holdfast._outcomes(p_run_ids, v_locked, v_ended);
 end $$;
 
 -- End runs past their deadline, the longest overdue first: append WorkflowTimedOut. `next_due_at`

@@ -1,16 +1,20 @@
 -- Lock rows of tasks in one order: turns by run id, then other tasks by run id and key. Hold runs.
 
--- Lock the turn rows of runs, by run_id. Called by commit and by all that change runs from outside.
-create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns void
+-- Lock the turn rows of runs, by run_id. Returns the runs that have one: what changes runs from
+-- outside leaves others alone, which may be started while it waits. Called by commit and by all
+-- that change runs from outside.
+create or replace function holdfast._lock_turns(p_run_ids uuid[]) returns uuid[]
 language plpgsql
 as $$
 begin
-    perform from (
-        select u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
-    ) as u
-    cross join lateral (
-        select from holdfast.tasks t where t.run_id = u.run_id and t.key = '' for update
-    ) as t;
+    return array(
+        select u.run_id
+        from (
+            select distinct u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
+        ) as u
+        cross join lateral (
+            select from holdfast.tasks t where t.run_id = u.run_id and t.key = '' for update
+        ) as t);
 end $$;
 
 -- Lock a run's turn row unless another transaction has it. Returns true if it is locked now, or if

@@ -1,9 +1,12 @@
 -- Outcomes for runs that a call changes: 'delivered', 'duplicate', 'ended', 'missing'.
 
 -- Return the outcome for each run of a call: 'delivered' for the first mention of a run in
--- p_changed; 'duplicate' for another run that has not ended, which was in that state before. Locks
--- nothing. Called by all that change many runs at once from outside.
-create or replace function holdfast._outcomes(p_run_ids uuid[], p_changed uuid[])
+-- p_changed; 'duplicate' for another run in p_locked, which the call has locked, that has not
+-- ended: it was in that state before. Locks nothing. Called by all that change many runs at once
+-- from outside.
+create or replace function holdfast._outcomes(
+    p_run_ids uuid[], p_locked uuid[], p_changed uuid[]
+)
 returns text[]
 language plpgsql stable
 as $$
@@ -11,7 +14,7 @@ begin
     return array(
         select case
             when c.run_id is not null and u.mention = 1 then 'delivered'
-            when t.ctid is not null then 'duplicate'
+            when u.run_id = any (p_locked) and t.ctid is not null then 'duplicate'
             else holdfast._absence(u.run_id) end
         from (
             select u.*, row_number() over (partition by u.run_id order by u.place) as mention
