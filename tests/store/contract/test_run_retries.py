@@ -285,6 +285,27 @@ async def test_a_retry_by_hand_of_an_attempt_that_was_retried_is_refused(
         assert (await store.fork_run(retry))[0] == "running"
 
 
+async def test_a_retry_by_hand_has_no_attempt_before_it(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Its log has those of its origin. It may have to wait for its start, too."""
+    await start(store)
+    new_id = await fail(ann, await ann.take(), *SALE)
+    await clock.advance(60)
+    again = await ann.take()
+    last = await get(store, new_id)
+    assert last.last_failure is not None
+    assert last.last_failure.number == 1
+    end = Event("WorkflowFailed", None, json.dumps(AGAIN), 0)
+    await ann.commit(again, end, then=Finish("failed", error=FAILURE), has_children=True)
+    retry = Fork(run_id=new_id, new_run_id=uuid4(), retry=True)
+    assert (await store.fork_run(retry))[0] == "forked"
+    start_at = await store.now() + 60 * SECOND
+    await store.reschedule_runs([retry.new_run_id], Reschedule(start_at=start_at))
+    by_hand = await get(store, retry.new_run_id)
+    assert (by_hand.due_at, by_hand.last_failure) == (start_at, None)
+
+
 async def test_it_keeps_its_place_of_a_limit(store: Store, clock: Clock, ann: ManualWorker) -> None:
     """Also of one with a key, which is a part of the input."""
     key = "input.customer"

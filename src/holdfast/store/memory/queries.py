@@ -226,9 +226,9 @@ def _last_failure(tables: Tables, row: RunRow) -> LastFailureRecord | None:
     is_attempt = row.clock_at is not None and row.due_at is not None
     if kind == FORKED and not is_attempt:
         return None
-    marks = (each.event for each in tables.logs[row.new.run_id] if each.event.type == kind)
-    found = [failed for mark in marks if (failed := read_last_failure(mark.details))]
-    return found[-1] if found else None
+    log = reversed(tables.logs[row.new.run_id])
+    mark = next((each.event for each in log if each.event.type == kind), None)
+    return None if mark is None else read_last_failure(mark.details)
 
 
 def _state(tables: Tables, row: RunRow, turn: TaskRow | None, now: int) -> State:

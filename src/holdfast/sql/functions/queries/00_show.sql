@@ -50,15 +50,15 @@ begin
 end $$;
 
 -- Return the last failed attempt of a run that its policy retries, {"attempt": …, "error": …}: the
--- run itself if it has continued as the next attempt, else the attempt before it. Null if there
--- is none. Called by _show_runs.
+-- run itself if it has continued as the next attempt, else the attempt before it; {"attempt": null}
+-- for a fork or a retry by hand, whose log may have attempts of its origin. Called by _show_runs.
 create or replace function holdfast._last_failure(p_run_id uuid, p_status text) returns json
 language plpgsql stable
 as $$
 begin
     return json_build_object('attempt', e.details -> 'attempt', 'error', e.details -> 'error')
     from holdfast.events e
-    where e.run_id = p_run_id and e.details -> 'attempt' is not null and e.event_type =
+    where e.run_id = p_run_id and e.event_type =
         case p_status when 'continued' then 'WorkflowContinuedAsNew' else 'WorkflowForked' end
     order by e.idx desc limit 1;
 end $$;
