@@ -47,6 +47,8 @@ class Approvals:
     ) -> builtins.list[OpenApproval]:
         """Return the approvals that wait for a decision, of one run or of all, oldest first.
 
+        Of a run that continued as new they are those of the newest.
+
         ```python
         for approval in await client.approvals.list():
             print(approval.run_id, approval.key, approval.title)
@@ -55,6 +57,10 @@ class Approvals:
         run_id = None if run is None else await self._session.newest_of(run)
         store = self._session.reads if run_id is None else self._session.store
         found = await store.list_approvals(run_id=run_id, limit=limit)
+        if not found and run_id is not None:
+            next_id = await find_successor(store, run_id)
+            if next_id is not None:
+                found = await store.list_approvals(run_id=next_id, limit=limit)
         return [read_approval(each) for each in found]
 
     async def decide(

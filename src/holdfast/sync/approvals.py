@@ -17,6 +17,8 @@ class SyncApprovals(SyncGroup[Approvals]):
     def list(self, run: RunRef | None = None, limit: int = 100) -> builtins.list[OpenApproval]:
         """Return the approvals that wait for a decision, of one run or of all, oldest first.
 
+        Of a run that continued as new they are those of the newest.
+
         ```python
         for approval in client.approvals.list():
             print(approval.run_id, approval.key, approval.title)

@@ -11,6 +11,7 @@ from holdfast.client import Client
 from holdfast.client.messaging import Signal
 from holdfast.errors import ResultTimeout, RunEnded
 from holdfast.store.port import Store
+from holdfast.types import JSON
 
 from .workflows import Finisher, tick
 
@@ -134,3 +135,16 @@ async def test_control_reaches_the_newest(client: Client, finisher: Finisher) ->
     assert (await client.runs.get(last)).status == "cancelled"
     assert not await client.runs.terminate(first)
     assert (await client.runs.get(second)).continued_as == last
+
+
+async def test_approvals_are_those_of_the_newest(client: Client, finisher: Finisher) -> None:
+    """A decision by the id of the first reaches them, too."""
+    first, second, last = await chain(client, finisher)
+    [task] = await finisher.claim()
+    request: JSON = {"title": "Go on?", "description": "", "fields": [], "timeout_at": None}
+    await finisher.ask(task, "go", request)
+    for run_id in (first, second, last):
+        [found] = await client.handle(run_id).approvals()
+        assert (found.run_id, found.key) == (last, "go")
+    assert await client.approvals.decide(first, "go", True)
+    assert await client.handle(first).approvals() == []
