@@ -14,7 +14,13 @@ import pytest
 
 from holdfast import App, Context, Retry, RunCancelled, RunFailed, StepFailed
 from holdfast.definitions.workflows import Workflow
-from holdfast.errors import ConfigurationError, ForkRefused, InvalidInput, RunTimedOut
+from holdfast.errors import (
+    ConfigurationError,
+    ForkRefused,
+    InvalidInput,
+    RunTimedOut,
+    UpdateFailed,
+)
 from holdfast.events import FORKED
 from holdfast.insight.why import explain_run
 from holdfast.payloads import AesGcm
@@ -180,6 +186,23 @@ async def random(ctx: Context) -> list[str]:
     drawn = [str(ctx.uuid()), str(ctx.now())]
     await ship("x")
     return [*drawn, str(ctx.uuid())]
+
+
+@app.workflow(retry=POLICY)
+async def updated(ctx: Context) -> int:
+    total = 0
+
+    async def add(n: int) -> int:
+        nonlocal total
+        await tick(n)
+        await ctx.wait_for_signal("answer")
+        total += n
+        return total
+
+    ctx.handle_update("add", add)
+    await ctx.wait_for_signal("go")
+    await ship("x")
+    return total
 
 
 gate = asyncio.Event()
@@ -367,6 +390,35 @@ async def test_events_reach_the_attempt_that_waits(env: Environment) -> None:
     await env.advance("1s")
     await env.publish("orders.2", 2)
     assert await env.result(handle) == [1, 2]
+
+
+async def test_an_update_that_was_begun_is_answered_by_the_next_attempt(env: Environment) -> None:
+    failing["ship"] = 1
+    handle = await env.client.start(updated)
+    asking = asyncio.create_task(handle.update("add", 5, update_id="u", timeout="1h"))
+    await env.advance("1s")
+    await handle.signal("go")
+    await env.advance("1s")
+    assert calls == ["tick 5", "ship"]
+    assert not asking.done()
+    await handle.signal("answer")
+    assert await env.result(handle) == 5
+    assert await asking == 5
+    assert await handle.update("add", 5, update_id="u") == 5
+    assert calls == ["tick 5", "ship", "ship"]
+
+
+async def test_an_update_that_was_begun_hears_of_the_last_failure(env: Environment) -> None:
+    failing["ship"] = 3
+    handle = await env.client.start(updated)
+    asking = asyncio.create_task(handle.update("add", 5, timeout="1h"))
+    await env.advance("1s")
+    await handle.signal("go")
+    with pytest.raises(RunFailed):
+        await env.result(handle)
+    with pytest.raises(UpdateFailed, match="before it had carried out the update"):
+        await asking
+    assert calls == ["tick 5", *["ship"] * 3]
 
 
 async def test_timers_that_fired_are_kept(env: Environment) -> None:

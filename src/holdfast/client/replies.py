@@ -88,8 +88,9 @@ class Replies:
     ) -> str:
         """Wait for an update's answer and return its result as JSON text.
 
-        A run that continues as new passes the update on, unless its handler has begun. Raises
-        UpdateRejected, UpdateFailed, RunNotFound, and RunEnded if the run ended without an answer.
+        A run that continues as new passes the update on, unless its handler has begun; one that is
+        retried passes it on in any case. Raises UpdateRejected, UpdateFailed, RunNotFound, and
+        RunEnded if the run ended without an answer.
         """
         while True:
             found = await self._follow(run_id, update_id, woken, at_once=at_once)
@@ -142,7 +143,9 @@ class Replies:
         if answer is not None:
             return answer
         next_id = continued_as(run)
-        if next_id is None or await self.was_begun(run_id, update_id):
+        if next_id is None:
+            raise RunEnded(run_id, run.status)
+        if run.last_failure is None and await self.was_begun(run_id, update_id):
             raise RunEnded(run_id, run.status)
         return next_id
 

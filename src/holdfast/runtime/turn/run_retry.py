@@ -66,6 +66,16 @@ def retried(instance: Instance, end: Outcome) -> Outcome | None:
     return Outcome(CONTINUED, write_details(new), then)
 
 
+def awaits_attempt(instance: Instance, end: Outcome | None) -> bool:
+    """Return True if a run that is to end so, or to stay open for None, may have a next attempt.
+
+    It carries out the updates that the code has begun with.
+    """
+    if instance.workflow.retry is None:
+        return False
+    return end is None or isinstance(end.end, Retried)
+
+
 def _accepts(policy: Retry, instance: Instance, error: BaseException) -> bool:
     last = instance.attempt
     tries = 1 if last is None else last.number + 1

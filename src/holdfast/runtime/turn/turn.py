@@ -24,7 +24,7 @@ from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.effects import Effects, State
 from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
 from holdfast.runtime.turn.replayer import Replayer
-from holdfast.runtime.turn.run_retry import retried
+from holdfast.runtime.turn.run_retry import awaits_attempt, retried
 from holdfast.types import ANY_END, ErrorInfo, Event, Finish, Notice, Suspend, TurnCommit
 
 __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
@@ -515,7 +515,7 @@ class Turn:
         found = None if must_stay_open(instance) else outcome(instance, self._unstorable)
         if found is not None and self._unstorable is None:
             found = retried(instance, found)
-        if (updates := instance.find(Updates)) is not None:
+        if (updates := instance.find(Updates)) is not None and not awaits_attempt(instance, found):
             updates.answer_accepted()
         if found is None:
             self._stay_open()
