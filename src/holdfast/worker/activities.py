@@ -27,7 +27,7 @@ from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Rel
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
-from holdfast.worker.failure_log import log_failed_activity
+from holdfast.worker.failure_log import log_failed_activity, pause_text
 from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.reporting import Reporter
 
@@ -375,7 +375,7 @@ def _what_follows(execution: ActivityExecution, outcome: ActivityOutcome) -> str
     if outcome == "retried":
         asked = execution.delay_seconds
         pause = call.retry.pause_seconds(attempt) if asked is None else asked
-        return f"next attempt in about {pause:.3g} s"
+        return f"next attempt in about {pause_text(pause)}"
     if outcome != "recorded":
         return None
     if not execution.retryable:

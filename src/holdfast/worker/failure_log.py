@@ -34,7 +34,7 @@ def log_failed_step(
         error,
         "it is not tried again"
         if retry_seconds is None
-        else f"next attempt in {retry_seconds:.3g} s",
+        else f"next attempt in {pause_text(retry_seconds)}",
         extra={
             "run_id": str(run_id),
             "workflow": workflow,
@@ -91,12 +91,12 @@ def log_end(run_id: UUID, workflow: str, end: Finish) -> None:
     """Log that a run failed, or warn that an attempt of it failed and is followed by another."""
     if isinstance(end, Retried):
         logger.warning(
-            "run %s (%s): attempt %d of the run failed: %s; next attempt in %.3g s",
+            "run %s (%s): attempt %d of the run failed: %s; next attempt in %s",
             run_id,
             workflow,
             end.attempt.number,
             decode_error(end.failure),
-            end.attempt.delay,
+            pause_text(end.attempt.delay),
             extra={
                 "run_id": str(run_id),
                 "workflow": workflow,
@@ -106,6 +106,11 @@ def log_end(run_id: UUID, workflow: str, end: Finish) -> None:
         )
     elif end.error is not None:
         log_failed_run(run_id, workflow, end.error)
+
+
+def pause_text(seconds: float) -> str:
+    """Return how long a pause is: `0.25 s`, `3600 s`."""
+    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
 def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:
