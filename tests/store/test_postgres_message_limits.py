@@ -156,6 +156,30 @@ async def test_a_key_with_many_messages_does_not_hold_up_others(sessions: list[S
     assert [await a.payloads() for _ in range(2)] == [["1", "2"], []]
 
 
+async def test_values_whose_rates_are_used_up_cost_receives_nothing(
+    sessions: list[Session],
+) -> None:
+    """Each is looked at once, and then not before its time."""
+    a, *_ = sessions
+    await create(a)
+    await limit(a, 1, "rate", ", p_period_seconds => 3600, p_key => 'input'")
+    values = """
+        select holdfast.send_messages('mail', array(
+            select to_json(n) from generate_series(1, 300) as u (n)))
+    """
+    for _ in range(2):
+        await a.value(values)
+    while await a.payloads(300):
+        pass
+    assert await a.payloads() == []
+    await a.begin()
+    await a.value("set local track_functions = 'all'")
+    assert await a.payloads() == []
+    looks = "select calls from pg_stat_xact_user_functions where funcname = '_rate_left'"
+    assert (await a.value(looks) or 0) < 5
+    await a.rollback()
+
+
 async def test_a_limit_that_is_removed_lets_go_of_what_an_open_receive_holds_up(
     sessions: list[Session],
 ) -> None:

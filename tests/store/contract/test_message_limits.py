@@ -202,6 +202,57 @@ async def test_a_limit_that_changes_lets_go_of_what_it_held_up(
     assert numbers(*await mail.deliveries()) == [1, 2]
 
 
+@pytest.mark.parametrize("how", ["remove", "raise", "shorten", "another key"])
+async def test_a_rate_by_key_that_changes_lets_go_of_what_it_held_up(
+    store: Store, clock: Clock, mail: Mail, how: str
+) -> None:
+    """Although what waits for it is not looked at before its time."""
+    await store.set_limit(rate(1, 3600, key="input.of"))
+    await store.set_limit(limit(5, key="input.n"))
+    await fill(mail, *({"of": "ann", "n": n} for n in range(2)))
+    assert numbers(*await mail.deliveries(pops=True)) == [0]
+    for _ in range(2):
+        answer = await mail.answer()
+        assert answer.deliveries == []
+        assert answer.next_due_at is not None
+        assert answer.now < answer.next_due_at <= answer.now + 3600 * SECOND
+    if how == "raise":
+        await store.set_limit(rate(2, 3600, key="input.of"))
+    elif how == "shorten":
+        await clock.advance(1)
+        await store.set_limit(rate(1, 0.5, key="input.of"))
+    else:
+        await store.remove_limit("queue", "mail", "rate", "input.of")
+    if how == "another key":
+        await store.set_limit(rate(1, 3600, key="input"))
+    assert numbers(*await mail.deliveries()) == [1]
+
+
+async def test_many_values_whose_rates_allow_more_at_once_come_one_after_the_other(
+    store: Store, clock: Clock
+) -> None:
+    """More than a receive looks at, and some of what waits was cancelled."""
+    mail = Mail(store)
+    await mail.create()
+    await store.set_limit(rate(1, 60, key="input.of"))
+    values = [json.dumps({"of": n}) for n in range(450)]
+    for _ in range(2):
+        ids = await mail.send(*values)
+    first = await mail.take(450, pops=True)
+    while found := await mail.take(450, pops=True):
+        first += found
+    assert sorted(first) == sorted(values)
+    for message_id in ids[:300]:
+        assert await store.cancel_message("mail", message_id)
+    await clock.advance(61)
+    later: list[str] = []
+    for _ in range(60):
+        later += await mail.take(10, pops=True)
+    assert sorted(later) == sorted(values[300:])
+    answer = await mail.answer()
+    assert (answer.deliveries, answer.next_due_at) == ([], None)
+
+
 async def test_a_second_limit_holds_for_what_waits_for_the_first(
     store: Store, clock: Clock, mail: Mail
 ) -> None:

@@ -42,8 +42,8 @@ end $$;
 -- Wake the workers of the queues in which tasks wait that a limit concerns, and who receives from
 -- the message queue that it concerns, with this transaction: they may run now. Without a limit by
 -- key, no message waits for one.
--- Locks: as _note_limits; messages of the queue; at the commit, the server's lock for
--- notifications. Called by all that change limits, which is rare.
+-- Locks: as _note_limits; messages of the queue and rows of groups; at the commit, the server's
+-- lock for notifications. Called by all that change limits, which is rare.
 create or replace function holdfast._tell_limited(p_scope text, p_name text) returns void
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -63,6 +63,9 @@ begin
     from holdfast.queues q
     where p_scope = 'queue' and q.name = p_name and not exists (
         select from holdfast._message_limits(p_name) as l where l.key <> '');
+    update holdfast.limited_groups g set allowed_at = '-infinity'  -- receives look again
+    where p_scope = 'queue' and g.queue_id = (
+        select q.queue_id from holdfast.queues q where q.name = p_name);
 end $$;
 
 -- Return the name of what a limit concerns, with its app. Refuses a workflow that several apps

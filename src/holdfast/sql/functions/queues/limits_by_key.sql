@@ -26,12 +26,14 @@ end $$;
 
 -- Return the places of the messages, by the values of their keys, that limits allow: `possible` are
 -- all of which one more is allowed, `places` those that are allowed together, in the order given.
--- With several limits these may be fewer than would be allowed, but not none. `next_at` is when
--- rates allow more.
--- Locks: expects the limits locked. Called by _groups_by_key, _hold_up and _take_by_key.
+-- With several limits these may be fewer than would be allowed, but not none. `waits` is until when
+-- rates allow none of each of those given, null if they do; `next_at` is the first time that one
+-- allows more.
+-- Locks: expects the limits locked. Called by _allowed_groups, _groups_by_key, _hold_up and
+-- _take_by_key.
 create or replace function holdfast._within_keys(
     p_queue_id int, p_queue text, p_now timestamptz, p_keys text[],
-    out possible int[], out places int[], out next_at timestamptz
+    out possible int[], out places int[], out waits timestamptz[], out next_at timestamptz
 )
 language plpgsql stable
 as $$
@@ -61,7 +63,7 @@ begin
             where l.kind = 'rate' limit 1
         ) as r on true
     ), judged as materialized (
-        select s.limit_id, s.slot, s.place, f.free,
+        select s.limit_id, s.slot, s.place, f.free, f.next_at,
             bool_and(f.free > 0) over (partition by s.place) as is_open
         from slots s join free f using (limit_id, slot)
     ), ranked as materialized (
@@ -75,8 +77,10 @@ begin
     )
     select array_agg(r.place order by r.place),
         array_agg(r.place order by r.place) filter (where r.fits),
+        array(select max(j.next_at) filter (where j.free <= 0) from judged j
+            group by j.place order by j.place),
         (select min(f.next_at) from free f)
-    into possible, places, next_at
+    into possible, places, waits, next_at
     from ranked r;
 end $$;
 
@@ -93,30 +97,29 @@ language plpgsql
 set enable_bitmapscan = off
 as $$
 declare
-    v_groups text[] := holdfast._limited_groups(p_queue_id, p_queue);
+    v_open record;
+    v_groups text[];
     v_new record;
     v_old record;
     v_within record;
-    v_possible int[];  -- of the groups
     v_places int[];
 begin
+    v_open := holdfast._allowed_groups(
+        p_queue_id, p_queue, p_now, case when p_contains is null then p_limit end);
     select h.* into v_new
     from holdfast._hold_up(p_queue_id, p_queue, p_now, p_limit, p_contains) as h;
-    next_at := v_new.next_at;
-    if v_groups is not null then
-        v_within := holdfast._within_keys(p_queue_id, p_queue, p_now, v_groups);
-        v_possible := v_within.possible;
-        next_at := least(next_at, v_within.next_at);
-    end if;
-    while v_possible is not null loop
+    next_at := least(v_new.next_at, v_open.next_at);
+    -- What came after them must not pass those that wait with the same values.
+    v_groups := array(select unnest(v_open.groups) union select unnest(v_new.keys));
+    loop
         select array_agg(m.tid) as tids, array_agg(k.message_id) as ids,
             array_agg(k.limit_keys) as keys, array_agg(k.priority) as priorities,
             array_agg(k.visible_at) as ats, array_agg(k.tid) filter (where m.tid is null) as stale
         into v_old
-        from unnest(v_possible) as u (place)
+        from unnest(v_groups) as u (limit_keys)
         cross join lateral (
             select k.ctid as tid, k.* from holdfast.limited_messages k
-            where k.queue_id = p_queue_id and k.limit_keys = v_groups[u.place]
+            where k.queue_id = p_queue_id and k.limit_keys = u.limit_keys
             order by k.priority, k.visible_at, k.message_id
             limit case when p_contains is null then p_limit else 1000 end
         ) as k
@@ -132,8 +135,9 @@ begin
         where m.tid is null or p_contains is null or m.payload::jsonb @> p_contains::jsonb;
         exit when v_old.stale is null;
         delete from holdfast.limited_messages k where k.ctid = any (v_old.stale);
+        next_at := p_now;  -- there may be others
     end loop;
-    if v_possible is not null then
+    if v_old.ids is not null then
         select array_agg(u.tid order by u.priority, u.at, u.id) as tids,
             array_agg(u.id order by u.priority, u.at, u.id) as ids,
             array_agg(u.limit_keys order by u.priority, u.at, u.id) as keys, 2 as parts
@@ -153,67 +157,6 @@ begin
         errors, has_bodies
     from holdfast._take_places(
         p_queue_id, v_new.tids, v_new.ids, v_new.keys, v_places) as t;
-end $$;
-
--- Return the values of keys for which messages of a queue wait. What waits for other limits than
--- there are now goes back to the front of the queue.
--- Locks: expects the limits locked; messages. Called by _take_by_key.
-create or replace function holdfast._limited_groups(p_queue_id int, p_queue text) returns text[]
-language plpgsql
-set enable_bitmapscan = off
-as $$
-declare
-    v_found record;
-begin
-    with recursive groups as (
-        (select k.limit_keys from holdfast.limited_messages k
-        where k.queue_id = p_queue_id order by k.limit_keys limit 1)
-        union all
-        select n.limit_keys from groups g
-        cross join lateral (
-            select k.limit_keys from holdfast.limited_messages k
-            where k.queue_id = p_queue_id and k.limit_keys > g.limit_keys
-            order by k.limit_keys limit 1
-        ) as n
-    )
-    select array_agg(g.limit_keys) filter (where k.ids = l.ids) as present,
-        array_agg(g.limit_keys) filter (where k.ids <> l.ids) as former
-    into v_found
-    from groups g
-    cross join lateral (
-        select array(select k.key::int from jsonb_object_keys(g.limit_keys::jsonb) as k (key)
-            order by 1) as ids
-    ) as k
-    cross join (
-        select array(select l.limit_id from holdfast._message_limits(p_queue) as l
-            where l.key <> '' order by 1) as ids
-    ) as l;
-    if v_found.former is not null then
-        perform holdfast._let_go(p_queue_id, v_found.former);
-    end if;
-    return v_found.present;
-end $$;
-
--- Let messages that wait for limits with a key wait at the front of their queue again: those with
--- these values of their keys, or all.
--- Locks: messages. Called by _limited_groups and _tell_limited.
-create or replace function holdfast._let_go(p_queue_id int, p_groups text[]) returns void
-language plpgsql
-set enable_bitmapscan = off
-as $$
-begin
-    with gone as (
-        delete from holdfast.limited_messages k
-        where k.queue_id = p_queue_id and (p_groups is null or k.limit_keys = any (p_groups))
-        returning k.*
-    ), plain as (
-        update holdfast.messages m set priority = g.priority from gone g
-        where m.queue_id = p_queue_id and m.priority = g.priority + 8
-            and m.visible_at = g.visible_at and m.message_id = g.message_id
-    )
-    update holdfast.filtered_messages m set priority = g.priority from gone g
-    where m.queue_id = p_queue_id and m.priority = g.priority + 8
-        and m.visible_at = g.visible_at and m.message_id = g.message_id;
 end $$;
 
 -- Read the front of a queue, up to p_limit messages that limits with a key allow; those that are
@@ -332,10 +275,16 @@ begin
         ) as u
         where m.ctid = u.tid
         returning u.place, m.priority, m.visible_at, m.message_id
+    ), moved as (
+        select * from plain union all select * from filtered
+    ), groups as (
+        insert into holdfast.limited_groups (queue_id, limit_keys, allowed_at)
+        select distinct p_queue_id, p_keys[m.place], '-infinity'::timestamptz from moved m
+        on conflict do nothing
     )
     insert into holdfast.limited_messages (queue_id, limit_keys, priority, visible_at, message_id)
     select p_queue_id, p_keys[u.place], u.priority - 8, u.visible_at, u.message_id
-    from (select * from plain union all select * from filtered) as u
+    from moved u
     on conflict do nothing;
 end $$;
 

@@ -38,7 +38,7 @@ declare
     v_table text;
 begin
     foreach v_table in array '{messages,filtered_messages,grouped_messages,group_tokens,bodies,
-        deliveries,deduplications,kept_messages,limited_messages}'::text[]
+        deliveries,deduplications,kept_messages,limited_messages,limited_groups}'::text[]
     loop
         return query execute format($query$
             with recursive known as (
@@ -69,7 +69,7 @@ declare
     v_total int := 0;
     v_failed bigint[];
     v_others text[] := '{group_tokens,bodies,deliveries,deduplications,kept_messages,
-        limited_messages}';
+        limited_messages,limited_groups}';
 begin
     foreach v_table in array '{messages,filtered_messages,grouped_messages}'::text[] loop
         execute format($query$

@@ -65,7 +65,10 @@ begin
                 then ', priority = m.priority % 8' end)  -- limits look at it again
         using p_now, v_soon;
     end loop;
-    -- A token that comes too early does no harm: its group is looked at.
+    -- What comes too early does no harm: the group is looked at.
+    update holdfast.limited_groups g set allowed_at = '-infinity' where g.ctid = any (array(
+        select g.ctid from holdfast.limited_groups g
+        where g.allowed_at > v_soon for update skip locked));
     update holdfast.group_tokens t set visible_at = p_now
     where t.ctid = any (array(
         select t.ctid from holdfast.group_tokens t
