@@ -296,11 +296,15 @@ class WebhookReceived(msgspec.Struct, gc=False):
 
 
 class UpdateReply(msgspec.Struct, omit_defaults=True):
-    """What became of an update: accepted, rejected with an `error`, or carried out."""
+    """What became of an update: accepted, rejected with an `error`, or carried out.
+
+    `taken` are the places, among the messages of the run, of those that a call of an entity took.
+    """
 
     update_name: str
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: ErrorInfo | None = None
+    taken: list[int] = []
 
 
 class ValueSet(msgspec.Struct, gc=False):

@@ -247,6 +247,7 @@ read_event_subscribed: Final = msgspec.json.Decoder(EventSubscribed).decode
 read_webhook_opened: Final = msgspec.json.Decoder(WebhookOpened).decode
 read_webhook_received: Final = msgspec.json.Decoder(WebhookReceived).decode
 read_attributes_set: Final = msgspec.json.Decoder(AttributesSet).decode
+read_update_reply: Final = msgspec.json.Decoder(UpdateReply).decode
 read_target: Final = msgspec.json.Decoder(Target).decode
 read_activity_completed: Final = msgspec.json.Decoder(ActivityCompleted).decode
 read_activity_failed: Final = msgspec.json.Decoder(ActivityFailed).decode

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Client
 from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker
@@ -18,7 +19,7 @@ from tests.entities.carts import app
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """Provide an open, empty store."""
     if request.param == "memory":
-        opened: Store = MemoryStore()
+        opened: Store = MemoryStore(wall_clock)
     else:
         opened = PostgresStore(request.getfixturevalue("database_url"), tells=True)
     await opened.open()

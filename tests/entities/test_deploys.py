@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from holdfast import App, Client, InvalidInput, reads
+from holdfast import App, Client, Context, InvalidInput, reads
+from holdfast.definitions.entities import entity_of
 from holdfast.errors import ConfigurationError, RunEnded, UpdateRejected
 from holdfast.store.port import Store
 from holdfast.worker import Worker
@@ -216,3 +218,110 @@ def test_classes_that_cannot_be_entities() -> None:
 
     with pytest.raises(ConfigurationError, match="Twice@1 is defined twice"):
         app.entity(name="Twice")(Twice)
+
+
+async def test_an_object_that_cannot_be_made_makes_the_run_stuck(
+    store: Store, client: Client
+) -> None:
+    await begin(store, client)
+    app = App("deploys")
+
+    @app.entity(name="Cart")
+    @dataclass
+    class Cart:
+        items: list[str] = field(default_factory=list)
+        cents: int = 0
+
+        def __post_init__(self) -> None:
+            raise KeyError("prices")
+
+        async def add(self, item: str) -> int:
+            return 0
+
+    with pytest.raises(InvalidInput, match=r"Cart 'bob': KeyError: 'prices'"):
+        client.entity(Cart, "bob")
+    call = asyncio.create_task(client.entity(first()[1], "ann").add("rug"))
+    async with working(app, store), asyncio.timeout(20):
+        while (found := await client.runs.get(("deploys/Cart", "ann"))).state != "stuck":
+            await asyncio.sleep(0.02)
+    assert "state of Cart: KeyError: 'prices'" in (await client.why(found.run_id)).because
+    await client.runs.resume(found.run_id)
+    async with working(first()[0], store):
+        assert await call == 2
+
+
+def test_what_a_class_may_be() -> None:
+    app = App("allowed")
+
+    def plainly(fn: Any) -> Any:
+        async def wrapper(self: Any) -> str:
+            return f"<{await fn(self)}>"
+
+        return wrapper
+
+    @app.entity
+    @dataclass(kw_only=True)
+    class Only:
+        size: int = 0
+        key: str
+
+        @plainly
+        async def show(self) -> str:
+            return f"{self.key} {self.size}"
+
+        again = show
+
+    assert set(entity_of(Only).methods) == {"show", "again"}
+    assert entity_of(Only).first_state("ann") == '{"size":0,"key":"ann"}'
+
+
+async def test_what_is_no_entity(client: Client) -> None:
+    for other in ("carts/Cart", first()[1]()):
+        with pytest.raises(ConfigurationError, match=r"is not an entity: it takes a class"):
+            client.entity(other, "ann")  # type: ignore[type-var]
+
+
+async def test_a_failed_run_keeps_its_key(store: Store, client: Client) -> None:
+    app = App("deploys")
+
+    @app.workflow(name="Cart")
+    async def broken(ctx: Context, given: object) -> None:
+        raise RuntimeError("broken")
+
+    cart_class = first()[1]
+    async with working(app, store):
+        for _ in range(2):
+            with pytest.raises(RunEnded, match="failed"):
+                await client.entity(cart_class, "ann", timeout=10).add("rug")
+        with pytest.raises(RunEnded, match="failed"):
+            await client.entities.get(cart_class, "ann")
+    assert len((await client.runs.list()).runs) == 1
+
+
+async def test_a_client_that_remembers_deleted_runs_begins_where_others_do(store: Store) -> None:
+    app = App("deploys")
+
+    @app.entity(retention=0.5)
+    @dataclass
+    class Cart:
+        items: list[str] = field(default_factory=list)
+
+        async def add(self, item: str) -> int:
+            self.items.append(item)
+            return len(self.items)
+
+    async with (
+        Client(store=store) as client,
+        Client(store=store) as other,
+        working(app, store),
+        asyncio.timeout(20),
+    ):
+        assert await client.entity(Cart, "ann").add("lamp") == 1
+        await client.entities.delete(Cart, "ann")
+        assert await client.entity(Cart, "ann").add("lamp") == 1  # in the run that it remembers
+        await client.entities.delete(Cart, "ann")
+        await asyncio.sleep(1)  # until both are due: the first is kept as long as the second
+        while (await client.runs.list()).runs:
+            await store.sweep_runs()
+        assert await other.entity(Cart, "ann").add("lamp") == 1
+        assert await client.entity(Cart, "ann").add("lamp") == 2

@@ -124,7 +124,7 @@ class Entities:
                     ended = error.run_id or run_id
                     if await replies.was_begun(ended, update_id):
                         raise
-                    new = next_life(new, ended)
+                    new = next_life(new, ended, error.status)
                     run_id = new.run_id
                 except TimeoutError:
                     if timeout is None or not limit.expired():
@@ -145,4 +145,7 @@ def bind(
     limit = None if timeout is None else seconds(timeout)
     options = _Options(None if call_id is None else check_id("call id", call_id), limit)
     call = partial(entities._call, options)  # pyright: ignore[reportPrivateUsage]
-    return cast("E", Proxy(entity_of(cls), key, call))
+    entity = entity_of(cls)
+    proxy = Proxy(entity, key, call)
+    entity.first_state(key)  # a key that the class refuses must not start a run
+    return cast("E", proxy)

@@ -11,13 +11,13 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import encode_sorted
+from holdfast.codec import encode_sorted, summarize
 from holdfast.definitions.jobs import arguments_of, given_arguments
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.signatures import Declared, Signature
 from holdfast.definitions.starts import prepare
 from holdfast.definitions.workflows import Registry, Workflow
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput, RunEnded
 from holdfast.store.port import Store
 from holdfast.types import (
     DEFAULT_QUEUE,
@@ -30,6 +30,7 @@ from holdfast.types import (
 )
 from holdfast.values.durations import Duration
 from holdfast.values.ids import keyed_run_id, retry_run_id
+from holdfast.values.names import check_signal_name
 from holdfast.values.texts import check_id
 
 E = TypeVar("E")
@@ -70,14 +71,15 @@ class Method:
 
     kind: Final = "method"
 
-    def __init__(self, owner: str, fn: Callable[..., Any]) -> None:
-        self.fn, self.reads, self.name = fn, hasattr(fn, _READS), fn.__name__
-        self._full_name = f"{owner}.{self.name}"
+    def __init__(self, owner: str, name: str, fn: Callable[..., Any]) -> None:
+        self.fn, self.reads, self.name = fn, hasattr(fn, _READS), name
+        self._full_name = f"{owner}.{name}"
         if not inspect.iscoroutinefunction(fn):
             raise ConfigurationError(
                 f"entity method {self._full_name} must be an async function, as its callers await "
                 "it; begin the name of a helper with _"
             )
+        check_signal_name(name)
         self.signature = Signature(fn, self._full_name, bound=True)
         why = "callers give the arguments of a method by name"
         self._arguments = Declared.of_type(
@@ -120,8 +122,8 @@ class Entity(Workflow[Given, None]):
                     "takes: the first call of a key makes the object, from its key alone"
                 )
         functions = inspect.getmembers(cls, inspect.isfunction)
-        public = [fn for fn_name, fn in functions if not fn_name.startswith("_")]
-        self.methods: Final = {fn.__name__: Method(name, fn) for fn in public}
+        public = {name: fn for name, fn in functions if not name.startswith("_")}
+        self.methods: Final = {each: Method(name, each, fn) for each, fn in public.items()}
         self.state: Final = Declared.of_type(cls, f"state of {name}")
 
         async def serve(ctx: Any, given: Given) -> None:
@@ -140,8 +142,14 @@ class Entity(Workflow[Given, None]):
         return self.methods[name]
 
     def first_state(self, key: str) -> str:
-        """Return the state of an entity that was never called."""
-        return self.write(self.cls(key) if "key" in self.fields else self.cls())[0]
+        """Return the state of an entity that was never called.
+
+        Raises InvalidInput if the class cannot make its object.
+        """
+        try:
+            return self.write(self.cls(key=key) if "key" in self.fields else self.cls())[0]
+        except Exception as error:
+            raise InvalidInput(f"{self.name} {key!r}: {summarize(error)}") from error
 
     def write(self, found: object) -> tuple[str, Any]:
         """Return an object's state as JSON text, and the object as it comes back from it.
@@ -162,7 +170,12 @@ class Entity(Workflow[Given, None]):
             raise InvalidInput(
                 f"state of {self.name}: it has {', '.join(sorted(lost))}, which the class does not"
             )
-        return self.state.decode(text)
+        try:
+            return self.state.decode(text)
+        except InvalidInput:
+            raise
+        except Exception as error:  # of the class's own code
+            raise InvalidInput(f"state of {self.name}: {summarize(error)}") from error
 
     def run_read(self, method: Method, text: str, kwargs: Mapping[str, Any]) -> Any:
         """Run a read on a state, and return its result.
@@ -196,9 +209,12 @@ class Entity(Workflow[Given, None]):
 
 def entity_of(cls: type[Any]) -> Entity:
     """Return the entity that a class is. Raises ConfigurationError if it is none."""
-    entity = vars(cls).get(_ENTITY)
+    entity = vars(cls).get(_ENTITY) if isinstance(cls, type) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if entity is None:
-        raise ConfigurationError(f"{cls.__name__} is not an entity: decorate it with @app.entity")
+        raise ConfigurationError(
+            f"{getattr(cls, '__name__', repr(cls))} is not an entity: it takes a class under "
+            "@app.entity"
+        )
     return cast("Entity", entity)
 
 
@@ -237,29 +253,26 @@ class Access:
         return (await self.store.newest_runs([run_id])).get(run_id, run_id)
 
     async def deliver(self, run: NewRun, signal: NewSignal, run_id: UUID) -> tuple[Delivery, UUID]:
-        """Send a call to an entity, from its run `run_id` on; start it if there is none.
+        """Send a call to an entity, from its run `run_id` on; start `run` if there is none.
 
         Goes run by run, as each may have had the call already. Return the outcome, and the run
-        that has the call.
+        that has the call. Raises RunEnded if the entity's run has failed.
         """
         while True:
             outcome = await self.send(msgspec.structs.replace(signal, run_id=run_id))
             if outcome == "missing":
-                run = msgspec.structs.replace(run, run_id=run_id)
-                if (await self.start(run)).refused is not None:  # what it comes after was deleted
+                if run_id != run.run_id or (await self.start(run)).refused is not None:
+                    # All were deleted that the caller knew, or that `run` comes after.
                     run_id = keyed_run_id(run.name, run.key or "")
-                    run = msgspec.structs.replace(run, rules=None)
-                continue
-            if outcome != "ended":
+                    run = msgspec.structs.replace(run, run_id=run_id, rules=None)
+            elif outcome != "ended":
                 return outcome, run_id
-            record = (await self.store.get_runs([run_id])).get(run_id)
-            if record is not None and record.status == "running":
-                continue  # another caller started it between two looks of the database
-            if record is not None and record.status == "continued":
-                run_id = msgspec.json.decode(record.output or "", type=Continued).run_id
-            else:
-                run = next_life(run, run_id)
-                run_id = run.run_id
+            elif record := (await self.store.get_runs([run_id])).get(run_id):
+                if record.status == "continued":
+                    run_id = msgspec.json.decode(record.output or "", type=Continued).run_id
+                else:
+                    run = next_life(run, run_id, record.status)
+                    run_id = run.run_id
 
     async def read(self, entity: Entity, key: str) -> str:
         """Return the last recorded state of an entity, without waking it."""
@@ -278,13 +291,22 @@ class Access:
                     return entity.first_state(key)
                 return bytes(given.state).decode()
             if record.status != "continued":
-                run_id = retry_run_id(run_id)
+                run_id = _life_after(run_id, record.status)
 
 
-def next_life(run: NewRun, last: UUID) -> NewRun:
-    """Return the run that takes the key of an entity that was deleted, whose run `last` was."""
+def next_life(run: NewRun, last: UUID, status: str) -> NewRun:
+    """Return the run that takes the key of an entity that was deleted, whose run `last` was.
+
+    Raises RunEnded if it has failed: a retry may bring it back, with its state.
+    """
     rules = msgspec.json.encode(RulesOfStart(after=last)).decode()
-    return msgspec.structs.replace(run, run_id=retry_run_id(last), rules=rules)
+    return msgspec.structs.replace(run, run_id=_life_after(last, status), rules=rules)
+
+
+def _life_after(last: UUID, status: str) -> UUID:
+    if status not in ("cancelled", "terminated"):
+        raise RunEnded(last, status)
+    return retry_run_id(last)
 
 
 def access_to(store: Store, notify: Callable[[list[Notice]], None]) -> Access:

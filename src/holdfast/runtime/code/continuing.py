@@ -12,7 +12,7 @@ from holdfast.details import ContinuedAsNew
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run
-from holdfast.runtime.code.updates import Updates
+from holdfast.runtime.code.updates import UPDATE_REPLY, Updates
 from holdfast.values.ids import continued_run_id
 
 
@@ -54,8 +54,12 @@ class ContinuingPart(ContextPart):
 
 
 def continuation(run: Run, asked: ContinueAsNew) -> ContinuedAsNew:
-    """Return the event that starts the next run, with the messages that this run has not read."""
-    unread = run.ledger(Mailbox).unread + run.ledger(Updates).unread
+    """Return the event that starts the next run, with the messages that this run has not read.
+
+    Answers to updates stay behind: the next run has not asked.
+    """
+    unread = [each for each in run.ledger(Mailbox).unread if each.name != UPDATE_REPLY]
+    unread += run.ledger(Updates).unread
     return ContinuedAsNew(
         run_id=continued_run_id(run.info.run_id, run.loop.now),
         input=msgspec.Raw(asked.input),

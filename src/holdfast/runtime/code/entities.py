@@ -25,18 +25,20 @@ from holdfast.errors import (
     UpdateFailed,
     UpdateRejected,
 )
-from holdfast.events import read_value_set
 from holdfast.retry import Retry
 from holdfast.runtime.code.continuing import ContinueAsNew
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.steps import Steps
+from holdfast.runtime.code.topics import Subscriptions
 from holdfast.runtime.code.updates import REPLY_TO_RUN, UPDATE_REPLY, Handler, Reply, Updates
 from holdfast.runtime.code.values import Values
+from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.types import NewSignal
 from holdfast.values.durations import Duration, seconds
 
 E = TypeVar("E")
+T = TypeVar("T")
 
 # After so many calls, or so many characters of states, a new run begins. A lower number would leave
 # runs stuck that have more: only what a replay counts, too, may be counted here.
@@ -51,21 +53,38 @@ class _Object:
 
     def __init__(self, run: Run, entity: Entity, key: str, state: str | None) -> None:
         self.run, self.entity, self.key = run, entity, key
-        self.text = entity.first_state(key) if state is None else state
-        self.found = self.restore()
+        self.values, self.mailbox = run.ledger(Values), run.ledger(Mailbox)
+        self.values.entity_key, self.text = key, ""
         self.calls = self.written = 0  # calls, and characters of their states, in the log
+        if state is not None:
+            self.take(state)
+        elif not self.skip():  # what the first state has drawn must stay
+            self.take(self._or_stuck(lambda: entity.first_state(key)))
+            self.record()
 
-    def restore(self) -> Any:
-        """Return the object of the last state; a state that does not fit makes the run stuck."""
-        try:
-            return self.entity.read(self.text)
-        except InvalidInput as error:
-            raise self.run.history.differ(str(error), is_misfit=True) from None
+    def take(self, text: str) -> None:
+        """Take a state, and make the object from it."""
+        self.text, self.found = text, self._or_stuck(lambda: self.entity.read(text))
+
+    def skip(self) -> bool:
+        """Take the next state that the log has; return False if it has no more."""
+        state = self.values.pass_state()
+        if state is not None:
+            self.written += len(state)
+            self.take(state)
+        return state is not None
 
     def record(self) -> None:
         """Leave the state in the log: each change that is answered does, also one that failed."""
         self.written += len(self.text)
-        self.run.ledger(Values).set(STATE, self.text)
+        self.values.set(STATE, self.text)
+
+    def _or_stuck(self, make: Callable[[], T]) -> T:
+        """Return what `make` does. A state that does not fit must not end the run: it is stuck."""
+        try:
+            return make()
+        except InvalidInput as error:
+            raise self.run.history.differ(str(error), is_misfit=True) from None
 
 
 class _Call(Handler):
@@ -79,28 +98,45 @@ class _Call(Handler):
         return method, method.decode(payload)
 
     def skip(self) -> bool:
-        states = self._of.run.ledger(Values).states
-        assert states, "an answered call has left a state"
-        self._of.text = read_value_set(states.popleft().details or "")
-        self._of.found = self._of.restore()
-        self._of.record()
-        return True
+        self._of.run.ledger(Subscriptions).pass_over()
+        return self._of.skip()
 
     async def call(self, args: tuple[object, ...]) -> str:
         of, (method, kwargs) = self._of, cast("tuple[Method, dict[str, Any]]", args)
-        if (states := of.run.ledger(Values).states) is not None:
-            states.clear()  # all that the log has was skipped
+        of.values.begin_call()
+        of.mailbox.taken = []
         try:
             if method.reads:
                 return method.result.encode(of.entity.run_read(method, of.text, kwargs))
             result = method.result.encode(await method.fn(of.found, **kwargs))
+            if left := await _end_tasks(of.run.loop):
+                raise ConfigurationError(
+                    f"{of.entity.name}.{method.name} has left the task {left} running, whose "
+                    "changes would be lost: await it, or use asyncio.TaskGroup"
+                )
             of.text, of.found = of.entity.write(of.found)
             return result
         except BaseException:
-            of.found = of.restore()  # a change that failed changes nothing
+            await _end_tasks(of.run.loop)
+            of.take(of.text)  # a change that failed changes nothing
             raise
         finally:
             of.record()
+
+
+async def _end_tasks(loop: WorkflowLoop) -> str | None:
+    """End the tasks that a method has left, as a replay of later calls does not begin them again.
+
+    Return the path of one of them, None if there are none.
+    """
+    scope = f"{loop.scope().path}/"
+    left = [task for task in loop.tasks if task.scope.path.startswith(scope) and not task.done()]
+    if not left or loop.closing:
+        return None
+    for task in left:
+        task.cancel()
+    await asyncio.wait(left)
+    return left[0].scope.path
 
 
 class EntityPart(ContextPart):
@@ -131,7 +167,6 @@ class EntityPart(ContextPart):
         key = given.key or run.info.key
         if key is None:
             raise ConfigurationError(f"entity {entity.name} was started without a key")
-        run.ledger(Values).entity_key = key
         state = None if given.state is msgspec.UNSET else bytes(given.state).decode()
         updates, of = run.ledger(Updates), _Object(run, entity, key, state)
         try:

@@ -7,96 +7,28 @@ decoded once, and only if a pattern asks for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from decimal import Decimal
-from typing import Final, Generic, TypeAlias, TypeVar, cast, overload
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, Generic, TypeVar, cast, overload
 
 import msgspec
 
-from holdfast.codec import contains, decoder, without_nul
+from holdfast.codec import decoder, without_nul
 from holdfast.details import CarriedSignal
 from holdfast.errors import InvalidInput
 from holdfast.events import read_signal
+from holdfast.runtime.code.patterns import Pattern, Scalars, Shape, scalars_at
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.values import Values
 from holdfast.types import JSON, Event, Value
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name
 
-Path: TypeAlias = tuple[str, ...]
-Shape: TypeAlias = tuple[Path, ...]
-Scalars: TypeAlias = tuple[object, ...]
 T = TypeVar("T")
 
-_EXACT: Final = 1 << 53  # beyond it, equal numbers may have different digits
-_ABSENT: Final = object()
 _SHAPES: Final = 8  # with more shapes than this, all indexes are dropped and built again
 _UNREADABLE: Final = object()  # contains nothing
 
 _read_plain = decoder(object)
-
-
-class Pattern:
-    """A pattern that a payload must contain. Every payload contains the pattern None.
-
-    `shape` has the paths of its scalars, as names of members from the outermost object, and
-    `scalars` their values: a payload that contains the pattern has the same scalars at these paths.
-    Scalars inside of arrays are left out.
-    """
-
-    __slots__ = ("_match", "scalars", "shape")
-
-    def __init__(self, match: JSON) -> None:
-        self._match = match
-        leaves = sorted(_leaves(match, ()), key=lambda leaf: leaf[0])
-        self.shape: Shape = tuple(path for path, _ in leaves)
-        self.scalars: Scalars = tuple(scalar for _, scalar in leaves)
-
-    @property
-    def matches_all(self) -> bool:
-        """True if every payload contains the pattern."""
-        return self._match is None
-
-    def matches(self, payload: object) -> bool:
-        """Return True if a payload, as plain JSON, contains the pattern."""
-        return self._match is None or contains(payload, self._match)
-
-
-def scalars_at(payload: object, shape: Shape) -> Scalars | None:
-    """Return a payload's scalars at the paths of a shape, None if one is missing."""
-    found: list[object] = []
-    for path in shape:
-        value = payload
-        for name in path:
-            value = cast("dict[str, object]", value).get(name, _ABSENT) if _is(value) else _ABSENT
-        scalar = _scalar(value)
-        if scalar is None:
-            return None
-        found.append(scalar)
-    return tuple(found)
-
-
-def _leaves(match: object, path: Path) -> Iterator[tuple[Path, object]]:
-    if _is(match):
-        for name, value in cast("dict[str, object]", match).items():
-            yield from _leaves(value, (*path, name))
-    elif path and (scalar := _scalar(match)) is not None:
-        yield path, scalar
-
-
-def _is(value: object) -> bool:
-    return isinstance(value, dict)
-
-
-def _scalar(value: object) -> object:
-    """Return a key that equal scalars share, None for a value that is not indexed."""
-    if value is None or isinstance(value, bool):
-        return ("constant", value)
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and -_EXACT < value < _EXACT:
-        return Decimal(repr(value))
-    return None
 
 
 class Message(Value, frozen=True, gc=False):
@@ -124,12 +56,12 @@ class Message(Value, frozen=True, gc=False):
 
 
 class Buffered:
-    """A message that no wait has taken yet, with its number."""
+    """A message that no wait has taken yet, with its number, and its place among all of the run."""
 
-    __slots__ = ("_plain", "message", "number")
+    __slots__ = ("_plain", "message", "number", "place")
 
-    def __init__(self, message: Message, number: int) -> None:
-        self.message, self.number = message, number
+    def __init__(self, message: Message, number: int, place: int) -> None:
+        self.message, self.number, self.place = message, number, place
         self._plain: object = None
 
     @property
@@ -216,9 +148,9 @@ class Box:
 
     # Messages
 
-    def put(self, message: Message) -> Buffered:
+    def put(self, message: Message, place: int) -> Buffered:
         """Keep a message."""
-        buffered = Buffered(message, self._number())
+        buffered = Buffered(message, self._number(), place)
         self.buffered[buffered.number] = buffered
         for shape, index in self._buffered_by.items():
             index.add(scalars_at(buffered.plain, shape), buffered)
@@ -294,13 +226,18 @@ def _first(waiters: Iterable[Waiter], buffered: Buffered) -> Iterator[Waiter]:
 
 
 class Mailbox(Ledger):
-    """The signals of one instance by name, and the waits for them."""
+    """The signals of one instance by name, and the waits for them.
 
-    __slots__ = ("_boxes", "_loop")
+    `taken` are the places of those that were taken since it was set; None if nobody asks.
+    """
+
+    __slots__ = ("_boxes", "_loop", "_received", "taken")
 
     def __init__(self, run: Run) -> None:
         self._loop = run.loop
         self._boxes: dict[str, Box] = {}  # none of them is empty
+        self._received = 0
+        self.taken: list[int] | None = None
 
     @property
     def awaited(self) -> tuple[str, ...]:
@@ -315,8 +252,9 @@ class Mailbox(Ledger):
 
     def put(self, message: Message) -> None:
         """Keep a message, and wake the first wait that would take it."""
+        self._received += 1
         box = self._open(message.name)
-        buffered = box.put(message)
+        buffered = box.put(message, self._received)
         if not self._loop.ended:
             box.offer(buffered)
 
@@ -338,6 +276,8 @@ class Mailbox(Ledger):
                 found = None if loop.ended else box.find(pattern)
             assert found is not None, "a wait ends with a message"
             box.remove(found)
+            if self.taken is not None:
+                self.taken.append(found.place)
             return found.message.payload
         finally:
             if waiter is not None:
@@ -347,6 +287,14 @@ class Mailbox(Ledger):
                     box.offer(offered)
             if box.is_empty:
                 self._boxes.pop(name, None)
+
+    def drop(self, places: Collection[int]) -> None:
+        """Drop the messages of some places: code that is not run again has taken them."""
+        for name, box in list(self._boxes.items()) if places else ():
+            for buffered in [each for each in box.buffered.values() if each.place in places]:
+                box.remove(buffered)
+            if box.is_empty:
+                del self._boxes[name]
 
     def _open(self, name: str) -> Box:
         box = self._boxes.get(name)

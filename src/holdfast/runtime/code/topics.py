@@ -69,6 +69,14 @@ class Subscriptions(Ledger):
             self.signals.add(name)
         return name
 
+    def pass_over(self) -> None:
+        """Count those that the log has as made: the calls that made them are not run again."""
+        recorded = self._run.history.recorded
+        known = {key for key, call in recorded.items() if call.family == SUBSCRIPTION}
+        self.signals |= known
+        for key in known:
+            del recorded[key]
+
 
 def _condition(match: JSON) -> str:
     text = encode(match)

@@ -22,9 +22,10 @@ from holdfast.events import (
     UPDATE_ENDS,
     UPDATE_REJECTED,
     UPDATE_REPLIES,
+    read_update_reply,
     write_details,
 )
-from holdfast.runtime.code.mailbox import Message
+from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.loop.tasks import Scope, WorkflowTask
@@ -102,7 +103,7 @@ class Updates(Ledger):
 
     __slots__ = (
         "_accepted",
-        "_ended_at",
+        "_ended",
         "_handlers",
         "_in_turn",
         "_loop",
@@ -119,7 +120,7 @@ class Updates(Ledger):
         self._handlers: dict[str, Handler] = {}
         self._waiting: dict[str, list[Message]] = {}
         self._accepted: dict[str, Message] = {}  # id: those being carried out
-        self._ended_at: dict[str, int] = {}  # id: how much the code had seen of the log then
+        self._ended: dict[str, tuple[int, Event]] = {}  # id: how much the code had seen then
         self._written: set[tuple[str, str]] = set()  # (type, id): answers that the log has
         self._replies: dict[
             str, str
@@ -142,7 +143,7 @@ class Updates(Ledger):
             if event.type == UPDATE_ACCEPTED:
                 self._run.history.delivered = 0
             elif event.type == UPDATE_COMPLETED:
-                self._ended_at[event.key] = self._run.history.delivered or 0
+                self._ended[event.key] = self._run.history.delivered or 0, event
 
     def put(self, update: Message) -> None:
         """Serve an update; without a handler keep it, also for a run that continues this one."""
@@ -216,8 +217,7 @@ class Updates(Ledger):
         """Check an update, carry it out and answer it; an answer that the log has stays."""
         was_completed = (UPDATE_COMPLETED, update.id) in self._written
         if (UPDATE_REJECTED, update.id) in self._written or (was_completed and handler.skip()):
-            self._run.history.pass_over(scope.path)
-            await self._run.history.reach(self._ended_at.get(update.id or "", 0))
+            await self._pass_over(update, scope)
             return
         accepted = (UPDATE_ACCEPTED, update.id) in self._written
         if self._loop.ended and not accepted:  # it ended just before this task began
@@ -241,6 +241,14 @@ class Updates(Ledger):
         else:
             self._complete(update, result=msgspec.Raw(result))
 
+    async def _pass_over(self, update: Message, scope: Scope) -> None:
+        """Let an update that was answered end where it ended, without carrying it out again."""
+        self._run.history.pass_over(scope.path)
+        if update.id in self._ended:
+            position, event = self._ended[update.id]
+            await self._run.history.reach(position)
+            self._run.ledger(Mailbox).drop(read_update_reply(event.details or "").taken)
+
     def _decode(self, handler: Handler, update: Message, *, accepted: bool) -> tuple[object, ...]:
         """Decode a payload. If it was accepted but does not fit now, the code has changed."""
         try:
@@ -260,7 +268,8 @@ class Updates(Ledger):
         error: ErrorInfo | None = None,
     ) -> None:
         self._accepted.pop(update.id or "", None)
-        self._say(UPDATE_COMPLETED, update, result=result, error=error)
+        taken = self._run.ledger(Mailbox).taken or ()
+        self._say(UPDATE_COMPLETED, update, result=result, error=error, taken=taken)
 
     def _say(
         self,
@@ -269,14 +278,16 @@ class Updates(Ledger):
         *,
         result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET,
         error: ErrorInfo | None = None,
+        taken: Sequence[int] = (),
     ) -> None:
         key = update.id or ""
         if kind in UPDATE_ENDS and (update.reply_to or "").startswith(REPLY_TO_RUN):
             run_id = UUID((update.reply_to or "").removeprefix(REPLY_TO_RUN))
-            reply = Reply(key, result, error, kind == UPDATE_REJECTED)
-            send_signal(self._run, run_id, UPDATE_REPLY, reply)
+            told = Reply(key, result, error, kind == UPDATE_REJECTED)
+            send_signal(self._run, run_id, UPDATE_REPLY, told)
         if (kind, key) not in self._written:
-            self._run.record(kind, key, write_details(UpdateReply(update.name, result, error)))
+            reply = UpdateReply(update.name, result, error, list(taken))
+            self._run.record(kind, key, write_details(reply))
 
     # Answers to callers
 

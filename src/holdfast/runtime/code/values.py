@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from holdfast.codec import encode
 from holdfast.definitions.entities import STATE, Entity
 from holdfast.errors import DeterminismError, InvalidInput
-from holdfast.events import VALUE_RECORDED, VALUE_SET, write_value
+from holdfast.events import VALUE_RECORDED, VALUE_SET, read_value_set, write_value
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.types import Event
 from holdfast.values.names import check_step_name, check_value_name
@@ -34,9 +34,10 @@ class Values(Ledger):
         self._set: dict[str, int] = {}
         self._recorded: set[str] = set()
         self._patched: dict[str, bool] = {}
-        # Of an entity, what its changes have left in the log: one state each, in their order.
+        # Of an entity, the states that its changes have left in the log, in their order, and how
+        # often the log had values of each name by then.
         self.entity_key: str | None = None
-        self.states: deque[Event] | None = None
+        self.states: deque[tuple[Event, dict[str, int]]] | None = None
         if isinstance(run.workflow, Entity):
             self.states = deque()
 
@@ -48,7 +49,7 @@ class Values(Ledger):
         else:
             self._written[key] = self._written.get(key, 0) + 1
             if self.states is not None and key == STATE:
-                self.states.append(event)
+                self.states.append((event, self._written.copy()))
 
     def set(self, name: str, value: str) -> None:
         """Write a value; `value` is JSON text."""
@@ -58,6 +59,22 @@ class Values(Ledger):
         if count > self._written.get(name, 0):
             self._written[name] = count
             self._run.record(VALUE_SET, name, write_value(value))
+
+    def pass_state(self) -> str | None:
+        """Return the next state that the log has, and pass over what was set up to it."""
+        if not self.states:
+            return None
+        event, self._set = self.states.popleft()
+        return read_value_set(event.details or "")
+
+    def begin_call(self) -> None:
+        """Begin with a call of an entity that the log has no state of: it decides on patches again.
+
+        A replay does not know what earlier calls have decided.
+        """
+        if self.states:
+            self.states.clear()
+        self._patched.clear()
 
     def patched(self, patch: str) -> bool:
         """Return True if code that was changed here takes its new path, and record that.
