@@ -80,7 +80,7 @@ class Waiter:
 
     __slots__ = ("future", "number", "offered", "pattern")
 
-    def __init__(self, pattern: Pattern, number: int) -> None:
+    def __init__(self, pattern: Pattern | None, number: int) -> None:
         self.pattern, self.number = pattern, number
         self.future: asyncio.Future[None] | None = None
         self.offered: Buffered | None = None
@@ -156,9 +156,9 @@ class Box:
             index.add(scalars_at(buffered.plain, shape), buffered)
         return buffered
 
-    def find(self, pattern: Pattern) -> Buffered | None:
-        """Return the first message that contains a pattern."""
-        if pattern.matches_all:
+    def find(self, pattern: Pattern | None) -> Buffered | None:
+        """Return the first message that contains a pattern, or the first one."""
+        if pattern is None:
             return next(iter(self.buffered.values()), None)
         if not self.buffered:
             return None
@@ -183,10 +183,10 @@ class Box:
 
     # Waits
 
-    def join(self, pattern: Pattern) -> Waiter:
-        """Add a wait for a message that contains a pattern, after the open ones."""
+    def join(self, pattern: Pattern | None) -> Waiter:
+        """Add a wait for a message that contains a pattern, or for any, after the open ones."""
         waiter = Waiter(pattern, self._number())
-        if pattern.matches_all:
+        if pattern is None:
             self._for_any[waiter.number] = waiter
         else:
             self._waiters_by.setdefault(pattern.shape, _ByScalars()).add(pattern.scalars, waiter)
@@ -195,7 +195,7 @@ class Box:
     def leave(self, waiter: Waiter) -> None:
         """Remove a wait."""
         pattern = waiter.pattern
-        if pattern.matches_all:
+        if pattern is None:
             del self._for_any[waiter.number]
             return
         index = self._waiters_by[pattern.shape]
@@ -220,7 +220,7 @@ class Box:
 def _first(waiters: Iterable[Waiter], buffered: Buffered) -> Iterator[Waiter]:
     for waiter in waiters:
         asleep = waiter.future is not None and not waiter.future.done()
-        if asleep and (waiter.pattern.matches_all or waiter.pattern.matches(buffered.plain)):
+        if asleep and (waiter.pattern is None or waiter.pattern.matches(buffered.plain)):
             yield waiter
             return
 
@@ -265,7 +265,8 @@ class Mailbox(Ledger):
         a waiter that is cancelled in between leaves it to the next. After the run's own code has
         ended, messages are not taken: a run that continues as new passes them on.
         """
-        loop, box, pattern = self._loop, self._open(name), Pattern(match)
+        pattern = None if match is None else Pattern(match)
+        loop, box = self._loop, self._open(name)
         found = None if loop.ended else box.find(pattern)
         waiter = box.join(pattern) if found is None else None
         try:

@@ -18,7 +18,7 @@ _ABSENT: Final = object()
 
 
 class Pattern:
-    """A pattern that a payload must contain. Every payload contains the pattern None.
+    """A pattern that a payload must contain.
 
     `shape` has the paths of its scalars, as names of members from the outermost object, and
     `scalars` their values: a payload that contains the pattern has the same scalars at these paths.
@@ -33,14 +33,9 @@ class Pattern:
         self.shape: Shape = tuple(path for path, _ in leaves)
         self.scalars: Scalars = tuple(scalar for _, scalar in leaves)
 
-    @property
-    def matches_all(self) -> bool:
-        """True if every payload contains the pattern."""
-        return self._match is None
-
     def matches(self, payload: object) -> bool:
         """Return True if a payload, as plain JSON, contains the pattern."""
-        return self._match is None or contains(payload, self._match)
+        return contains(payload, self._match)
 
 
 def scalars_at(payload: object, shape: Shape) -> Scalars | None:
