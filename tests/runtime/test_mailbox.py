@@ -13,8 +13,8 @@ import pytest
 
 from holdfast import Context
 from holdfast.codec import contains
-from holdfast.runtime.code import mailbox
 from holdfast.runtime.code import mailbox as mailboxes
+from holdfast.runtime.code import patterns
 from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import Run
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -38,7 +38,7 @@ class Looks:
             return contains(value, pattern)
 
         patch.setattr(mailboxes, "_read_plain", decode)
-        patch.setattr(mailbox, "contains", compare)
+        patch.setattr(patterns, "contains", compare)
 
 
 @pytest.fixture
