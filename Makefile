@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test test-quick test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures bench-curves clean
+.PHONY: demo test test-quick test-random test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures bench-curves clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
@@ -26,6 +26,11 @@ QUICK := tests/unit tests/runtime tests/store/contract tests/store/client \
 	--ignore tests/runtime/test_random_programs.py --ignore tests/runtime/test_mutants.py
 test-quick: .venv/tools
 	$(BIN)/pytest -q -n 3 --dist worksteal $(QUICK) -k "not postgres and not embedded and not system"
+
+# All tests in a drawn order: make test-random SEED=7. A test that needs another one before it fails.
+SEED ?= 1
+test-random: .venv/programs
+	HOLDFAST_TEST_ORDER=$(SEED) $(BIN)/pytest -n 4 --dist worksteal
 
 # What may differ between versions of Python, on the others that this machine has.
 test-others: .venv/tools

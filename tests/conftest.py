@@ -12,6 +12,7 @@ from __future__ import annotations
 import compileall
 import gc
 import os
+import random
 import signal
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from _pytest.fixtures import reorder_items
 from hypothesis import HealthCheck, settings
 
 import holdfast
@@ -118,7 +120,17 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long; within a file, and among the others, the order stays."""
+    """Begin with what takes long; within a file, and among the others, the order stays.
+
+    With HOLDFAST_TEST_ORDER, a number, files and the tests of each are in an order drawn by it.
+    What shares a fixture of a module or of the session stays together.
+    """
+    if seed := os.environ.get("HOLDFAST_TEST_ORDER"):
+        drawn = random.Random(int(seed))
+        places = {path: drawn.random() for path in sorted({item.path for item in items})}
+        drawn.shuffle(items)
+        items.sort(key=lambda item: places[item.path])
+        items[:] = reorder_items(items)
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
