@@ -141,3 +141,14 @@ async def test_agent_refunds_what_is_approved(
     (asked,) = await handle.approvals()
     await environment.client.approvals.decide(handle.run_id, asked.key, True, by="ann")
     assert await environment.result(handle) == "I have looked: order-17 is refunded."
+
+
+@pytest.mark.crash_everywhere(most=20)
+async def test_session_answers_each_message_once(
+    environment: Environment, client: Client, example: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(example, "THINKING", 0)
+    session = client.entity(example.Session, "ann")
+    assert await session.say("I have bought a lamp") == "you have bought: lamp"
+    assert await session.say("and ordered an egg") == "you have bought: lamp, egg"
+    assert [each.role for each in await session.history()] == ["user", "assistant"] * 2
