@@ -191,6 +191,17 @@ def test_classes_that_cannot_be_entities() -> None:
 
             async def add(self, *items: str) -> None: ...
 
+    with pytest.raises(ConfigurationError, match="takes a class, not 'Cart': give name="):
+        app.entity("Cart")  # type: ignore[call-overload]
+
+    @app.entity
+    @dataclass
+    class Twice:
+        size: int = 0
+
+    with pytest.raises(ConfigurationError, match="Twice is already the entity refused/Twice"):
+        App("other").entity(Twice)
+
     with pytest.raises(ConfigurationError, match=r"Sync.add must be an async function"):
 
         @app.entity

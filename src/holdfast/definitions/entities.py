@@ -386,6 +386,10 @@ class Entities:
         """
 
         def define(cls: type[Any]) -> type[Any]:
+            if not isinstance(cls, type):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(f"@app.entity takes a class, not {cls!r}: give name=")
+            if (known := vars(cls).get(_ENTITY)) is not None:
+                raise ConfigurationError(f"{cls.__name__} is already the entity {known.full_name}")
             entity = Entity(cls, self.registry, name=name, queue=queue, retention=retention)
             self.registry.add_workflow(entity)
             setattr(cls, _ENTITY, entity)
