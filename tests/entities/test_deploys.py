@@ -196,11 +196,11 @@ def test_classes_that_cannot_be_entities() -> None:
 
     @app.entity
     @dataclass
-    class Twice:
+    class Shared:
         size: int = 0
 
-    with pytest.raises(ConfigurationError, match="Twice is already the entity refused/Twice"):
-        App("other").entity(Twice)
+    with pytest.raises(ConfigurationError, match="Shared is already the entity refused/Shared"):
+        App("other").entity(Shared)
 
     with pytest.raises(ConfigurationError, match=r"Sync.add must be an async function"):
 
