@@ -228,7 +228,11 @@ def test_classes_that_cannot_be_entities() -> None:
         async def add(self) -> None: ...
 
     with pytest.raises(ConfigurationError, match="Twice@1 is defined twice"):
-        app.entity(name="Twice")(Twice)
+
+        @app.entity(name="Twice")
+        @dataclass
+        class Again:
+            size: int = 0
 
 
 async def test_an_object_that_cannot_be_made_makes_the_run_stuck(
