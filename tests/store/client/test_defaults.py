@@ -76,14 +76,19 @@ async def resource() -> AsyncIterator[int]:
 async def booked(connection: asyncpg.Connection) -> None: ...
 
 
-@dataclass
-class Cart:
-    key: str
-    size: int = 0
+def new_cart() -> type[Any]:
+    """Return a class: one is the entity of one app."""
 
-    async def add(self) -> int:
-        self.size += 1
-        return self.size
+    @dataclass
+    class Cart:
+        key: str
+        size: int = 0
+
+        async def add(self) -> int:
+            self.size += 1
+            return self.size
+
+    return Cart
 
 
 def flow_of(app: App, name: str) -> Any:
@@ -112,7 +117,7 @@ DEFINITIONS: dict[str, Callable[[App], object]] = {
         app.alert(each.__name__, when=each()) for each in (failed, stuck, backlog, no_worker)
     ],
     "consumer": lambda app: app.consumer("given")(take),
-    "entity": lambda app: app.entity(Cart),
+    "entity": lambda app: app.entity(new_cart()),
     "flow": lambda app: flow_of(app, "graph"),
     "job": lambda app: (app.job(one), app.job()(two)),
     "lifespan": lambda app: app.lifespan(resource),
@@ -171,6 +176,7 @@ class World:
     def __init__(self, store: Store, app: App) -> None:
         self.store, self.app = store, app
         self.client = Client(store=store, app=app)
+        self.cart_class = app.entity(new_cart())
         self.tokens = list[str]()
         self.broken = False
 
@@ -217,7 +223,7 @@ class World:
     async def cart(self) -> str:
         """Return the key of an entity."""
         key = str(uuid4())
-        await self.client.entity(Cart, key).add()
+        await self.client.entity(self.cart_class, key).add()
         return key
 
     async def flow(self) -> str:
@@ -271,7 +277,6 @@ async def opened_world(store: Store) -> AsyncIterator[World]:
     app = App("world")
     world = World(store, app)
     app.workflow(plain)
-    app.entity(Cart)
     flow_of(app, "graph")
 
     @app.workflow
@@ -336,7 +341,7 @@ NOTHING: Any = {"names": "world/plain", "key": "nothing"}  # no run is meant
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 CALLS: dict[str, Callable[[World, Client], Any]] = {
     "close": lambda w, c: Client(store=w.store).close(),
-    "entity": lambda w, c: c.entity(Cart, str(uuid4())).add(),
+    "entity": lambda w, c: c.entity(w.cart_class, str(uuid4())).add(),
     "handle": lambda w, c: of(w.ended(), c.handle),
     "open": lambda w, c: Client(store=w.store).open(),
     "result": lambda w, c: of(w.ended(), c.result),
@@ -357,8 +362,8 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "archive.list": lambda w, c: c.archive.list(),
     "archive.restore": lambda w, c: of(w.archived(), c.archive.restore),
     "archive.url": lambda w, c: c.archive.url(),
-    "entities.delete": lambda w, c: of(w.cart(), lambda key: c.entities.delete(Cart, key)),
-    "entities.get": lambda w, c: c.entities.get(Cart, "ann"),
+    "entities.delete": lambda w, c: of(w.cart(), lambda key: c.entities.delete(w.cart_class, key)),
+    "entities.get": lambda w, c: c.entities.get(w.cart_class, "ann"),
     "flows.check": lambda w, c: c.flows.check(w.app),
     "flows.compile": lambda w, c: c.flows.compile(w.app),
     "flows.delete": lambda w, c: of(w.flow(), c.flows.delete),
