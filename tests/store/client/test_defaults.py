@@ -325,6 +325,11 @@ async def of(prepared: Awaitable[Any], call: Callable[..., Any], *args: object) 
     return await read(call(about.run_id if isinstance(about, RunHandle) else about, *args))
 
 
+async def fields_of(answer: Awaitable[Any]) -> object:
+    """Return the fields of an object, whose class is another one in each world."""
+    return vars(await answer)
+
+
 async def read(answer: Any) -> object:
     if inspect.isasyncgen(answer):
         return [each async for each in answer]
@@ -363,7 +368,7 @@ CALLS: dict[str, Callable[[World, Client], Any]] = {
     "archive.restore": lambda w, c: of(w.archived(), c.archive.restore),
     "archive.url": lambda w, c: c.archive.url(),
     "entities.delete": lambda w, c: of(w.cart(), lambda key: c.entities.delete(w.cart_class, key)),
-    "entities.get": lambda w, c: c.entities.get(w.cart_class, "ann"),
+    "entities.get": lambda w, c: fields_of(c.entities.get(w.cart_class, "ann")),
     "flows.check": lambda w, c: c.flows.check(w.app),
     "flows.compile": lambda w, c: c.flows.compile(w.app),
     "flows.delete": lambda w, c: of(w.flow(), c.flows.delete),
