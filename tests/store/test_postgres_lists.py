@@ -180,6 +180,7 @@ QUESTIONS = {
 async def test_a_list_reads_little_more_than_it_shows(counted: Counted, question: str) -> None:
     """Edge case 21 of the server: each filter and each state that an index serves."""
     where, expected = QUESTIONS[question]
+    await counted.read(where)  # the first look removes entries of rows that the seed has changed
     rows, read = await counted.read(where)
     found = [row["run_id"] for row in rows if row["run_id"] is not None]
     assert len(found) == len(set(found)) == (expected + 1 if expected == where.limit else expected)

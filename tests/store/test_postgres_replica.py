@@ -22,6 +22,7 @@ from tests.standbys import Pair, streaming
 
 import holdfast
 from holdfast.client import Client
+from holdfast.client.filters import RunFilters
 from holdfast.database.embedded import EmbeddedServer
 from holdfast.database.migrate import render
 from holdfast.database.resolve import Connecting, resolve_database
@@ -109,7 +110,8 @@ async def test_lists_come_from_the_replica_and_one_run_from_the_database(
         again = await client.start("shop/checkout", key="order-7", version=1)
         assert again.already_existed
         assert await client.signal(handle.run_id, "go")
-        assert (await client.runs.cancel_all({"names": "shop/checkout"})).changed == 1
+        by_key: RunFilters = {"names": "shop/checkout", "key": "order-7"}
+        assert (await client.runs.cancel_all(by_key)).changed == 1
         with pytest.raises(RunNotFound):
             await client.runs.get(uuid4())
         behind.resume()
