@@ -244,6 +244,31 @@ async def test_a_migration_gives_way_to_a_worker_that_has_what_it_waits_for(
     assert await connection.fetchval("show lock_timeout") == "0"
 
 
+async def test_a_migration_that_waits_for_one_table_after_another_ends_no_call_of_others(
+    connection: asyncpg.Connection,
+    others: tuple[asyncpg.Connection, ...],
+    release: Release,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fault: each wait was short, all of them were longer than what makes a server end a call."""
+    await migrate(connection, scripts=release.scripts)
+    release.write("migrations/0002_second.sql", TOUCHING)
+    monkeypatch.setattr("holdfast.database.migrate._WAIT_SECONDS", 1.5)
+    worker, gate = others
+    for each in (connection, worker):
+        await each.execute("set deadlock_timeout = '1s'")
+    await gate.execute("begin; select from holdfast.schema_functions")
+    await worker.execute("begin; lock table holdfast.schema_migrations in row exclusive mode")
+    migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
+    await _until_a_lock_is_waited_for(gate, "relation")  # that of `numbers` is the migration's
+    call = asyncio.create_task(worker.execute("select from holdfast.numbers"))
+    await asyncio.sleep(0.75)
+    await gate.execute("commit")
+    await call
+    await worker.execute("commit")
+    assert (await migrating).migrations == ("0002_second",)
+
+
 async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(
     connection: asyncpg.Connection, others: tuple[asyncpg.Connection, ...], release: Release
 ) -> None:

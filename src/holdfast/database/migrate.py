@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.database")
 
 # For the locks of tables. What works meanwhile is held up for so long at most, and then the
-# migration gives way; a first wait is shorter than that after which a server looks for a deadlock.
+# migration gives way: sooner for all tables but the first.
 _WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 10.0
 _PATIENCE_SECONDS = 120.0
@@ -107,6 +107,13 @@ select p.oid::regprocedure::text, '{checksum}', '{release}'
 from pg_catalog.pg_proc p
 join pg_catalog.pg_namespace n on n.oid = p.pronamespace
 where n.nspname = '{schema}' and p.proname = any ('{{{names}}}'::text[]);
+"""
+
+
+# Once it has a table, who waits for that one may have the next, and a server ends that call when it
+# has waited for `deadlock_timeout`. So for all the rest together it waits half as long.
+_REST_SECONDS = """
+select extract(epoch from current_setting('deadlock_timeout')::interval)::float8 / 2
 """
 
 
@@ -181,13 +188,14 @@ async def migrate(
     check_schema_name(schema)
     if connection.is_in_transaction():
         raise MigrationFailed("a migration is a transaction of its own: commit yours first")
-    wait, began = _WAIT_SECONDS, time.monotonic()
+    wait, tables, began = _WAIT_SECONDS, list[str](), time.monotonic()
     word_at = began + _SILENT_SECONDS
     while True:
         try:
-            return await _migrate(connection, schema, scripts, grant_to, wait)
+            return await _migrate(connection, schema, scripts, grant_to, wait, tables)
         except _HeldByOthers as error:
-            held = await describe_holders(connection, error.tables, _LOCK_NAME)
+            tables = [*error.tables]
+            held = await describe_holders(connection, tables, _LOCK_NAME)
         except (MigrationFailed, asyncpg.DeadlockDetectedError) as error:
             if not isinstance(error.__cause__ or error, asyncpg.DeadlockDetectedError):
                 raise
@@ -208,7 +216,12 @@ async def migrate(
 
 
 async def _migrate(
-    connection: Connection, schema: str, scripts: Scripts, grant_to: Sequence[str], wait: float
+    connection: Connection,
+    schema: str,
+    scripts: Scripts,
+    grant_to: Sequence[str],
+    wait: float,
+    held: Sequence[str],
 ) -> MigrationReport:
     async with connection.transaction(isolation="read_committed"):
         await connection.execute(f"set local {_STANDARD}")
@@ -219,7 +232,7 @@ async def _migrate(
             state = await read_state(connection, schema)
         state.refuse_newer(scripts)
         missing = state.missing(scripts)
-        await _lock_tables(connection, state, missing, wait)
+        await _lock_tables(connection, state, missing, wait, held)
         for migration in missing:
             async with _refusals_of(str(migration), state):
                 await connection.execute(in_schema(migration.body, schema))
@@ -236,18 +249,29 @@ async def _migrate(
 
 
 async def _lock_tables(
-    connection: Connection, state: SchemaState, missing: Sequence[Migration], wait: float
+    connection: Connection,
+    state: SchemaState,
+    missing: Sequence[Migration],
+    wait: float,
+    held: Sequence[str],
 ) -> None:
-    """Take all locks at once, before anything is changed.
+    """Take all locks before anything is changed, first those of tables that others have `held`.
 
     A lock that is taken later can deadlock with a worker that has it, and waits for one of these.
     """
     names = {name for each in missing for name in _NAME.findall(each.body)}
     tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, list(names))]
-    if tables:
-        named = ", ".join(tables)
-        async with _refusals_of(f"locking {named}", state), _waiting(connection, wait, tables):
-            await connection.execute(f"lock table {named} in access exclusive mode")
+    tables.sort(key=lambda table: table not in held)
+    rest = wait
+    if tables and wait < _LONGEST_WAIT_SECONDS:  # else giving way has not helped for long
+        rest = min(wait, await connection.fetchval(_REST_SECONDS))
+    until = time.monotonic() + wait
+    for table in tables:
+        left = max(until - time.monotonic(), 0.001)
+        async with _refusals_of(f"locking {table}", state), _waiting(connection, left, [table]):
+            await connection.execute(f"lock table {table} in access exclusive mode")
+        if table == tables[0]:
+            until = time.monotonic() + rest
 
 
 @asynccontextmanager
