@@ -7,13 +7,19 @@ from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
+import psycopg
 
 from holdfast import App, Context
-from holdfast.store.postgres import PostgresStore, connectors
+from holdfast.store.postgres import PostgresStore, asyncpg_connector, connectors
 from holdfast.worker import Worker
 from tests.crash.sweeper import Switch
 
-STATEMENTS: Final = ("begin", "append", "finish")  # and that of the code
+# Beside that of the code. Only asyncpg commits in the message of the record.
+STATEMENTS: Final = {
+    asyncpg_connector.AsyncpgSession: ("begin", "commit_with"),
+    connectors._Psycopg: ("begin", "execute", "finish"),
+}
+BY_PSYCOPG: Final = 10  # rooms from this one on
 
 app = App("crash")
 switch = Switch(0)
@@ -26,14 +32,21 @@ async def book(connection: asyncpg.Connection, room: int) -> int:
     return room
 
 
+@app.transaction
+async def book_by_psycopg(connection: psycopg.AsyncConnection, room: int) -> int:
+    await connection.execute("insert into public.rooms values (%s)", [room])
+    switch.pass_point()
+    return room
+
+
 @app.workflow
 async def stay(ctx: Context, room: int) -> int:
-    return await book(room)
+    return await (book if room < BY_PSYCOPG else book_by_psycopg)(room)
 
 
-def watch(name: str) -> None:
+def watch(session: type, name: str) -> None:
     """Let the process pass a point before and after a statement."""
-    call = getattr(connectors._Asyncpg, name)
+    call = getattr(session, name)
 
     async def watched(*given: Any) -> Any:
         switch.pass_point()
@@ -41,15 +54,16 @@ def watch(name: str) -> None:
         switch.pass_point()
         return answer
 
-    setattr(connectors._Asyncpg, name, watched)
+    setattr(session, name, watched)
 
 
 async def work(url: str, run_id: UUID, kill_at: int) -> int:
     """Finish a run; die at a point, 0 for none. Return the number of points."""
     global switch
     switch = Switch(kill_at)
-    for name in STATEMENTS:
-        watch(name)
+    for session, names in STATEMENTS.items():
+        for name in names:
+            watch(session, name)
     store = PostgresStore(url, connections=2)
     await store.open()
     worker = Worker(app, store)

@@ -25,12 +25,13 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import asyncpg
+import psycopg
 
 from holdfast import App, Context
 from holdfast.client import Client
 from holdfast.database.embedded import EmbeddedServer
 from holdfast.database.migrate import prepare_schema
-from holdfast.store.postgres import PostgresStore, connectors
+from holdfast.store.postgres import PostgresStore, asyncpg_connector, connectors
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.claimer import Claimable
 from tests.crash.processes import processes
@@ -41,8 +42,12 @@ POINTS: Final = (
     "after the record",
     "before the commit",
     "after the commit",
+    "after the code's statement, by asyncpg",
+    "before the record and the commit, which are one message",
+    "after the commit, by asyncpg",
 )
-RECORDED: Final = 2  # from this point on the row of the lease is locked until the commit
+BY_ASYNCPG: Final = 5  # points from this one on
+RECORDED: Final = (2, 3, 4, 7)  # the row of the lease is locked until the commit
 _MOMENT: Final = 0.05  # seconds in which a take-over that need not wait is done
 
 app = App("stale")
@@ -60,7 +65,7 @@ class Stops:
 
     def begin(self, room: int) -> None:
         """Count points from the statement of the code on; each room stops the process once."""
-        self.at = -1 if self.told is None or room in self.rooms else room % len(POINTS)
+        self.at = -1 if self.told is None or room in self.rooms else room % len(POINTS) % BY_ASYNCPG
         self.rooms.add(room)
         self.passed = -1
         self.pass_point()
@@ -78,7 +83,15 @@ stops = Stops()
 
 
 @app.transaction
-async def book(connection: asyncpg.Connection, room: int) -> int:
+async def book(connection: psycopg.AsyncConnection, room: int) -> int:
+    """Book a room."""
+    await connection.execute("insert into public.rooms values (%s)", [room])
+    stops.begin(room)
+    return room
+
+
+@app.transaction
+async def book_by_asyncpg(connection: asyncpg.Connection, room: int) -> int:
     """Book a room."""
     await connection.execute("insert into public.rooms values ($1)", room)
     stops.begin(room)
@@ -88,20 +101,22 @@ async def book(connection: asyncpg.Connection, room: int) -> int:
 @app.workflow
 async def stay(ctx: Context, room: int) -> int:
     """Book a room in a run."""
-    return await book(room)
+    by_asyncpg = room % len(POINTS) >= BY_ASYNCPG
+    return await (book_by_asyncpg if by_asyncpg else book)(room)
 
 
 def serve(url: str, told: Connection) -> None:
     """Be the worker that is stopped."""
     stops.told = told
-    for name in ("append", "finish"):
-        watch(name)
+    for name in ("execute", "finish"):
+        watch(connectors._Psycopg, name)
+    watch(asyncpg_connector.AsyncpgSession, "commit_with")
     asyncio.run(_serve(url))
 
 
-def watch(name: str) -> None:
+def watch(session: type, name: str) -> None:
     """Pass a point before and after a statement of each transaction."""
-    call = getattr(connectors._Asyncpg, name)
+    call = getattr(session, name)
 
     async def watched(*given: Any) -> Any:
         stops.pass_point()
@@ -109,7 +124,7 @@ def watch(name: str) -> None:
         stops.pass_point()
         return answer
 
-    setattr(connectors._Asyncpg, name, watched)
+    setattr(session, name, watched)
 
 
 async def _serve(url: str) -> NoReturn:
@@ -187,7 +202,7 @@ class Contest:
         other.open()
         taking = asyncio.ensure_future(store.reap_workers(worker_ids=self._lost))
         try:
-            if room % len(POINTS) < RECORDED:
+            if room % len(POINTS) not in RECORDED:
                 await asyncio.wait([end])
             else:
                 await asyncio.wait([end], timeout=_MOMENT)
@@ -206,7 +221,7 @@ class Contest:
         rows = await watcher.fetch("select room from public.rooms order by room")
         assert [row[0] for row in rows] == sorted(rooms), "a row of each room"
         records = await watcher.fetch(
-            "select count(*) from holdfast.events where key = 'book' group by run_id"
+            "select count(*) from holdfast.events where key like 'book%' group by run_id"
         )
         assert [row[0] for row in records] == [1] * len(rooms), "a record of each run"
 

@@ -42,7 +42,7 @@ def raised() -> set[str]:
     found = set[str]()
     for text in FILES.values():
         for condition in re.findall(r"\braise\s+(\w+)\b", statements(text)):
-            if condition not in ("exception", "sqlstate"):
+            if condition not in ("exception", "sqlstate", "info"):
                 found.add(CONDITIONS[condition])
         found |= set(re.findall(r"errcode = '(\w{5})'", statements(text)))
         found |= set(re.findall(r"\braise\s+sqlstate\s+'(\w{5})'", statements(text)))

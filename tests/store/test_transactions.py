@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -29,7 +30,7 @@ from holdfast.database.urls import read_url
 from holdfast.definitions.transactions import Isolation
 from holdfast.errors import ConfigurationError, RunFailed, StepFailed
 from holdfast.payloads import payloads_of
-from holdfast.store.postgres import PostgresStore, connectors
+from holdfast.store.postgres import PostgresStore, asyncpg_connector, connectors
 from holdfast.store.postgres.conninfo import conninfo
 from holdfast.testing import Environment
 from holdfast.testing.crashes import crashes
@@ -74,8 +75,8 @@ def hotel(step: Callable[..., Any], **options: Any) -> tuple[App, Any]:
     book = app.transaction(**options)(step)
 
     @app.workflow
-    async def stay(ctx: Context, room: int) -> int:
-        result: int = await book(room)
+    async def stay(ctx: Context, room: int) -> int | str:
+        result: int | str = await book(room)
         return result
 
     return app, stay
@@ -100,12 +101,10 @@ def recorded(key: str = "book") -> Event:
     return Event("StepCompleted", key, details, 1_700_000_000_000_000)
 
 
-async def record(session: Any, worker: str, run_id: UUID, lease_no: int) -> int | None:
+async def record(session: Any, worker: str, run_id: UUID, lease_no: int) -> None:
     event = recorded()
     given = (worker, run_id, lease_no, event.key, event.details, event.at, 30.0)
-    [(index,)] = await session.call("record_step", *given)
-    found: int | None = index
-    return found
+    await session.call("record_step", *given)
 
 
 async def test_a_worker_whose_lease_went_to_another_commits_nothing(scene: Scene) -> None:
@@ -118,7 +117,8 @@ async def test_a_worker_whose_lease_went_to_another_commits_nothing(scene: Scene
         task = await ann.take()
         async with session.transaction():
             await scene.watcher.connection.execute(take_over)
-            assert await record(session, "ann", run_id, task.lease_no) is None
+            with pytest.raises(asyncpg.PostgresError, match=f"ann does not hold run {run_id}"):
+                await record(session, "ann", run_id, task.lease_no)
         assert "StepCompleted" not in await log_types(scene.store, run_id)
 
 
@@ -307,17 +307,20 @@ async def test_a_commit_without_an_answer_has_one_outcome(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The connection is lost at the commit: after the server has carried it out, or before."""
-    finish, losses = connectors._Asyncpg.finish, list[None]()
+    losses = list[None]()
 
-    async def lose(session: Any) -> None:
-        if losses:
-            await finish(session)
-            return
-        losses.append(None)
-        if reached:
-            await finish(session)
-        session._raw.terminate()
-        raise ConnectionResetError("the answer is lost")
+    def losing(commit: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def lose(session: Any, *given: object) -> object:
+            if losses:
+                return await commit(session, *given)
+            losses.append(None)
+            session.sent = True
+            if reached:
+                await commit(session, *given)
+            session._raw.terminate()
+            raise ConnectionResetError("the answer is lost")
+
+        return lose
 
     calls = list[int]()
 
@@ -325,7 +328,9 @@ async def test_a_commit_without_an_answer_has_one_outcome(
         calls.append(current_step().attempt)
         return await insert(connection, room)
 
-    monkeypatch.setattr(connectors._Asyncpg, "finish", lose)
+    for name in ("commit_with", "finish"):  # with the record in one message, and alone
+        given = getattr(asyncpg_connector.AsyncpgSession, name)
+        monkeypatch.setattr(asyncpg_connector.AsyncpgSession, name, losing(given))
     options = {"database": await results(scene)} if apart == "elsewhere" else {"isolation": apart}
     app, stay = hotel(book, retry=ONCE, **options)
     app.payloads = payloads_of(Reversing())
@@ -374,15 +379,15 @@ async def test_a_thread_that_is_cancelled_between_two_tries_does_not_commit(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its record is refused while the code of the workflow stops to wait for it."""
-    append, calls = connectors._Psycopg.append, list[int]()
+    record, calls = connectors._Psycopg.record, list[int]()
 
     async def refused(*given: Any) -> int | None:
         if len(calls) == 1:
             assert current_step().wait_cancelled(30)
             raise psycopg.errors.SerializationFailure
-        return await append(*given)
+        return await record(*given)
 
-    monkeypatch.setattr(connectors._Psycopg, "append", refused)
+    monkeypatch.setattr(connectors._Psycopg, "record", refused)
     app = App("hotel")
 
     @app.transaction
@@ -498,6 +503,24 @@ async def test_a_connection_lost_after_a_statement_costs_an_attempt(scene: Scene
     async with working(app, scene.url) as client:
         assert await client.run(stay) == 2
     assert (await rooms(scene), len(backends)) == ([4], 2)
+
+
+async def test_a_record_stands_in_a_message_whatever_its_text(scene: Scene) -> None:
+    """And whatever the code has set: its quotes, backslashes and marks mean nothing."""
+    texts = ["it's", "\\", "\\'; drop table public.rooms; --", "$1 %s {0} :p1 ?", "E'\\n\u2028'"]
+
+    async def book(connection: asyncpg.Connection, room: int) -> str:
+        await connection.execute("set local standard_conforming_strings = off")
+        await connection.execute("set local client_min_messages = error")
+        await insert(connection, room)
+        return json.dumps(texts)
+
+    app, stay = hotel(book)
+    async with working(app, scene.url) as client:
+        await client.run(stay, 4)
+    recorded = "select details ->> 'result' from holdfast.events where key = 'book'"
+    assert json.loads(await scene.value(recorded)) == texts
+    assert await rooms(scene) == [4]
 
 
 async def test_arguments_may_have_any_name(scene: Scene) -> None:

@@ -287,23 +287,22 @@ class Transactions:
             if attempt.ended:  # while a try before this one had the gate
                 raise _Abandoned
             index = None
-            if apart:
-                await transaction.keep(call.run_id, event)
-            else:
-                number, seconds = attempt.lease_no, self._options.lease_seconds
-                lease = HeldLease(self._worker_id, call.run_id, number, seconds)
-                index = await transaction.append(stored, lease)
             try:
-                await transaction.commit()
+                if apart:
+                    await transaction.keep(call.run_id, event)
+                    await transaction.commit()
+                else:
+                    number, seconds = attempt.lease_no, self._options.lease_seconds
+                    lease = HeldLease(self._worker_id, call.run_id, number, seconds)
+                    index = await transaction.record(stored, lease)
             except Exception as error:
-                if is_refusal(error):
+                if is_refusal(error) or not transaction.sent:
                     raise
-                if index is None:  # the next try finds what is there
-                    raise _NotCommitted("its commit was not answered") from error
                 logger.warning("the commit of %s was not answered (%r)", call.id, error)
-                index = await way.of_store(self._find(call))
+                if not apart:  # else the next try finds what is there
+                    index = await way.of_store(self._find(call))
                 if index is None:
-                    raise _NotCommitted("its commit was not answered, and has failed") from error
+                    raise _NotCommitted("its commit was not answered") from error
         except BaseException:
             attempt.gate.release()
             raise

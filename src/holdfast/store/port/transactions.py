@@ -56,8 +56,8 @@ class OpenTransaction(Protocol):
         """
         ...
 
-    async def append(self, event: Event, lease: HeldLease) -> int | None:
-        """Append the end of the step to the log of its run, and return its index there.
+    async def record(self, event: Event, lease: HeldLease) -> int | None:
+        """Append the end of the step to the log of its run, commit, and return its index there.
 
         None if the log is elsewhere: the end is then recorded as that of any step. Raises
         ConfigurationError if the code has ended the transaction, or if the database of the
@@ -68,12 +68,17 @@ class OpenTransaction(Protocol):
     async def keep(self, run_id: UUID, event: Event) -> None:
         """Keep the result of the step here, apart from the log, which gets it as from any step.
 
-        Raises AlreadyRecorded if an earlier attempt has left one, and as `append`.
+        Raises AlreadyRecorded if an earlier attempt has left one, and as `record`.
         """
         ...
 
     async def commit(self) -> None:
-        """Commit. If this raises an error that is not a refusal, it may be committed."""
+        """Commit."""
+        ...
+
+    @property
+    def sent(self) -> bool:
+        """True once the commit was sent: unless that is refused, it may be committed."""
         ...
 
 

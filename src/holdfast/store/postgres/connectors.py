@@ -1,4 +1,4 @@
-"""Connections of asyncpg, psycopg, SQLAlchemy and Django for the code of steps.
+"""Connections of psycopg, SQLAlchemy and Django for the code of steps, and which one a kind is.
 
 A synchronous library is called in the thread of the step, and never suspends there.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.store.port.transactions import ConnectionKind, Connector, OpenTransaction
+from holdfast.store.postgres.asyncpg_connector import AsyncpgConnector
 from holdfast.store.postgres.conninfo import conninfo
-from holdfast.store.postgres.database import Pool
 from holdfast.store.postgres.executing import result_of
 from holdfast.store.postgres.open_transaction import (
     Cleaning,
@@ -22,96 +22,11 @@ from holdfast.store.postgres.open_transaction import (
     run_within,
 )
 
-if TYPE_CHECKING:
-    from holdfast.database.connection import Connection
-
 T = TypeVar("T")
 S = TypeVar("S", bound=Session)
 
-_COMMIT_SECONDS: Final = 20.0  # without an answer by then, the log is looked at
-_ROLL_BACK_SECONDS: Final = 2.0
 _SESSION: Final = "holdfast"  # what holds a connection, in SQLAlchemy's notes on it
 _IDLE: Final = 0  # psycopg's status of a connection without a transaction
-
-
-class _Asyncpg(Session):
-    """A transaction on a connection of asyncpg."""
-
-    def __init__(self, place: Place, raw: Connection, isolation: str | None) -> None:
-        from asyncpg.pool import PoolConnectionProxy
-
-        super().__init__(place, PoolConnectionProxy(None, raw))  # type: ignore[arg-type]
-        level = None if isolation is None else isolation.replace(" ", "_")
-        self._raw, self._transaction = raw, raw.transaction(isolation=level)  # type: ignore[arg-type]
-
-    def is_open(self) -> bool:
-        return self._raw.is_in_transaction()
-
-    async def begin(self) -> None:
-        await self._transaction.start()
-
-    async def finish(self) -> None:
-        async with asyncio.timeout(_COMMIT_SECONDS):
-            await self._transaction.commit()
-
-    async def roll_back(self) -> None:
-        if self._raw.is_in_transaction():
-            await self._raw.execute("rollback", timeout=_ROLL_BACK_SECONDS)
-
-    def detach(self) -> None:
-        """Let the code of the step use the connection no more."""
-        self.connection._detach()
-
-
-class _Outcome(Generic[T]):
-    """What came of a transaction whose connection is sound."""
-
-    def __init__(self, result: T | None, error: BaseException | None) -> None:
-        self.result, self.error = result, error
-
-
-class AsyncpgConnector(Cleaning):
-    """Lends connections of asyncpg, of a pool like that of the store."""
-
-    def __init__(self, place: Place, size: int) -> None:
-        super().__init__(place)
-        self._pool = Pool(place.database.connect_unlimited, size)
-
-    async def within(
-        self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
-    ) -> T:
-        """Run a transaction; see `Connector.within`."""
-
-        taken = False
-
-        async def lent(raw: Connection) -> _Outcome[T]:
-            nonlocal taken
-            taken = True
-            session = _Asyncpg(self.place, raw, isolation)
-            try:
-                return _Outcome(await run_within(session, use), None)
-            except BaseException as error:
-                if raw.is_closed() or raw.is_in_transaction():
-                    raise
-                raw._top_xact = None  # type: ignore[attr-defined]  # its state is that of the server
-                return _Outcome[T](None, error)
-            finally:
-                session.detach()
-
-        try:
-            outcome = await self._pool.call(lent)
-        except Exception:
-            if taken:
-                raise
-            with beginning(self.place):
-                raise
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.result  # type: ignore[return-value]
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._pool.close()
 
 
 class _Room(Protocol):

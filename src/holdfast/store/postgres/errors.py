@@ -9,6 +9,7 @@ from uuid import UUID
 import asyncpg
 
 from holdfast.errors import (
+    ConfigurationError,
     DatabaseError,
     DatabaseUnavailable,
     FlowInUse,
@@ -55,6 +56,7 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "54": PayloadError,  # beyond a limit of the server: too long, too deeply nested
     "HF003": UnknownFlow,
     "HF005": FlowInUse,
+    "HF008": ConfigurationError,
     "HFQ01": UnknownQueue,
     "HFQ02": QueueExists,
     "HFQ03": QueueInUse,

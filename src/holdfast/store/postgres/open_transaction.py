@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -36,9 +36,12 @@ from holdfast.types import Event
 
 T = TypeVar("T")
 
+Typed: TypeAlias = tuple[str, str]  # the type of a value, and its text
+
 _CLEAN_SECONDS: Final = 3600.0
 _MOST_CLEANED: Final = 1000  # results at a time
 _NO_RIGHTS: Final = "42501"
+_NOT_HELD: Final = "HF008"
 _ABORTED: Final = "25P02"  # an error of a statement was caught
 _ABSENT: Final = ("3F000", "42883", "42P01", _NO_RIGHTS)  # no schema, no function, no table
 
@@ -98,13 +101,14 @@ class Session:
         )
         return None if not found else str(found[0][0])
 
-    async def append(self, event: Event, lease: HeldLease) -> int | None:
-        """Append the end of the step; see `OpenTransaction.append`."""
+    async def record(self, event: Event, lease: HeldLease) -> int | None:
+        """Append the end of the step, and commit; see `OpenTransaction.record`."""
         if self.place.records == "elsewhere":
             await self.keep(lease.run_id, event)
+            await self.commit()
             return None
         await self._complete()
-        [(index,)] = await self.execute(
+        return await self.commit_with(
             "select {schema}.record_step({}, {}, {}, {}, {}, {}, {})",
             ("text", lease.worker_id),
             ("uuid", str(lease.run_id)),
@@ -114,13 +118,6 @@ class Session:
             ("bigint", str(event.at)),
             ("float8", str(lease.seconds)),
         )
-        if index is None:
-            raise ConfigurationError(
-                f"this worker does not hold run {lease.run_id} in the database of the "
-                "transaction's connection: another worker has taken the run over, or the run has "
-                "ended, or the connection leads to another database"
-            )
-        return int(str(index))
 
     async def keep(self, run_id: UUID, event: Event) -> None:
         """Keep the result of the step; see `OpenTransaction.keep`."""
@@ -150,24 +147,36 @@ class Session:
             )
         await self.flush()
 
-    async def execute(self, text: str, *values: tuple[str, str]) -> Rows:
-        """Execute a statement with values of these types, and return its rows.
+    async def execute(self, text: str, *values: Typed) -> Rows:
+        """Execute a statement with values, and return its rows.
 
         They are sent as text: the code may have made the connection encode a type otherwise.
         """
-        schema = f'"{self.place.database.schema}"'
 
         def write(mark: Mark) -> Statement:
-            marks = [
-                f"cast(cast({mark(n)} as text) as {kind})" for n, (kind, _) in enumerate(values, 1)
-            ]
-            return Statement(
-                text.format(*marks, schema=schema, table=f"{schema}.step_results"),
-                tuple(value for _, value in values),
-            )
+            marks = [f"cast({mark(number)} as text)" for number in range(1, len(values) + 1)]
+            return Statement(self.written(text, marks, values), tuple(each for _, each in values))
 
-        try:
+        with self.naming():
             return await executor(self.connection)(self.connection, write)
+
+    def written(self, text: str, marks: Sequence[str], values: Sequence[Typed]) -> str:
+        """Write a statement with what stands for its values, each cast to its type."""
+        schema = f'"{self.place.database.schema}"'
+        casts = [f"cast({mark} as {kind})" for mark, (kind, _) in zip(marks, values, strict=True)]
+        return text.format(*casts, schema=schema, table=f"{schema}.step_results")
+
+    async def commit_with(self, text: str, *values: Typed) -> int:
+        """Execute the last statement and commit; return the number that it has given."""
+        [(number,)] = await self.execute(text, *values)
+        await self.commit()
+        return int(str(number))
+
+    @contextlib.contextmanager
+    def naming(self) -> Generator[None]:
+        """Raise the error that says what a refused statement of holdfast means."""
+        try:
+            yield
         except Exception as error:
             named = _named(error, self.place)
             if named is error:
@@ -221,6 +230,12 @@ def _named(error: Exception, place: Place) -> Exception:
             "takes nothing more in it: let the error out, or put what may fail into a savepoint, "
             "`session.begin_nested()` of SQLAlchemy, `atomic()` of Django, or "
             "`connection.transaction()` of asyncpg and psycopg"
+        )
+    if code == _NOT_HELD:
+        return ConfigurationError(
+            "this worker does not hold the run in the database of the transaction's connection: "
+            "another worker has taken the run over, or the run has ended, or the connection leads "
+            "to another database"
         )
     if code in _ABSENT:
         kind = InsufficientRights if code == _NO_RIGHTS else SchemaMissing

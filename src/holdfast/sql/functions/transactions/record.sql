@@ -2,8 +2,9 @@
 
 -- Append the result of a step to the log of its run, as the last statement of the transaction that
 -- made it: the lock is held until the commit, and the entry holds up the run's other commits. The
--- server ends a session that does not commit within five seconds. Returns the entry's index; null,
--- and nothing is written, if the worker does not hold the run by this lease, or the run has ended.
+-- server ends a session that does not commit within five seconds. Returns the entry's index, and
+-- sends it as a notice for who has the commit in the same message and so gets no rows. HF008 if the
+-- worker does not hold the run by this lease, or the run has ended.
 -- Transactions of one run wait for each other here, one behind the other, so that a signal or a
 -- cancel that comes meanwhile is next but a few: if they shared the lock, it would be free only
 -- after the last of them. A heartbeat passes over a row that is locked: if less than half of
@@ -33,6 +34,11 @@ begin
         v_idx := holdfast._append(
             holdfast._moment(p_at), p_run_id, 'StepCompleted', p_details, p_key);
     end if;
+    if v_idx is null then
+        raise exception using errcode = 'HF008', message = format(
+            'worker %s does not hold run %s in this database', p_worker, p_run_id);
+    end if;
+    raise info '%', v_idx;
     return v_idx;
 end $$;
 
