@@ -305,6 +305,9 @@ class _Calls:
                 self._end(event, "done", json_text(details.get("body")))
             case events.ACTIVITY_RETRY:
                 self._retry(event, details)
+            case events.UPDATE_ACCEPTED if key in self._open:
+                index = self._open[key]
+                self._spans[index] = replace(self._spans[index], started_at=event.at)
             case events.ACTIVITY_COMPLETED | events.CHILD_COMPLETED | events.UPDATE_COMPLETED:
                 self._complete(event, details)
             case events.ACTIVITY_FAILED | events.CHILD_FAILED | events.UPDATE_REJECTED:

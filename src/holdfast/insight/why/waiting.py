@@ -114,7 +114,7 @@ def _send(run: RunRecord, name: str) -> Action:
 
 
 def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[str]:
-    """Name each update without a handler, and each signal of a name that is not waited for.
+    """Name each update that has not begun, and each signal of a name that is not waited for.
 
     A log does not tell if a signal was taken. A signal that is followed by anything but
     messages may have been, and is left out.
@@ -123,7 +123,7 @@ def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[st
     came: dict[tuple[str, str], list[int]] = {}
     for span in spans:
         if span.kind == "update" and span.outcome == "open":
-            if not awaits_update(wait.awaiting, span.label):
+            if span.started_at is None and not awaits_update(wait.awaiting, span.label):
                 came.setdefault((span.kind, span.label), []).append(span.began_at)
         elif span.kind == "signal" and span.began_at >= done_at and span.label not in wait.awaiting:
             came.setdefault((span.kind, span.label), []).append(span.began_at)
