@@ -126,7 +126,7 @@ class Entity(Workflow[Given, None]):
         self.methods: Final = {each: Method(name, each, fn) for each, fn in public.items()}
         self.state: Final = Declared.of_type(cls, f"state of {name}")
 
-        async def serve(ctx: Any, given: Given) -> None:
+        async def serve(ctx: Any, given: Given = Given()) -> None:
             await ctx.serve_entity(self, given)
 
         serve.__doc__ = cls.__doc__
