@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from holdfast import App, Client, InvalidInput, ResultTimeout, SyncClient, reads
 from holdfast.errors import ConfigurationError, UpdateFailed, UpdateRejected
 from holdfast.payloads import Zlib
 from holdfast.runtime.code import entities
+from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing import Environment
@@ -193,6 +196,40 @@ async def test_a_synchronous_client(database_url: str) -> None:
     async with working(store):
         assert await asyncio.to_thread(work) == [1, 1, 1, True]
     await store.close()
+
+
+async def test_an_object_may_be_started_by_its_name(worker: Worker, client: Client) -> None:
+    await client.start(entity(), key="ann")
+    assert await client.entity(Cart, "ann").add("lamp") == 1
+
+
+async def test_why_does_not_say_that_a_call_that_has_begun_waits(
+    worker: Worker, client: Client
+) -> None:
+    cart = client.entity(Cart, "ann")
+    await cart.add("lamp")
+    calling = [asyncio.create_task(cart.buy(1))]
+    while (await events_of(client))[-1] != "TimerScheduled":
+        await asyncio.sleep(0.02)
+    assert (await client.why((entity(), "ann"))).details == ()
+    calling.append(asyncio.create_task(cart.add("rug")))
+    while not (details := (await client.why((entity(), "ann"))).details):
+        await asyncio.sleep(0.02)
+    assert re.match(r"update 'add' came .*: no handler serves it now", details[0])
+    for call in calling:
+        call.cancel()
+
+
+async def test_what_a_synchronous_client_says() -> None:
+    def work() -> None:
+        with SyncClient(store=MemoryStore(wall_clock)) as client:
+            cart = client.entity(Cart, "ann")
+            with pytest.raises(AttributeError, match=r"called as \.call\(Class\.add, …\)"):
+                cart.add("lamp")  # type: ignore[attr-defined]
+            with pytest.raises(TypeError, match=r"such as Cart\.add, not 'add'"):
+                cart.call("add", "lamp")  # type: ignore[arg-type]
+
+    await asyncio.to_thread(work)
 
 
 async def test_encoded_payloads() -> None:

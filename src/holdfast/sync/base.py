@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Never, ParamSpec, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Never,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeVar,
+)
 from uuid import UUID
 
 from holdfast.client import Client
@@ -46,6 +56,11 @@ class SyncEntity(Generic[E]):
     def __repr__(self) -> str:
         return f"<SyncEntity {self._target!r}>"
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(
+            f"{self!r} has no {name}: a method of the class is called as .call(Class.{name}, …)"
+        )
+
     def call(
         self,
         method: Callable[Concatenate[E, P], Coroutine[Any, Any, R]],
@@ -59,7 +74,10 @@ class SyncEntity(Generic[E]):
         client.entity(Cart, "ann").call(Cart.add, "lamp")
         ```
         """
-        code: Callable[..., Coroutine[Any, Any, R]] = getattr(self._target, method.__name__)
+        name = getattr(method, "__name__", None)
+        if name is None:
+            raise TypeError(f"call takes a method of the class, such as Cart.add, not {method!r}")
+        code: Callable[..., Coroutine[Any, Any, R]] = getattr(self._target, name)
         return self._portal.call(code(*args, **kwargs))
 
 
