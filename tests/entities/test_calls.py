@@ -107,6 +107,39 @@ async def test_continuing_keeps_the_state_the_calls_and_their_ids(
     assert [run.status for run in runs].count("running") == 1
 
 
+async def test_retention_keeps_the_first_and_the_newest_run(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entities, "MOST_CALLS", 5)
+    kept = App("kept")
+
+    @kept.entity(retention="100ms")
+    @dataclass
+    class Counter:
+        count: int = 0
+
+        async def add(self) -> int:
+            self.count += 1
+            return self.count
+
+    worker = Worker(kept, store)
+    await worker.start()
+    counter = client.entity(Counter, "ann")
+    for each in range(1, 33):
+        assert await counter.add() == each
+    await asyncio.sleep(0.2)
+    assert (await store.sweep_runs()).deleted == 5
+    assert len((await client.runs.list()).runs) == 2
+    assert await counter.add() == 33  # of a client that remembers a run that is there
+    async with Client(store=store) as new:
+        assert (await new.entities.get(Counter, "ann")).count == 33
+        assert await new.entity(Counter, "ann", call_id="c").add() == 34
+        assert await new.entity(Counter, "ann", call_id="c").add() == 34
+        assert await new.entities.delete(Counter, "ann")
+        assert await new.entity(Counter, "ann").add() == 1
+    await worker.stop(0)
+
+
 async def test_a_workflow_calls_an_entity(worker: Worker, client: Client) -> None:
     run = await client.start(shop, "ann")
     async with asyncio.timeout(30):

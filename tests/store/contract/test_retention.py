@@ -18,6 +18,7 @@ from .actors import SECOND, ManualWorker, get, log, signal, start, step
 from .commands import FAILURE, child
 from .flow_actors import Flows, StepWorker, end, mapped, single
 from .test_continue import go_on
+from .test_streams import chunk, write
 
 DAY = 86_400.0
 NOTHING = Swept(deleted=0, kept=0, has_more=False)
@@ -137,6 +138,45 @@ async def test_a_continued_run_stays_while_its_successor_is_there(
     await clock.advance(3600)
     assert (await store.sweep_runs()).deleted == 3
     assert await left(store, first, second, third) == []
+
+
+async def test_those_between_the_first_and_the_newest_of_a_chain_go(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Callers find the newest run past them: a loop that never ends does not keep all its runs."""
+    first = await start(store, key="k", retention_seconds=DAY)
+    chain = [first, *(uuid4() for _ in range(6))]
+    for new_id in chain[1:]:
+        await go_on(ann, await ann.take(), new_id)
+        await clock.advance(DAY / 2)
+    for _ in range(3):
+        await store.sweep_runs()
+        await clock.advance(3601)
+    there = await left(store, *chain)
+    assert there[0] == first
+    assert there[1:] == chain[-len(there) + 1 :]  # the newest ones
+    assert len(there) <= 4
+    assert (await store.newest_runs([first]))[first] == chain[-1]
+    assert (await signal(store, chain[1]))[0] == "missing"
+    await ann.finish(await ann.take())
+    await clock.advance(2 * DAY)
+    assert (await store.sweep_runs()).deleted == len(there)
+    assert await left(store, *chain) == []
+
+
+async def test_a_run_with_a_stream_is_not_passed_over(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    first, second, third = await start(store, key="k", retention_seconds=DAY), uuid4(), uuid4()
+    task = await ann.take()
+    assert await write(store, chunk(task, "a")) == [1]
+    await go_on(ann, task, second)
+    await go_on(ann, await ann.take(), third)
+    await clock.advance(2 * DAY)
+    assert (await store.sweep_runs()).kept == 2
+    await clock.advance(3601)
+    assert (await store.sweep_runs()).deleted == 0
+    assert await left(store, first, second, third) == [first, second, third]
 
 
 async def test_a_retried_run_stays_while_its_retry_is_there(

@@ -8,13 +8,19 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.memory import details
+from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.rows import RunRow
 from holdfast.store.memory.tables import Tables
 from holdfast.values.ids import retry_run_id
 
 
-class _Continued(msgspec.Struct, frozen=True):
+class _Continued(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: UUID
+    passed_over: bool = False
+
+
+def _write(continued: _Continued) -> str:
+    return msgspec.json.encode(continued).decode()
 
 
 def newest(tables: Tables, run_id: UUID) -> UUID:
@@ -30,6 +36,28 @@ def newest(tables: Tables, run_id: UUID) -> UUID:
 def next_of(continued: RunRow) -> UUID:
     """Return the run that a run continued as."""
     return details.read(continued.output, _Continued).run_id
+
+
+def pass_over(tables: Tables, now: int, first: RunRow) -> None:
+    """Let a run that continued point past those whose retention is over; they need not be kept.
+
+    One with a stream is not passed over: readers read a stream run by run.
+    """
+    run_id = next_of(first)
+    while (run := tables.runs.get(run_id)) is not None and run.status == "continued":
+        kept_for = run.new.retention_seconds
+        is_over = kept_for is not None and (run.completed_at or 0) + to_micros(kept_for) <= now
+        if not is_over or any(not name.startswith("$") for name in tables.streams.get(run_id, ())):
+            break
+        run_id = next_of(run)
+        run.output = _write(_Continued(run_id, passed_over=True))
+    if run_id != next_of(first):
+        first.output = _write(_Continued(run_id, is_passed_over(first)))
+
+
+def is_passed_over(run: RunRow) -> bool:
+    """Return True if the run that continued as this one points past it."""
+    return run.status == "continued" and details.read(run.output, _Continued).passed_over
 
 
 def runs_of_key(tables: Tables, names: Collection[str], key: str) -> set[UUID]:

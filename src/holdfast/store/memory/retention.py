@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.errors import InvalidInput
-from holdfast.store.memory.chains import next_of
+from holdfast.store.memory.chains import is_passed_over, next_of, pass_over
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import Tables
@@ -127,6 +127,9 @@ def due_runs(tables: Tables, now: int, limit: int, rows: int, after: int | None)
 
 def keep_runs(tables: Tables, now: int, run_ids: Collection[UUID]) -> set[UUID]:
     """Keep those that must be kept for an hour, or until what keeps them is due; return them."""
+    for run_id in run_ids:
+        if tables.runs[run_id].status == "continued":
+            pass_over(tables, now, tables.runs[run_id])
     kept = kept_runs(tables, run_ids)
     until = dict.fromkeys(kept, now + _AGAIN)
     for run_id in kept:
@@ -180,6 +183,8 @@ def _links(tables: Tables, run_id: UUID) -> list[UUID]:
     The next run of a key has the id of a retry.
     """
     run = tables.runs[run_id]
+    if is_passed_over(run):
+        return []
     found = [next_of(run) if run.status == "continued" else retry_run_id(run_id)]
     if run.status in _RETRIED:
         former = tables.runs.get(former_retry_run_id(run_id))

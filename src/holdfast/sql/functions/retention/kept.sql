@@ -4,7 +4,8 @@
 -- moment until which at least:
 --
 -- 'child'      a child of it has not ended
--- 'successor'  it continued as a run that is still there, which callers find through it
+-- 'successor'  it continued as a run that is still there, which callers find through it, unless
+--              _pass_over has had them find it otherwise
 -- 'retry'      it was retried by a run, or its key was started again, by one that is still there,
 --              which callers find through it
 --
@@ -23,7 +24,8 @@ begin
         from unnest(p_run_ids) as u (run_id)
         cross join lateral (
             select r.run_id,
-                case r.status when 'continued' then (r.output ->> 'run_id')::uuid end as next,
+                case when r.status = 'continued' and r.output ->> 'passed_over' is null
+                    then (r.output ->> 'run_id')::uuid end as next,
                 case when r.status <> 'continued'
                     then holdfast.keyed_run_id('//retry', r.run_id::text) end as retry,
                 case when r.status in ('failed', 'cancelled', 'timed_out', 'terminated')
@@ -60,4 +62,51 @@ begin
     select distinct on (k.run_id) k.run_id, k.reason, k.until
     from kept k
     order by k.run_id, k.until desc nulls last, k.reason;
+end $$;
+
+-- Let runs that continued point past those that they continued as, as far as the retention of these
+-- is over: who looks for the newest run finds it without them, and they need not be kept for it. So
+-- of a chain the first run stays, by whose key it is found. One with a stream is not passed
+-- over: readers read a stream run by run.
+-- Locks: expects the rows of the runs locked; rows of those passed over, skipping what others hold.
+-- Called by _keep_runs.
+create or replace function holdfast._pass_over(p_run_ids uuid[]) returns void
+language plpgsql
+as $$
+declare
+    v_run record;
+    v_next uuid;
+    v_after uuid;
+begin
+    for v_run in
+        select r.run_id, r.next
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select r.run_id, (r.output ->> 'run_id')::uuid as next from holdfast.runs r
+            where r.run_id = u.run_id and r.status = 'continued' limit 1
+        ) as r
+    loop
+        v_next := v_run.next;
+        loop
+            update holdfast.runs r
+            set output = (r.output::jsonb || '{"passed_over": true}')::json
+            where r.run_id = (
+                select n.run_id from holdfast.runs n
+                where n.run_id = v_next and n.status = 'continued'
+                    and n.delete_after <> '-infinity'
+                    and n.completed_at + n.retention <= holdfast.now()
+                    and not exists (
+                        select from holdfast.streams s
+                        where s.run_id = v_next and left(s.name, 1) <> '$')
+                for update skip locked)
+            returning (r.output ->> 'run_id')::uuid into v_after;
+            exit when not found;
+            v_next := v_after;
+        end loop;
+        if v_next <> v_run.next then
+            update holdfast.runs r
+            set output = (r.output::jsonb || jsonb_build_object('run_id', v_next))::json
+            where r.run_id = v_run.run_id;
+        end if;
+    end loop;
 end $$;

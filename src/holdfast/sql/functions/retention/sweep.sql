@@ -97,7 +97,7 @@ end $$;
 -- Keep those of some locked runs that must be kept (see _kept_runs) for an hour, or until what
 -- keeps them is due. Returns them. A run of which a part is deleted is not kept: nobody may take
 -- what is left for the whole, and a run that came back from the archive may link to it.
--- Locks: expects the rows of the runs locked. Called by sweep_runs, lease_due_runs
+-- Locks: expects the rows of the runs locked; as _pass_over. Called by sweep_runs, lease_due_runs
 -- and delete_archived.
 create or replace function holdfast._keep_runs(p_run_ids uuid[]) returns uuid[]
 language plpgsql
@@ -105,6 +105,7 @@ as $$
 declare
     v_kept uuid[];
 begin
+    perform holdfast._pass_over(p_run_ids);
     with kept as materialized (
         select k.run_id, k.until
         from holdfast._kept_runs(p_run_ids) as k
