@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast import App, Client, InvalidInput, ResultTimeout, SyncClient, reads
-from holdfast.errors import ConfigurationError, UpdateFailed, UpdateRejected
+from holdfast.errors import (
+    ConfigurationError,
+    RunEnded,
+    RunFailed,
+    UpdateFailed,
+    UpdateRejected,
+)
 from holdfast.payloads import Zlib
 from holdfast.runtime.code import entities
 from holdfast.store.memory import MemoryStore
@@ -147,6 +153,21 @@ async def test_a_workflow_calls_an_entity(worker: Worker, client: Client) -> Non
             await asyncio.sleep(0.05)
     assert await client.entity(Cart, "ann").total() == 3
     await run.cancel()
+
+
+async def test_a_workflow_is_told_that_what_it_has_called_was_terminated(
+    worker: Worker, client: Client
+) -> None:
+    buying = asyncio.create_task(client.entity(Cart, "ann").buy(1))
+    run = await client.start(shop, "ann")
+    async with asyncio.timeout(30):
+        while [each.event.key for each in await run.log()][-1] != "Cart.add":
+            await asyncio.sleep(0.02)
+        assert await client.runs.terminate((entity(), "ann"))
+        with pytest.raises(RunFailed, match=r"refused update add: .*RunEnded.*\(terminated\)"):
+            await run.result()
+        with pytest.raises(RunEnded):
+            await buying
 
 
 async def test_delete(worker: Worker, client: Client) -> None:

@@ -7,7 +7,7 @@ from uuid import uuid4
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import Event, Finish, Notice
+from holdfast.types import Event, Finish, NewSignal, Notice, Suspend
 
 from .actors import SECOND, ManualWorker, details, get, log, log_types, start, step
 
@@ -152,3 +152,34 @@ async def test_a_run_that_ended_in_time_does_not_time_out(
     await clock.advance(3600)
     assert await store.time_out_runs() == (0, None, [])
     assert (await get(store, run_id)).status == "completed"
+
+
+async def test_who_waits_for_the_answer_of_a_run_that_is_terminated_is_told(
+    store: Store, ann: ManualWorker
+) -> None:
+    """The code that would answer does not run again; whom it had answered is left alone."""
+    asker, asked = await start(store), await start(store)
+    for name in ("one", "two", "three"):
+        call = NewSignal(asked, "add", "1", name, update=True, reply_to=f"run/{asker}")
+        assert (await store.signal_runs([call])).outcomes == ["delivered"]
+    for topic in ("reply/1", "run/nobody"):
+        await store.signal_runs([NewSignal(asked, "add", "1", topic, update=True, reply_to=topic)])
+    tasks = {task.run_id: task for task in (await ann.claim()).tasks}
+    answered = Event("UpdateCompleted", "one", '{"update_name":"add","result":1}', 0)
+    begun = Event("UpdateAccepted", "two", '{"update_name":"add"}', 0)
+    await ann.commit(tasks[asked], answered, begun, then=Suspend(None, ("update:",)))
+    await ann.commit(tasks[asker], then=Suspend(None, ("update-reply",)))
+    await store.terminate_runs([asked])
+    told = [each for each in await log(store, asker) if each.type == "SignalReceived"]
+    assert [details(each)["input"] for each in told] == [
+        {
+            "update_id": update_id,
+            "error": {
+                "kind": "holdfast.errors.RunEnded",
+                "message": f"run {asked} has ended (terminated)",
+            },
+            "rejected": rejected,
+        }
+        for update_id, rejected in (("two", False), ("three", True))
+    ]
+    assert await ann.claims() == [asker]

@@ -13,9 +13,9 @@ from holdfast.store.memory.builds import build_of_start, set_build
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.choosing import pass_places
 from holdfast.store.memory.ends import request_cancels
-from holdfast.store.memory.external import pass_signals, send_signals
 from holdfast.store.memory.flows.starts import start_child_flow
 from holdfast.store.memory.rows import Parent, ParentClose, RunRow, TaskRow
+from holdfast.store.memory.signals import pass_signals, send_signals
 from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.streams import continue_streams
 from holdfast.store.memory.tables import Tables

@@ -15,6 +15,7 @@ from holdfast.store.memory import details
 from holdfast.store.memory.choosing import place_notices
 from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.rows import TURN, RunRow, StepRow
+from holdfast.store.memory.signals import refuse_askers
 from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.traces import keep_ends
@@ -48,7 +49,10 @@ def end_from_outside(
     count_ends(tables, event.at, ended, status)
     keep_ends(tables, event.at, ended)
     notices += tell_parents(tables, event.at, ended)
-    return ended, notices + close_children(tables, event.at, ended)
+    notices += close_children(tables, event.at, ended)
+    if status != "failed":  # a retry answers
+        notices += refuse_askers(tables, event.at, ended, status)
+    return ended, notices
 
 
 def _holder_notices(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:

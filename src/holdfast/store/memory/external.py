@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from holdfast.codec import raw
 from holdfast.store.memory import details
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside, request_cancels
-from holdfast.store.memory.large_payloads import use_payloads
-from holdfast.store.memory.payloads import check_reason, check_signal
+from holdfast.store.memory.payloads import check_reason
+from holdfast.store.memory.signals import send_signals
 from holdfast.store.memory.tables import Tables, distinct
-from holdfast.types import Delivered, Delivery, Event, NewSignal, Notice, update_topic
+from holdfast.types import Delivered, Delivery, Event, NewSignal, Notice
 
 
 class MemoryExternal(Part):
@@ -53,53 +52,6 @@ class MemoryExternal(Part):
             ended, notices = end_from_outside(tables, due, "timed_out", event)
             later = tables.deadlines()
             return len(ended), later[0][0] if later else None, distinct(notices)
-
-
-def send_signals(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Delivered:
-    """Append each signal, and wake its run if the run awaits that name."""
-    for signal in signals:
-        check_signal(signal)
-    return pass_signals(tables, now, signals)
-
-
-def pass_signals(tables: Tables, now: int, signals: Sequence[NewSignal]) -> Delivered:
-    """Append signals whose values were checked before."""
-    answer = Delivered([], [])
-    for signal in signals:
-        outcome = _signal_outcome(tables, signal)
-        answer.outcomes.append(outcome)
-        if outcome == "delivered":
-            answer.notices.extend(_deliver(tables, now, signal))
-    return Delivered(answer.outcomes, distinct(answer.notices))
-
-
-def _signal_outcome(tables: Tables, signal: NewSignal) -> Delivery:
-    if signal.run_id not in tables.runs:
-        return "missing"
-    # Before the status is looked at: if the run took this signal and then ended, a repeated call
-    # must be told that the signal was delivered.
-    if signal.signal_id is not None and has_signal(tables, signal.run_id, signal.signal_id):
-        return "duplicate"
-    return "delivered" if tables.is_running(signal.run_id) else "ended"
-
-
-def has_signal(tables: Tables, run_id: UUID, signal_id: str) -> bool:
-    """Return True if a run's log has a signal of this id."""
-    events = (row.event for row in tables.logs[run_id])
-    return any(event.type == "SignalReceived" and event.key == signal_id for event in events)
-
-
-def _deliver(tables: Tables, now: int, signal: NewSignal) -> list[Notice]:
-    told = details.write(signal_name=signal.name, input=raw(signal.payload))
-    topic = signal.name
-    if signal.update:
-        update = details.write(update=True, reply_to=signal.reply_to)
-        told, topic = f"{told[:-1]},{update[1:]}", update_topic(signal.name)
-    if signal.trace is not None:
-        told = f"{told[:-1]},{details.write(trace=signal.trace)[1:]}"
-    tables.append(signal.run_id, Event("SignalReceived", signal.signal_id, told, now))
-    use_payloads(tables, signal.run_id, [signal.payload])
-    return tables.wake_for(signal.run_id, topic, now)
 
 
 def change_details(reason: str | None, by: str | None) -> str:

@@ -120,9 +120,10 @@ end $$;
 -- End runs without their code, each with this event; the arrays are parallel, and each run is given
 -- once. Their waiters and parents are told, and so are workers that hold a turn or an activity of
 -- them, and those of queues in which tasks wait for a place that a run held; the close policies of
--- their children apply. `ended` are those that had not ended before, in no order.
--- Locks: expects the turn rows locked as by _lock_family; events and runs; as _count_ended. Called
--- by all that end runs from outside.
+-- their children apply. Runs that wait for answers of these are told. `ended` are those that had
+-- not ended before, in no order.
+-- Locks: expects the turn rows locked as by _lock_family; events and runs; as _count_ended and
+-- _refuse_askers. Called by all that end runs from outside.
 create or replace function holdfast._end_each(
     p_now timestamptz, p_run_ids uuid[], p_status text, p_event_type text,
     p_details json[] default null, p_errors json[] default null,
@@ -150,4 +151,49 @@ begin
         notices := notices || holdfast._tell_parents(p_now, v_children);
     end if;
     notices := notices || holdfast._close_children(p_now, ended);
+    if p_status <> 'failed' then  -- a retry answers
+        notices := notices || holdfast._refuse_askers(ended, p_status);
+    end if;
+end $$;
+
+-- Tell the runs that have asked these for something, by updates, and have no answer: the code that
+-- would give it does not run again. Returns (topic, payload) notices, or null.
+-- Locks: turn rows of the runs that asked, by run_id, after the others: if that leads to a
+-- deadlock, the caller tries again. Called by _end_each.
+create or replace function holdfast._refuse_askers(p_run_ids uuid[], p_status text) returns text[]
+language plpgsql
+as $$
+declare
+    v_told record;
+begin
+    select array_agg(coalesce(n.newest, e.asker) order by e.run_id, e.idx) as run_ids,
+        array_agg('update-reply'::text) as names,
+        array_agg(json_build_object(
+            'update_id', e.update_id,
+            'error', json_build_object('kind', 'holdfast.errors.RunEnded', 'message',
+                format('run %s has ended (%s)', e.run_id, p_status)),
+            'rejected', not e.is_begun) order by e.run_id, e.idx) as payloads,
+        array_agg(null::text) as signal_ids
+    into v_told
+    from (
+        select u.run_id, e.idx, e.key as update_id,
+            substr(e.details ->> 'reply_to', 5)::uuid as asker, exists (
+                select from holdfast.events a where a.run_id = u.run_id and a.key = e.key
+                    and a.event_type = 'UpdateAccepted') as is_begun
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select e.idx, e.key, e.details from holdfast.events e
+            where e.run_id = u.run_id and e.event_type = 'SignalReceived' offset 0
+        ) as e
+        where e.details ->> 'reply_to' ~ '^run/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+            and not exists (
+                select from holdfast.events a where a.run_id = u.run_id and a.key = e.key
+                    and a.event_type in ('UpdateCompleted', 'UpdateRejected'))
+    ) as e
+    left join lateral holdfast.newest_runs(array[e.asker]) as n on true;
+    if v_told.run_ids is null then
+        return null;
+    end if;
+    return (select s.notices from holdfast.signal_runs(
+        v_told.run_ids, v_told.names, v_told.payloads, v_told.signal_ids) as s);
 end $$;

@@ -6,7 +6,8 @@
 -- schema's name, the call sends its notices itself if it can. p_traces are the
 -- spans of the senders, as a `traceparent` has them.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: turn rows, then events, by run_id. Called by clients, and by _send_signals.
+-- Locks: turn rows, then events, by run_id. Called by clients, by _send_signals and
+-- by _refuse_askers.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
     p_updates boolean[] default null, p_reply_tos text[] default null, p_tell text default null,
