@@ -163,6 +163,8 @@ async def test_a_workflow_is_told_that_what_it_has_called_was_terminated(
     async with asyncio.timeout(30):
         while [each.event.key for each in await run.log()][-1] != "Cart.add":
             await asyncio.sleep(0.02)
+        found = await client.why(run.run_id)
+        assert (found.because, found.actions) == ("it waits for the answer of an entity", ())
         assert await client.runs.terminate((entity(), "ann"))
         with pytest.raises(RunFailed, match=r"refused update add: .*RunEnded.*\(terminated\)"):
             await run.result()

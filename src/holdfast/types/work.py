@@ -13,6 +13,7 @@ from holdfast.types.base import EndStatus, Event, Notice, Value
 SILENT_SECONDS: Final = 8.0  # a worker without a heartbeat for longer is dead
 
 ANY_UPDATE: Final = "update:"  # awaited: an update of any name
+UPDATE_REPLY: Final = "update-reply"  # awaited: the signal that answers an update of a run
 ANY_END: Final = ":end"  # awaited: an activity's, a child's or an approval's end
 
 HEAVY: Final = 8 << 20  # of one call to a store: what is longer goes in parts, one after another

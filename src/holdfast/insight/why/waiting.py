@@ -11,7 +11,7 @@ from holdfast.insight.why.calls import count_open
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.surroundings import Surroundings
 from holdfast.insight.wording import ago, failed_times, moment
-from holdfast.types import ANY_END, ANY_UPDATE, RunRecord, Wait, awaits_update
+from holdfast.types import ANY_END, ANY_UPDATE, UPDATE_REPLY, RunRecord, Wait, awaits_update
 from holdfast.values.patterns import pattern_of
 
 _MESSAGES = ("signal", "update", "pause")
@@ -35,7 +35,7 @@ def explain_waiting(
     if wait.awaiting:
         if at is not None:
             details = (f"without it, a timer fires {until}", *details)
-        unsent = (ANY_END, ANY_UPDATE)
+        unsent = (ANY_END, ANY_UPDATE, UPDATE_REPLY)
         names = (each for each in wait.awaiting if each not in unsent and pattern_of(each) is None)
         actions = tuple(_send(run, name) for name in names)
         return explanation(run, f"it waits for {_awaited(wait, spans)}", details, actions)
@@ -97,9 +97,11 @@ def _awaited(wait: Wait, spans: Sequence[Span]) -> str:
         return "a call of one of its methods"
     updates = [name.removeprefix(_UPDATE) for name in wait.awaiting if name.startswith(_UPDATE)]
     others = [name for name in wait.awaiting if name != ANY_END and not name.startswith(_UPDATE)]
-    signals = [name for name in others if pattern_of(name) is None]
+    signals = [name for name in others if pattern_of(name) is None and name != UPDATE_REPLY]
     events = [pattern for name in others if (pattern := pattern_of(name)) is not None]
     parts = [count_open(spans) or "the end of a call"] if ANY_END in wait.awaiting else []
+    if UPDATE_REPLY in others:
+        parts.append("the answer of an entity")
     for noun, names in (("event", events), ("signal", signals), ("update", updates)):
         if names:
             listed = " or ".join(map(repr, names))

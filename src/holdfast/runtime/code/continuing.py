@@ -12,7 +12,8 @@ from holdfast.details import ContinuedAsNew
 from holdfast.errors import ConfigurationError
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run
-from holdfast.runtime.code.updates import UPDATE_REPLY, Updates
+from holdfast.runtime.code.updates import Updates
+from holdfast.types import UPDATE_REPLY
 from holdfast.values.ids import continued_run_id
 
 

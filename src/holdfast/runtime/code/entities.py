@@ -31,10 +31,10 @@ from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.steps import Steps
 from holdfast.runtime.code.topics import Subscriptions
-from holdfast.runtime.code.updates import REPLY_TO_RUN, UPDATE_REPLY, Handler, Reply, Updates
+from holdfast.runtime.code.updates import REPLY_TO_RUN, Handler, Reply, Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.loop.loop import WorkflowLoop
-from holdfast.types import NewSignal
+from holdfast.types import UPDATE_REPLY, NewSignal
 from holdfast.values.durations import Duration, seconds
 
 E = TypeVar("E")

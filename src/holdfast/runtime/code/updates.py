@@ -29,7 +29,7 @@ from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.loop.tasks import Scope, WorkflowTask
-from holdfast.types import ANY_UPDATE, ErrorInfo, Event, Notice, update_topic
+from holdfast.types import ANY_UPDATE, UPDATE_REPLY, ErrorInfo, Event, Notice, update_topic
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name
 
@@ -40,9 +40,7 @@ _ENDED: Final = ErrorInfo(
     message="the run ended before it had carried out the update",
 )
 
-
 REPLY_TO_RUN: Final = "run/"  # before the id of the run that asks
-UPDATE_REPLY: Final = "update-reply"  # the signal that answers it
 
 
 class Reply(msgspec.Struct, omit_defaults=True):

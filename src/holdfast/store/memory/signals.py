@@ -22,6 +22,7 @@ from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.payloads import check_signal
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import (
+    UPDATE_REPLY,
     Delivered,
     Delivery,
     EndStatus,
@@ -106,4 +107,4 @@ def _refusals(tables: Tables, run_id: UUID, status: EndStatus) -> Iterator[NewSi
                 rejected=event.key not in begun,
             )
             to = newest(tables, UUID(asker[1]))
-            yield NewSignal(to, "update-reply", said)
+            yield NewSignal(to, UPDATE_REPLY, said)
