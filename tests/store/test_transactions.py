@@ -23,6 +23,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
+from tests.proxy import Proxy
 
 from holdfast import App, Client, Context, Database, Retry, current_step
 from holdfast.database.migrate import render_results
@@ -521,6 +522,92 @@ async def test_a_record_stands_in_a_message_whatever_its_text(scene: Scene) -> N
     recorded = "select details ->> 'result' from holdfast.events where key = 'book'"
     assert json.loads(await scene.value(recorded)) == texts
     assert await rooms(scene) == [4]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "result"), [("LATIN1", "h\u00f4tel \\ '"), ("SJIS", "\u8868\u8868\\'")]
+)
+async def test_a_record_has_its_text_whatever_encoding_the_code_has_set(
+    scene: Scene, encoding: str, result: str
+) -> None:
+    """Fault: the driver sends statements in UTF-8, which the server took for that encoding."""
+
+    async def book(connection: asyncpg.Connection, room: int) -> str:
+        await connection.execute(f"set local client_encoding = '{encoding}'")
+        await insert(connection, room)
+        return result
+
+    app, stay = hotel(book, retry=ONCE)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == result
+    recorded = "select details ->> 'result' from holdfast.events where key = 'book'"
+    assert await scene.value(recorded) == result
+
+
+AT_COMMIT = """
+create function public.refuse() returns trigger language plpgsql as
+$$ begin raise info '1'; raise exception 'no room' using errcode = '{code}'; end $$;
+create constraint trigger refuse after insert on public.rooms
+deferrable initially deferred for each row execute function public.refuse();
+"""
+
+
+@pytest.mark.parametrize("code", ["22012", "42501", "42P01", "25P02"])
+async def test_an_error_at_the_commit_is_not_one_of_the_record(scene: Scene, code: str) -> None:
+    """Fault: a deferred trigger's error was named as if the result could not be recorded."""
+    calls = list[int]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(current_step().attempt)
+        return await insert(connection, room)
+
+    await scene.watcher.connection.execute(AT_COMMIT.format(code=code))
+    app, stay = hotel(book, retry=Retry(attempts=2, base=0.01))
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match=r"asyncpg\.exceptions\.\w+: no room$"):
+            await client.run(stay, 4)
+    await scene.watcher.connection.execute("drop function public.refuse cascade")
+    assert (calls, await rooms(scene)) == ([1, 2], [])
+
+
+async def test_a_statement_that_is_under_way_at_the_end_fails_the_attempt(scene: Scene) -> None:
+    """Fault: the driver sent nothing, and the code was called ten times for the lost answer."""
+    calls, tasks = list[int](), list[asyncio.Future[str]]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(current_step().attempt)
+        await insert(connection, room)
+        tasks.append(asyncio.ensure_future(connection.execute("select pg_sleep(60)")))
+        await asyncio.sleep(0)
+        return room
+
+    app, stay = hotel(book, retry=Retry(attempts=2, base=0.01))
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match="another operation is in progress"):
+            await client.run(stay, 4)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (calls, await rooms(scene)) == ([1, 2], [])
+
+
+async def test_a_large_result_has_the_time_of_a_slow_connection(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: record and commit were cut off after the time of a commit, each time."""
+    calls = list[int]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> str:
+        calls.append(current_step().attempt)
+        await insert(connection, room)
+        proxy.delay(0.05)  # for each 64 KiB
+        return "x" * 1_500_000
+
+    monkeypatch.setattr(asyncpg_connector, "_COMMIT_SECONDS", 0.5)
+    monkeypatch.setattr(asyncpg_connector, "call_seconds", lambda weight: 0.5 + weight / 2**18)
+    app, stay = hotel(book, retry=ONCE)
+    with Proxy(scene.url) as proxy:
+        async with working(app, proxy.url) as client:
+            assert len(await client.run(stay, 4)) == 1_500_000
+    assert (calls, await rooms(scene)) == ([1], [4])
 
 
 async def test_arguments_may_have_any_name(scene: Scene) -> None:

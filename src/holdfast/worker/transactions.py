@@ -302,7 +302,7 @@ class Transactions:
                 if not apart:  # else the next try finds what is there
                     index = await way.of_store(self._find(call))
                 if index is None:
-                    raise _NotCommitted("its commit was not answered") from error
+                    raise _NotCommitted(f"its commit was not answered: {error!r}") from error
         except BaseException:
             attempt.gate.release()
             raise

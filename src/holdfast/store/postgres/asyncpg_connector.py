@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from asyncpg import InterfaceError
+
 from holdfast.store.port.transactions import OpenTransaction
-from holdfast.store.postgres.database import Pool
+from holdfast.store.postgres.database import Pool, call_seconds
 from holdfast.store.postgres.open_transaction import (
     Cleaning,
     Place,
@@ -47,23 +50,31 @@ class AsyncpgSession(Session):
 
         Such a message brings no rows, so the number comes as a notice.
         """
-        notices: list[str] = []
+        numbers: list[str] = []
 
         def listen(_: object, notice: Any) -> None:
-            notices.append(notice.message)
+            if notice.message.isdecimal():
+                numbers.append(notice.message)
 
-        last = self.written(text, [_literal(value) for _, value in values], values)
+        encoding = self._raw.get_settings().client_encoding
+        marks = [_literal(value, encoding) for _, value in values]
+        message = f"{self.written(text, marks, values)}; commit"
         self._raw.add_log_listener(listen)
         self.sent = True
         try:
+            async with asyncio.timeout(call_seconds(len(message))):
+                await self._raw.execute(message)
+        except Exception as error:
+            if isinstance(error, InterfaceError):  # of the driver, which has not sent it
+                self.sent = False
+            if numbers:  # not the statement is refused, but the commit
+                raise
             with self.naming():
-                async with asyncio.timeout(_COMMIT_SECONDS):
-                    await self._raw.execute(f"{last}; commit")
+                raise
         finally:
             self._raw.remove_log_listener(listen)
         self._raw._top_xact = None  # type: ignore[attr-defined]  # its state is that of the server
         self.committed = True
-        numbers = [each for each in notices if each.isdecimal()]
         return int(numbers[0])
 
     async def finish(self) -> None:
@@ -79,9 +90,14 @@ class AsyncpgSession(Session):
         self.connection._detach()
 
 
-def _literal(value: str) -> str:
-    """Write text that a statement has in itself, whatever the settings of the session."""
-    return "E'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+def _literal(value: str, encoding: str) -> str:
+    """Write text that a statement has in itself, whatever the settings of the session.
+
+    The driver sends statements in UTF-8, also if the code has told the server to expect another
+    encoding: then the text is ASCII, with the escapes of JSON, which are those of a literal.
+    """
+    escaped = value.replace("\\", "\\\\") if encoding == "UTF8" else json.dumps(value)[1:-1]
+    return "E'" + escaped.replace("'", "''") + "'"
 
 
 class _Outcome(Generic[T]):
