@@ -269,6 +269,31 @@ async def test_a_migration_that_waits_for_one_table_after_another_ends_no_call_o
     assert (await migrating).migrations == ("0002_second",)
 
 
+async def test_a_migration_that_was_waited_for_while_it_waited_ends_no_call_of_others(
+    connection: asyncpg.Connection,
+    others: tuple[asyncpg.Connection, ...],
+    release: Release,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fault: the call that stood behind its request had a part of deadlock_timeout behind it."""
+    await migrate(connection, scripts=release.scripts)
+    release.write("migrations/0002_second.sql", TOUCHING)
+    monkeypatch.setattr("holdfast.database.migrate._WAIT_SECONDS", 5.0)
+    worker, gate = others
+    for each in (connection, worker):
+        await each.execute("set deadlock_timeout = '1s'")
+    await gate.execute("begin; select from holdfast.numbers")
+    await worker.execute("begin; select from holdfast.schema_functions")
+    migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
+    await _until_a_lock_is_waited_for(gate, "relation")
+    call = asyncio.create_task(worker.execute("select from holdfast.numbers"))
+    await asyncio.sleep(0.8)
+    await gate.execute("commit")
+    await call
+    await worker.execute("commit")
+    assert (await migrating).migrations == ("0002_second",)
+
+
 async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(
     connection: asyncpg.Connection, others: tuple[asyncpg.Connection, ...], release: Release
 ) -> None:

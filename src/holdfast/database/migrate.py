@@ -46,6 +46,7 @@ logger = logging.getLogger("holdfast.database")
 _WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 10.0
 _PATIENCE_SECONDS = 120.0
+_SAFE_SECONDS = 60.0  # then it risks that the server ends a call of others as a deadlock
 
 # The wait for another migration holds up nobody.
 _MIGRATION_SECONDS = 2.0
@@ -111,9 +112,10 @@ where n.nspname = '{schema}' and p.proname = any ('{{{names}}}'::text[]);
 
 
 # Once it has a table, who waits for that one may have the next, and a server ends that call when it
-# has waited for `deadlock_timeout`. So for all the rest together it waits half as long.
-_REST_SECONDS = """
-select extract(epoch from current_setting('deadlock_timeout')::interval)::float8 / 2
+# has waited for `deadlock_timeout`. It may have begun to as soon as the migration had asked for the
+# first, so the wait for the others is over before that time has passed since then.
+_ALL_SECONDS = """
+select extract(epoch from current_setting('deadlock_timeout')::interval)::float8 * 0.75
 """
 
 
@@ -123,6 +125,15 @@ class _HeldByOthers(Exception):
     def __init__(self, tables: Sequence[str] = ()) -> None:
         super().__init__(*tables)
         self.tables = tables
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """How an attempt waits for tables: how long for the first, which one of those `held` before."""
+
+    wait: float
+    held: Sequence[str]
+    safe: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +202,10 @@ async def migrate(
     wait, tables, began = _WAIT_SECONDS, list[str](), time.monotonic()
     word_at = began + _SILENT_SECONDS
     while True:
+        tried_at = time.monotonic()
+        attempt = _Attempt(wait, tables, safe=tried_at < began + _SAFE_SECONDS)
         try:
-            return await _migrate(connection, schema, scripts, grant_to, wait, tables)
+            return await _migrate(connection, schema, scripts, grant_to, attempt)
         except _HeldByOthers as error:
             tables = [*error.tables]
             held = await describe_holders(connection, tables, _LOCK_NAME)
@@ -211,8 +224,10 @@ async def migrate(
             word_at = now + _WORD_SECONDS
             left = began + _PATIENCE_SECONDS - now
             logger.warning("the migration waits, for another %.0f s at most: %s", left, held)
-        await asyncio.sleep(random.uniform(0, wait))
-        wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
+        took = now - tried_at
+        await asyncio.sleep(random.uniform(0, took))
+        if took >= wait:  # else it had the first table, and others another
+            wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
 
 
 async def _migrate(
@@ -220,19 +235,18 @@ async def _migrate(
     schema: str,
     scripts: Scripts,
     grant_to: Sequence[str],
-    wait: float,
-    held: Sequence[str],
+    attempt: _Attempt,
 ) -> MigrationReport:
     async with connection.transaction(isolation="read_committed"):
         await connection.execute(f"set local {_STANDARD}")
-        async with _waiting(connection, max(wait, _MIGRATION_SECONDS)):
+        async with _waiting(connection, max(attempt.wait, _MIGRATION_SECONDS)):
             await connection.execute(_LOCK)
         applied = [f'"{schema}".schema_migrations', f'"{schema}".schema_functions']
-        async with _waiting(connection, wait, applied):
+        async with _waiting(connection, attempt.wait, applied):
             state = await read_state(connection, schema)
         state.refuse_newer(scripts)
         missing = state.missing(scripts)
-        await _lock_tables(connection, state, missing, wait, held)
+        await _lock_tables(connection, state, missing, attempt)
         for migration in missing:
             async with _refusals_of(str(migration), state):
                 await connection.execute(in_schema(migration.body, schema))
@@ -252,26 +266,24 @@ async def _lock_tables(
     connection: Connection,
     state: SchemaState,
     missing: Sequence[Migration],
-    wait: float,
-    held: Sequence[str],
+    attempt: _Attempt,
 ) -> None:
-    """Take all locks before anything is changed, first those of tables that others have `held`.
+    """Take all locks before anything is changed, first those of tables that others had.
 
     A lock that is taken later can deadlock with a worker that has it, and waits for one of these.
     """
     names = {name for each in missing for name in _NAME.findall(each.body)}
     tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, list(names))]
-    tables.sort(key=lambda table: table not in held)
-    rest = wait
-    if tables and wait < _LONGEST_WAIT_SECONDS:  # else giving way has not helped for long
-        rest = min(wait, await connection.fetchval(_REST_SECONDS))
-    until = time.monotonic() + wait
+    tables.sort(key=lambda table: table not in attempt.held)
+    most = 2 * attempt.wait
+    if attempt.safe:
+        most = min(most, await connection.fetchval(_ALL_SECONDS))
+    until = time.monotonic() + most
     for table in tables:
-        left = max(until - time.monotonic(), 0.001)
+        left = attempt.wait if table == tables[0] else max(until - time.monotonic(), 0)
+        lock = f"lock table {table} in access exclusive mode{' nowait' if left < 0.001 else ''}"
         async with _refusals_of(f"locking {table}", state), _waiting(connection, left, [table]):
-            await connection.execute(f"lock table {table} in access exclusive mode")
-        if table == tables[0]:
-            until = time.monotonic() + rest
+            await connection.execute(lock)
 
 
 @asynccontextmanager
