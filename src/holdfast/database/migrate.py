@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -132,8 +132,17 @@ class _Attempt:
     """How an attempt waits for tables: how long for the first, which one of those `held` before."""
 
     wait: float
-    held: Sequence[str]
-    safe: bool
+    held: Sequence[str] = ()
+    safe: bool = True
+    began: float = field(default_factory=time.monotonic)
+
+    async def give_way(self, held: Sequence[str], spent: float) -> _Attempt:
+        """Let others work, as long as they stood at most, and return the next attempt."""
+        wait, took = self.wait, time.monotonic() - self.began
+        if took >= wait:  # else it had the first table, and others another
+            wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
+        await asyncio.sleep(random.uniform(0, took))
+        return _Attempt(wait, held, safe=spent < _SAFE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +208,9 @@ async def migrate(
     check_schema_name(schema)
     if connection.is_in_transaction():
         raise MigrationFailed("a migration is a transaction of its own: commit yours first")
-    wait, tables, began = _WAIT_SECONDS, list[str](), time.monotonic()
+    attempt, tables, began = _Attempt(_WAIT_SECONDS), list[str](), time.monotonic()
     word_at = began + _SILENT_SECONDS
     while True:
-        tried_at = time.monotonic()
-        attempt = _Attempt(wait, tables, safe=tried_at < began + _SAFE_SECONDS)
         try:
             return await _migrate(connection, schema, scripts, grant_to, attempt)
         except _HeldByOthers as error:
@@ -224,10 +231,7 @@ async def migrate(
             word_at = now + _WORD_SECONDS
             left = began + _PATIENCE_SECONDS - now
             logger.warning("the migration waits, for another %.0f s at most: %s", left, held)
-        took = now - tried_at
-        await asyncio.sleep(random.uniform(0, took))
-        if took >= wait:  # else it had the first table, and others another
-            wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
+        attempt = await attempt.give_way(tables, now - began)
 
 
 async def _migrate(
