@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from uuid import UUID
@@ -107,4 +108,5 @@ def _refusals(tables: Tables, run_id: UUID, status: EndStatus) -> Iterator[NewSi
                 rejected=event.key not in begun,
             )
             to = newest(tables, UUID(asker[1]))
-            yield NewSignal(to, UPDATE_REPLY, said)
+            digest = hashlib.sha256(f"{run_id}/{event.key}".encode()).hexdigest()
+            yield NewSignal(to, UPDATE_REPLY, said, f"ended-{digest}")

@@ -166,18 +166,21 @@ as $$
 declare
     v_told record;
 begin
-    select array_agg(coalesce(n.newest, e.asker) order by e.run_id, e.idx) as run_ids,
-        array_agg('update-reply'::text) as names,
+    select array_agg(e.run_id order by e.run_id, e.idx) as run_ids,
         array_agg(json_build_object(
-            'update_id', e.update_id,
-            'error', json_build_object('kind', 'holdfast.errors.RunEnded', 'message',
-                format('run %s has ended (%s)', e.run_id, p_status)),
-            'rejected', not e.is_begun) order by e.run_id, e.idx) as payloads,
-        array_agg(null::text) as signal_ids
+            'run_id', e.asker,
+            'signal_name', 'update-reply',
+            'signal_id', 'ended-' || encode(
+                sha256(convert_to(e.run_id || '/' || e.update_id, 'UTF8')), 'hex'),
+            'input', json_build_object(
+                'update_id', e.update_id,
+                'error', json_build_object('kind', 'holdfast.errors.RunEnded', 'message',
+                    format('run %s has ended (%s)', e.run_id, p_status)),
+                'rejected', not e.is_begun)) order by e.run_id, e.idx) as details
     into v_told
     from (
         select u.run_id, e.idx, e.key as update_id,
-            substr(e.details ->> 'reply_to', 5)::uuid as asker, exists (
+            substr(e.details ->> 'reply_to', 5) as asker, exists (
                 select from holdfast.events a where a.run_id = u.run_id and a.key = e.key
                     and a.event_type = 'UpdateAccepted') as is_begun
         from unnest(p_run_ids) as u (run_id)
@@ -189,11 +192,6 @@ begin
             and not exists (
                 select from holdfast.events a where a.run_id = u.run_id and a.key = e.key
                     and a.event_type in ('UpdateCompleted', 'UpdateRejected'))
-    ) as e
-    left join lateral holdfast.newest_runs(array[e.asker]) as n on true;
-    if v_told.run_ids is null then
-        return null;
-    end if;
-    return (select s.notices from holdfast.signal_runs(
-        v_told.run_ids, v_told.names, v_told.payloads, v_told.signal_ids) as s);
+    ) as e;
+    return (select s.notices from holdfast._send_signals(v_told.run_ids, v_told.details) as s);
 end $$;

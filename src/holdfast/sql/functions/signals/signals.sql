@@ -6,8 +6,7 @@
 -- schema's name, the call sends its notices itself if it can. p_traces are the
 -- spans of the senders, as a `traceparent` has them.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: turn rows, then events, by run_id. Called by clients, by _send_signals and
--- by _refuse_askers.
+-- Locks: turn rows, then events, by run_id. Called by clients, and by _send_signals.
 create or replace function holdfast.signal_runs(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
     p_updates boolean[] default null, p_reply_tos text[] default null, p_tell text default null,
@@ -105,7 +104,7 @@ return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
 
 -- Send the signals of SignalSent, which p_run_ids have written. If the receiver continued as new,
 -- its newest run gets the signal. `notices` are (topic, payload); `undelivered` is that of commit.
--- Locks: as signal_runs. Called by _carry_out.
+-- Locks: as signal_runs. Called by _carry_out and _refuse_askers.
 create or replace function holdfast._send_signals(
     p_run_ids uuid[], p_details json[], out notices text[], out undelivered json
 )
