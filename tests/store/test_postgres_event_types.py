@@ -52,6 +52,7 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "_tell_parents": ({events.CHILD_COMPLETED, events.CHILD_FAILED},),
     "needless_results": (events.STEP_ENDS,),
     "find_reply": (events.UPDATE_ENDS,),
+    "_refuse_askers": (events.UPDATE_ENDS,),
     "fork_run": (REPLACEABLE,),
     "_copy_log": (REPLACEABLE,),
     "_forked_events": (
