@@ -24,8 +24,8 @@ from holdfast.store.memory import (
     claims,
     commits,
     ends,
-    external,
     messages,
+    signals,
 )
 from holdfast.store.memory.flows import ends as flow_ends
 from holdfast.store.memory.tables import Tables
@@ -211,7 +211,7 @@ def _nobody_polls() -> Changes:
 
 
 def _signal_id_is_forgotten() -> Changes:
-    return [(external, "has_signal", lambda *_: False)]
+    return [(signals, "has_signal", lambda *_: False)]
 
 
 PLANTED: Final[dict[str, Callable[[], Changes]]] = {

@@ -188,7 +188,9 @@ begin
             select e.idx, e.key, e.details from holdfast.events e
             where e.run_id = u.run_id and e.event_type = 'SignalReceived' offset 0
         ) as e
-        where e.details ->> 'reply_to' ~ '^run/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
+        where e.details ->> 'reply_to' like 'run/________-____-____-____-____________'
+            and replace(e.details ->> 'reply_to', '-', '') ~ '^run/[0-9a-f]+$'
+            and length(replace(e.details ->> 'reply_to', '-', '')) = 36
             and not exists (
                 select from holdfast.events a where a.run_id = u.run_id and a.key = e.key
                     and a.event_type in ('UpdateCompleted', 'UpdateRejected'))
