@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass, field
 
 import pytest
@@ -284,6 +285,7 @@ async def test_what_a_synchronous_client_says() -> None:
                 cart.add("lamp")  # type: ignore[attr-defined]
             with pytest.raises(TypeError, match=r"such as Cart\.add, not 'add'"):
                 cart.call("add", "lamp")  # type: ignore[arg-type]
+            assert repr(copy(cart)) == repr(cart)
 
     await asyncio.to_thread(work)
 

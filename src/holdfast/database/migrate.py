@@ -280,7 +280,7 @@ async def _lock_tables(
     tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, list(names))]
     tables.sort(key=lambda table: table not in attempt.held)
     most = 2 * attempt.wait
-    if attempt.safe:
+    if tables and attempt.safe:
         most = min(most, await connection.fetchval(_ALL_SECONDS))
     until = time.monotonic() + most
     for table in tables:

@@ -58,7 +58,7 @@ class SyncEntity(Generic[E]):
 
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(
-            f"{self!r} has no {name}: a method of the class is called as .call(Class.{name}, …)"
+            f"SyncEntity has no {name}: a method of the class is called as .call(Class.{name}, …)"
         )
 
     def call(
