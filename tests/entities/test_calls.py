@@ -47,6 +47,15 @@ def entity() -> str:
     return "carts/Cart"
 
 
+async def begin_to_buy(client: Client) -> asyncio.Task[str]:
+    """Begin a call that waits: those that come after it are carried out after it."""
+    buying = asyncio.create_task(client.entity(Cart, "ann").buy(1))
+    async with asyncio.timeout(30):
+        while (await events_of(client))[-1] != "TimerScheduled":
+            await asyncio.sleep(0.02)
+    return buying
+
+
 async def test_changes_and_reads(worker: Worker, client: Client) -> None:
     cart = client.entity(Cart, "ann")
     assert await cart.total() == 0
@@ -159,7 +168,8 @@ async def test_a_workflow_calls_an_entity(worker: Worker, client: Client) -> Non
 async def test_a_workflow_is_told_that_what_it_has_called_was_terminated(
     worker: Worker, client: Client
 ) -> None:
-    buying = asyncio.create_task(client.entity(Cart, "ann").buy(1))
+    await client.entity(Cart, "ann").add("lamp")
+    buying = await begin_to_buy(client)
     run = await client.start(shop, "ann")
     async with asyncio.timeout(30):
         while [each.event.key for each in await run.log()][-1] != "Cart.add":
@@ -181,9 +191,7 @@ async def test_delete(worker: Worker, client: Client) -> None:
     assert await cart.add("vase") == 1
     assert (await client.entities.get(Cart, "ann")).items == {"vase": 1}
     once = client.entity(Cart, "ann", call_id="late")
-    buying = asyncio.create_task(cart.buy(1))
-    while (await client.runs.get((entity(), "ann"))).state != "waiting":
-        await asyncio.sleep(0.02)
+    buying = await begin_to_buy(client)
     late = asyncio.create_task(once.add("rug"))
     assert await client.entities.delete(Cart, "ann", "closed")
     with pytest.raises(UpdateFailed, match="Cancelled"):
@@ -265,9 +273,7 @@ async def test_why_does_not_say_that_a_call_that_has_begun_waits(
 ) -> None:
     cart = client.entity(Cart, "ann")
     await cart.add("lamp")
-    calling = [asyncio.create_task(cart.buy(1))]
-    while (await events_of(client))[-1] != "TimerScheduled":
-        await asyncio.sleep(0.02)
+    calling: list[asyncio.Task[object]] = [await begin_to_buy(client)]
     assert (await client.why((entity(), "ann"))).details == ()
     calling.append(asyncio.create_task(cart.add("rug")))
     while not (details := (await client.why((entity(), "ann"))).details):
