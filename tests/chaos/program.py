@@ -18,13 +18,18 @@ from holdfast import Client
 from tests.chaos.audit import LEFT, Audit
 from tests.chaos.blows import strike
 from tests.chaos.load import Caller, Load
-from tests.chaos.names import READERS
+from tests.chaos.names import READERS, SCHEDULES
 from tests.chaos.readers import read_notes
 from tests.chaos.world import World
 from tests.crash.people import decide_all
 
 PATIENCE_SECONDS = 180.0  # for what has begun to end, once nothing is killed any more
 PROGRESS_SECONDS = 10.0
+# What `check_ticks` needs to have seen.
+LATE = f"""
+select greatest(0, {SCHEDULES} + 1 - count(*))
+from holdfast.schedule_buckets where outcome = 'started'
+"""
 OPEN = f"select (select count(*) from holdfast.runs where status = 'running') + ({LEFT})"
 
 
@@ -91,8 +96,9 @@ async def _until_over(world: World, load: Load, running: asyncio.Task[None]) -> 
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.shield(running)
+            await _until_none(world, LATE)
             await load.pause_schedules()
-            await _until_idle(world)
+            await _until_none(world, OPEN)
             await _until_read(world)
     except TimeoutError:
         open_ = [each for each in load.started if each not in load.results]
@@ -100,12 +106,12 @@ async def _until_over(world: World, load: Load, running: asyncio.Task[None]) -> 
     return []
 
 
-async def _until_idle(world: World) -> None:
-    """Wait until no run is open and no message waits."""
+async def _until_none(world: World, left: str) -> None:
+    """Wait until a count is 0."""
     while True:
         with suppress(psycopg.OperationalError):  # it recovers from the last blow
             async with await psycopg.AsyncConnection.connect(world.server.url) as connection:
-                while (row := await (await connection.execute(OPEN.encode())).fetchone()) != (0,):
+                while (row := await (await connection.execute(left.encode())).fetchone()) != (0,):
                     await connection.rollback()
                     assert row is not None
                     await asyncio.sleep(0.05)

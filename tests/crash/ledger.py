@@ -215,13 +215,13 @@ def check_ticks(server: EmbeddedServer, schedules: int, names: str) -> None:
         assert len(tick_gaps) == schedules, "a schedule never fired"
         for name, count, seconds in tick_gaps:
             assert count == round(seconds) + 1, f"{name} lost a tick"
-        assert sum(count for _, count, _ in tick_gaps) > schedules
+        assert sum(count for _, count, _ in tick_gaps) > schedules, f"few ticks: {tick_gaps}"
         outcomes = dict(
             connection.execute(
                 "select outcome, count(*) from holdfast.schedule_buckets group by outcome"
             ).fetchall()
         )
-        assert outcomes["started"] > schedules
+        assert outcomes["started"] > schedules, f"few runs of schedules: {outcomes}"
         stray = connection.execute(
             """
             select count(*) from holdfast.runs r full join holdfast.schedule_buckets b
@@ -235,7 +235,7 @@ def check_ticks(server: EmbeddedServer, schedules: int, names: str) -> None:
         twice = connection.execute(
             "select key from holdfast.runs where key is not null group by key having count(*) > 1"
         ).fetchall()
-        assert twice == []
+        assert twice == [], f"keys with two runs: {twice}"
         buffered = connection.execute(
             """
             select count(*) from holdfast.schedules s
