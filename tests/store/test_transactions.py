@@ -102,10 +102,11 @@ def recorded(key: str = "book") -> Event:
     return Event("StepCompleted", key, details, 1_700_000_000_000_000)
 
 
-async def record(session: Any, worker: str, run_id: UUID, lease_no: int) -> None:
+async def record(session: Any, worker: str, run_id: UUID, lease_no: int, *expected: int) -> None:
+    """Record a step; without an expected index as workers of earlier releases do."""
     event = recorded()
     given = (worker, run_id, lease_no, event.key, event.details, event.at, 30.0)
-    await session.call("record_step", *given)
+    await session.call("record_step", *given, *expected)
 
 
 async def test_a_worker_whose_lease_went_to_another_commits_nothing(scene: Scene) -> None:
@@ -197,6 +198,72 @@ async def test_a_record_renews_a_lease_that_no_heartbeat_could(scene: Scene) -> 
         await record(session, "ann", run_id, task.lease_no)
         longer = await scene.value("select visible_at - $1 from holdfast.tasks", before)
         assert longer >= timedelta(seconds=20) if renewed else longer == timedelta()
+
+
+# Where the record is
+
+
+@pytest.mark.parametrize(("expected", "told"), [((), ["1"]), ((1,), []), ((2,), ["1"])])
+async def test_a_notice_tells_of_an_index_that_is_not_the_expected_one(
+    scene: Scene, expected: tuple[int, ...], told: list[str]
+) -> None:
+    """A worker of an earlier release expects none, and is always told."""
+    notices, session, ann = list[str](), await scene.session(), ManualWorker(scene.store, "ann")
+    session.connection.add_log_listener(lambda _, notice: notices.append(notice.message))
+    run_id = await start(scene.store)
+    task = await ann.take()
+    await record(session, "ann", run_id, task.lease_no, *expected)
+    assert notices == told
+
+
+@pytest.mark.parametrize("signalled", [False, True])
+async def test_a_run_continues_after_a_record_that_a_signal_has_moved(
+    scene: Scene, signalled: bool
+) -> None:
+    """Or that none has. The code has turned notices off, which does not hold for the record."""
+    app, notices = App("hotel"), list[str]()
+
+    @app.transaction(retry=ONCE)
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        connection.add_log_listener(lambda _, notice: notices.append(notice.message))
+        await connection.execute("set local client_min_messages = error")
+        await insert(connection, room)
+        if signalled and room == 4:
+            await handle.signal("hello", 7)
+        return room
+
+    @app.workflow
+    async def stay(ctx: Context) -> list[int]:
+        first = await book(4)
+        second = await ctx.wait_for_signal("hello", type=int) if signalled else 7
+        return [first, second, await book(5)]
+
+    async with working(app, scene.url) as client:
+        handle = await client.start(stay, delay="0.2s")
+        assert await handle.result() == [4, 7, 5]
+    between = ["SignalReceived"] if signalled else []
+    types = ["WorkflowStarted", *between, "StepCompleted", "StepCompleted", "WorkflowCompleted"]
+    assert await log_types(scene.store, handle.run_id) == types
+    assert (notices, await rooms(scene)) == (["2"] if signalled else [], [4, 5])
+
+
+async def test_a_notice_of_the_data_is_not_that_of_the_record(scene: Scene) -> None:
+    """A trigger that is put off to the commit says a number, as the record may."""
+    notices = list[str]()
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        connection.add_log_listener(lambda _, notice: notices.append(notice.message))
+        return await insert(connection, room)
+
+    await scene.watcher.connection.execute(AT_COMMIT.format(then="return null"))
+    app, stay = hotel(book)
+    async with working(app, scene.url) as client:
+        handle = await client.start(stay, 4)
+        assert await handle.result() == 4
+    await scene.watcher.connection.execute("drop function public.refuse cascade")
+    types = ["WorkflowStarted", "StepCompleted", "WorkflowCompleted"]
+    assert await log_types(scene.store, handle.run_id) == types
+    assert (notices, await rooms(scene)) == (["9"], [4])
 
 
 async def test_a_step_whose_lease_was_lost_is_repeated_by_the_next_holder(scene: Scene) -> None:
@@ -546,7 +613,7 @@ async def test_a_record_has_its_text_whatever_encoding_the_code_has_set(
 
 AT_COMMIT = """
 create function public.refuse() returns trigger language plpgsql as
-$$ begin raise info '1'; raise exception 'no room' using errcode = '{code}'; end $$;
+$$ begin raise info '9'; {then}; end $$;
 create constraint trigger refuse after insert on public.rooms
 deferrable initially deferred for each row execute function public.refuse();
 """
@@ -561,7 +628,8 @@ async def test_an_error_at_the_commit_is_not_one_of_the_record(scene: Scene, cod
         calls.append(current_step().attempt)
         return await insert(connection, room)
 
-    await scene.watcher.connection.execute(AT_COMMIT.format(code=code))
+    refuse = f"raise exception 'no room' using errcode = '{code}'"
+    await scene.watcher.connection.execute(AT_COMMIT.format(then=refuse))
     app, stay = hotel(book, retry=Retry(attempts=2, base=0.01))
     async with working(app, scene.url) as client:
         with pytest.raises(RunFailed, match=r"asyncpg\.exceptions\.\w+: no room$"):

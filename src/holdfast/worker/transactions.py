@@ -294,7 +294,7 @@ class Transactions:
                 else:
                     number, seconds = attempt.lease_no, self._options.lease_seconds
                     lease = HeldLease(self._worker_id, call.run_id, number, seconds)
-                    index = await transaction.record(stored, lease)
+                    index = await transaction.record(stored, lease, call.mark)
             except Exception as error:
                 if is_refusal(error) or not transaction.sent:
                     raise

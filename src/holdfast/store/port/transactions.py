@@ -56,12 +56,13 @@ class OpenTransaction(Protocol):
         """
         ...
 
-    async def record(self, event: Event, lease: HeldLease) -> int | None:
+    async def record(self, event: Event, lease: HeldLease, expected: int) -> int | None:
         """Append the end of the step to the log of its run, commit, and return its index there.
 
-        None if the log is elsewhere: the end is then recorded as that of any step. Raises
-        ConfigurationError if the code has ended the transaction, or if the database of the
-        connection is not the run's, PayloadError for a result that the server refuses.
+        It costs least if that is as `expected`. None if the log is elsewhere: the end is then
+        recorded as that of any step. Raises ConfigurationError if the code has ended the
+        transaction, or if the database of the connection is not the run's, PayloadError for a
+        result that the server refuses.
         """
         ...
 

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 _COMMIT_SECONDS: Final = 20.0  # without an answer by then, the log is looked at
 _ROLL_BACK_SECONDS: Final = 2.0
+_RECORD: Final = "record_step("  # in the context of what the server says while it executes that
 
 
 class AsyncpgSession(Session):
@@ -45,16 +46,17 @@ class AsyncpgSession(Session):
     async def begin(self) -> None:
         await self._transaction.start()
 
-    async def commit_with(self, text: str, *values: Typed) -> int:
+    async def commit_with(self, expected: int, text: str, *values: Typed) -> int:
         """Send the last statement and the commit in one message.
 
-        Such a message brings no rows, so the number comes as a notice.
+        Such a message brings no rows: if the number is not the expected one, a notice has it.
         """
-        numbers: list[str] = []
+        number = expected
 
         def listen(_: object, notice: Any) -> None:
-            if notice.message.isdecimal():
-                numbers.append(notice.message)
+            nonlocal number
+            if notice.message.isdecimal() and _RECORD in (notice.context or ""):
+                number = int(notice.message)
 
         encoding = self._raw.get_settings().client_encoding
         marks = [_literal(value, encoding) for _, value in values]
@@ -67,7 +69,7 @@ class AsyncpgSession(Session):
         except Exception as error:
             if isinstance(error, InterfaceError):  # of the driver, which has not sent it
                 self.sent = False
-            if numbers:  # not the statement is refused, but the commit
+            if _is_of_commit(error):
                 raise
             with self.naming():
                 raise
@@ -75,7 +77,7 @@ class AsyncpgSession(Session):
             self._raw.remove_log_listener(listen)
         self._raw._top_xact = None  # type: ignore[attr-defined]  # its state is that of the server
         self.committed = True
-        return int(numbers[0])
+        return number
 
     async def finish(self) -> None:
         async with asyncio.timeout(_COMMIT_SECONDS):
@@ -98,6 +100,16 @@ def _literal(value: str, encoding: str) -> str:
     """
     escaped = value.replace("\\", "\\\\") if encoding == "UTF8" else json.dumps(value)[1:-1]
     return "E'" + escaped.replace("'", "''") + "'"
+
+
+def _is_of_commit(error: Any) -> bool:
+    """Return True if what was refused is not the statement, but the commit behind it.
+
+    Then it is of a trigger that was put off to it: the error has a context, which is not that of
+    the record, and no place in the message, as one has that the server cannot read.
+    """
+    context, position = getattr(error, "context", None), getattr(error, "position", None)
+    return context is not None and _RECORD not in context and position is None
 
 
 class _Outcome(Generic[T]):

@@ -101,7 +101,7 @@ class Session:
         )
         return None if not found else str(found[0][0])
 
-    async def record(self, event: Event, lease: HeldLease) -> int | None:
+    async def record(self, event: Event, lease: HeldLease, expected: int) -> int | None:
         """Append the end of the step, and commit; see `OpenTransaction.record`."""
         if self.place.records == "elsewhere":
             await self.keep(lease.run_id, event)
@@ -109,7 +109,8 @@ class Session:
             return None
         await self._complete()
         return await self.commit_with(
-            "select {schema}.record_step({}, {}, {}, {}, {}, {}, {})",
+            expected,
+            "select {schema}.record_step({}, {}, {}, {}, {}, {}, {}, {})",
             ("text", lease.worker_id),
             ("uuid", str(lease.run_id)),
             ("int", str(lease.lease_no)),
@@ -117,6 +118,7 @@ class Session:
             ("json", str(event.details)),
             ("bigint", str(event.at)),
             ("float8", str(lease.seconds)),
+            ("int", str(expected)),
         )
 
     async def keep(self, run_id: UUID, event: Event) -> None:
@@ -166,8 +168,11 @@ class Session:
         casts = [f"cast({mark} as {kind})" for mark, (kind, _) in zip(marks, values, strict=True)]
         return text.format(*casts, schema=schema, table=f"{schema}.step_results")
 
-    async def commit_with(self, text: str, *values: Typed) -> int:
-        """Execute the last statement and commit; return the number that it has given."""
+    async def commit_with(self, expected: int, text: str, *values: Typed) -> int:
+        """Execute the last statement and commit; return the number that it has given.
+
+        It sends a notice if that is not the expected one.
+        """
         [(number,)] = await self.execute(text, *values)
         await self.commit()
         return int(str(number))

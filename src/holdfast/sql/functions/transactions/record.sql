@@ -2,9 +2,9 @@
 
 -- Append the result of a step to the log of its run, as the last statement of the transaction that
 -- made it: the lock is held until the commit, and the entry holds up the run's other commits. The
--- server ends a session that does not commit within five seconds. Returns the entry's index, and
--- sends it as a notice for who has the commit in the same message and so gets no rows. HF008 if the
--- worker does not hold the run by this lease, or the run has ended.
+-- server ends a session that does not commit within five seconds. Returns the entry's index. Who
+-- has the commit in the same message gets no rows: if the index is not the expected one, it is sent
+-- as a notice, too. HF008 if the worker does not hold the run by this lease, or the run has ended.
 -- Transactions of one run wait for each other here, one behind the other, so that a signal or a
 -- cancel that comes meanwhile is next but a few: if they shared the lock, it would be free only
 -- after the last of them. A heartbeat passes over a row that is locked: if less than half of
@@ -13,7 +13,7 @@
 -- Called by workers.
 create or replace function holdfast.record_step(
     p_worker text, p_run_id uuid, p_lease_no int, p_key text, p_details json, p_at bigint,
-    p_lease_seconds float8
+    p_lease_seconds float8, p_expected int default null
 ) returns int
 language plpgsql
 as $$
@@ -38,7 +38,9 @@ begin
         raise exception using errcode = 'HF008', message = format(
             'worker %s does not hold run %s in this database', p_worker, p_run_id);
     end if;
-    raise info '%', v_idx;
+    if v_idx is distinct from p_expected then
+        raise info '%', v_idx;  -- it is sent at once, and wakes the worker before the commit
+    end if;
     return v_idx;
 end $$;
 
