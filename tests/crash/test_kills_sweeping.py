@@ -28,7 +28,8 @@ BLOWS = 12
 KINDS = ("chain", "fan_out", "sheet")
 LEASED = """
     update holdfast.runs set delete_after = now()
-    where status <> 'running' and delete_after > now()
+    where status <> 'running' and delete_after > now();
+    update holdfast.sweeper set held_until = now() where held_until > now();
 """
 HALVES = """
     select 'events', run_id from holdfast.events e
