@@ -17,7 +17,9 @@ demo: .venv/runtime
 
 # Compiled at once: where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each of the
 # thousand processes that tests start would compile it again, for half a second.
-test: lint .venv/programs
+test: .venv/runtime
+	$(MAKE) --no-print-directory -j 2 .venv/tools .venv/programs
+	$(MAKE) --no-print-directory lint
 	$(BIN)/python -m compileall -q src
 	$(BIN)/pytest -n 4 --dist worksteal
 
@@ -29,7 +31,7 @@ test-quick: .venv/tools
 
 # All tests in a drawn order: make test-random SEED=7. A test that needs another one before it fails.
 SEED ?= 1
-test-random: .venv/programs
+test-random: .venv/tools .venv/programs
 	HOLDFAST_TEST_ORDER=$(SEED) $(BIN)/pytest -n 4 --dist worksteal
 
 # What may differ between versions of Python, on the others that this machine has.
@@ -68,7 +70,7 @@ bench-quick: .venv/tools
 	$(BIN)/python -m benchmarks.quick --against $(BASE)
 
 # The table of failures, into its page. With Patroni where it is installed; about 20 minutes.
-bench-failures: .venv/programs
+bench-failures: .venv/tools .venv/programs
 	$(BIN)/python -m benchmarks.failures --patroni --document docs/howto/high-availability.md
 
 # Curves over numbers of processes, of this machine, into RESULTS.md; about ten minutes.
@@ -90,7 +92,7 @@ clean:
 	touch $@
 
 # Chromium, PgBouncer and a system PostgreSQL: root installs what is missing.
-.venv/programs: .venv/tools scripts/install_programs.sh
+.venv/programs: .venv/runtime scripts/install_programs.sh
 	scripts/install_programs.sh
 	touch $@
 
