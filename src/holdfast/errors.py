@@ -17,6 +17,7 @@ HoldfastError
 │   ├── MigrationFailed
 │   ├── EmbeddedServerError
 │   ├── QueryTooSlow              a list that took too long: narrow it
+│   ├── ShardsChanged             there are more shards than this program was told of
 │   └── TransientDatabaseError    safe to try again: deadlock, serialization
 │       └── LockTimeout           another transaction holds what the call needs
 ├── ObjectsUnavailable            the folder or the object store of the archive
@@ -159,6 +160,10 @@ class EmbeddedServerError(DatabaseError):
 
 class QueryTooSlow(DatabaseError):
     """A list took longer than a query may take; the database itself answers."""
+
+
+class ShardsChanged(DatabaseError):
+    """There are more shards than this program was told of: name all, and start it again."""
 
 
 class TransientDatabaseError(DatabaseError):

@@ -38,6 +38,7 @@ FOLDERS: Final = (
     "approvals",
     "children",
     "signals",
+    "shards",
     "streams",
     "transactions",
     "webhooks",

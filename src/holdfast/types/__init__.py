@@ -163,6 +163,7 @@ from holdfast.types.schedules import (
     tick_key,
     tick_text,
 )
+from holdfast.types.shards import MOST_SHARDS, Forward, ShardChange, ShardState
 from holdfast.types.start_rules import (
     DEBOUNCE,
     SINGLETON,
@@ -257,6 +258,7 @@ __all__ = [
     "MOST_BUFFERED",
     "MOST_LOG_BYTES",
     "MOST_MISSED",
+    "MOST_SHARDS",
     "MOST_STREAMS",
     "OPEN_STATES",
     "PRIORITIES",
@@ -328,6 +330,7 @@ __all__ = [
     "Fork",
     "Forking",
     "FormField",
+    "Forward",
     "FoundMessage",
     "FoundWebhook",
     "Gauges",
@@ -406,6 +409,8 @@ __all__ = [
     "Scope",
     "SendKind",
     "SendTarget",
+    "ShardChange",
+    "ShardState",
     "SignedOn",
     "SingletonConflict",
     "SkipCause",

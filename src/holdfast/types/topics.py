@@ -38,11 +38,15 @@ EventTarget: TypeAlias = RunTarget | QueueTarget | UrlTarget
 
 
 class NewEvent(Value, frozen=True, kw_only=True):
-    """An event to publish. `payload` is JSON text. With an id, it is published once."""
+    """An event to publish. `payload` is JSON text. With an id, it is published once.
+
+    One that another shard has forwarded is not passed on to others.
+    """
 
     topic: str
     payload: str = "null"
     event_id: str | None = None
+    forwarded: bool = False
 
 
 class Published(Value, frozen=True, kw_only=True):

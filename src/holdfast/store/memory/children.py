@@ -15,12 +15,13 @@ from holdfast.store.memory.choosing import pass_places
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.flows.starts import start_child_flow
 from holdfast.store.memory.rows import Parent, ParentClose, RunRow, TaskRow
+from holdfast.store.memory.shards import forward_signal
 from holdfast.store.memory.signals import pass_signals, send_signals
 from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.streams import continue_streams
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.topics import move_subscriptions
-from holdfast.store.port import WORK_TOPIC, refusal
+from holdfast.store.port import FORWARDS_TOPIC, WORK_TOPIC, refusal
 from holdfast.types import (
     AttributeValue,
     ErrorInfo,
@@ -151,6 +152,8 @@ def signal(
     sent = NewSignal(run_id, command.signal_name, payload, command.signal_id)
     delivered = send_signals(tables, now, [sent])
     [outcome] = delivered.outcomes
+    if outcome == "missing" and forward_signal(tables, sent):
+        return [Notice(FORWARDS_TOPIC, "")]
     if outcome in ("ended", "missing"):
         undelivered.append(Undelivered(sender, run_id, command.signal_name, outcome))
     return delivered.notices

@@ -21,7 +21,9 @@ from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.payloads import check_signal
+from holdfast.store.memory.shards import forward_signal
 from holdfast.store.memory.tables import Tables, distinct
+from holdfast.store.port import FORWARDS_TOPIC
 from holdfast.types import (
     UPDATE_REPLY,
     Delivered,
@@ -89,7 +91,11 @@ def refuse_askers(
 ) -> list[Notice]:
     """Tell the runs that have asked these, which ended without their code, and have no answer."""
     told = [each for run_id in run_ids for each in _refusals(tables, run_id, status)]
-    return pass_signals(tables, now, told).notices
+    delivered = pass_signals(tables, now, told)
+    for signal, outcome in zip(told, delivered.outcomes, strict=True):
+        if outcome == "missing" and forward_signal(tables, signal):
+            delivered.notices.append(Notice(FORWARDS_TOPIC, ""))
+    return delivered.notices
 
 
 def _refusals(tables: Tables, run_id: UUID, status: EndStatus) -> Iterator[NewSignal]:

@@ -31,6 +31,7 @@ from holdfast.store.memory.queue_looks import MemoryQueueLooks
 from holdfast.store.memory.retention import MemoryRetention
 from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules.part import MemorySchedules
+from holdfast.store.memory.shards import MemoryShards
 from holdfast.store.memory.start_rules import MemoryStartRules
 from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.stats import MemoryStats
@@ -71,6 +72,7 @@ class MemoryStore(
     MemoryStreams,
     MemoryStats,
     MemorySweeps,
+    MemoryShards,
     MemoryTraces,
     MemoryTransactions,
     MemoryApps,

@@ -43,10 +43,12 @@ from holdfast.types import (
     DeclaredRules,
     EndStatus,
     Event,
+    Forward,
     Notice,
     Pause,
     RuleKind,
     Scope,
+    ShardState,
     WorkerInfo,
 )
 
@@ -89,6 +91,10 @@ class Tables:
     heard_since: dict[str, int] = field(default_factory=dict[str, int])
     # When those that are sweeps will have ended; also of some that are gone.
     sweeps_end: dict[str, int] = field(default_factory=dict[str, int])
+    shard: ShardState | None = None
+    forwards: list[Forward] = field(default_factory=list[Forward])
+    forwarded: int = 0  # the number of the newest forward
+    forwarder: tuple[str, int] = ("", 0)  # who may send them, and until when
     traced_until: int = 0
     ends_to_trace: set[UUID] = field(default_factory=set[UUID])
     waiters: defaultdict[UUID, set[str]] = field(

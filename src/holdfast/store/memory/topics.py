@@ -19,10 +19,11 @@ from holdfast.store.memory.messages import send_message
 from holdfast.store.memory.payloads import check_json, check_run
 from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.rows import DeliveryRow, SubscriptionRow
+from holdfast.store.memory.shards import forward_event
 from holdfast.store.memory.signals import has_signal
 from holdfast.store.memory.starts import start_run
 from holdfast.store.memory.tables import Tables, distinct
-from holdfast.store.port import DELIVERIES_TOPIC, WORK_TOPIC, messages_topic
+from holdfast.store.port import DELIVERIES_TOPIC, FORWARDS_TOPIC, WORK_TOPIC, messages_topic
 from holdfast.types import (
     DeclaredSubscriptions,
     Event,
@@ -190,6 +191,8 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
         notices += _queue(tables, now, queue, event, event_id)
     if urls:
         notices.append(Notice(DELIVERIES_TOPIC, ""))
+    if not event.forwarded and forward_event(tables, replace(event, event_id=event_id)):
+        notices.append(Notice(FORWARDS_TOPIC, ""))
     published = Published(
         event_id=event_id,
         workflows=workflows,

@@ -20,6 +20,7 @@ from holdfast.store.port.store import Store
 from holdfast.store.port.wakeups import (
     ACTIVITIES_TOPIC,
     DELIVERIES_TOPIC,
+    FORWARDS_TOPIC,
     HINTED_TOPICS,
     SCHEDULES_TOPIC,
     STARTS_TOPIC,
@@ -34,6 +35,7 @@ from holdfast.store.port.wakeups import (
 __all__ = [
     "ACTIVITIES_TOPIC",
     "DELIVERIES_TOPIC",
+    "FORWARDS_TOPIC",
     "HINTED_TOPICS",
     "SCHEDULES_TOPIC",
     "STARTS_TOPIC",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from holdfast.store.port.readable import readable
@@ -45,10 +45,14 @@ class ReadStore(Protocol):
 
 @dataclass(slots=True)
 class ReadFrom:
-    """Where the lists of one request were read, and how many seconds behind these were."""
+    """Where the lists of one request were read, and how many seconds behind these were.
+
+    `away` are shards that did not answer: what they have is missing.
+    """
 
     source: Literal["replica", "database"] | None = None
     lag_seconds: float | None = None
+    away: set[int] = field(default_factory=set[int])
 
 
 read_from: Final[ContextVar[ReadFrom | None]] = ContextVar("holdfast_read_from", default=None)

@@ -27,6 +27,7 @@ from holdfast.store.port.readable import readable
 from holdfast.store.port.reads import ReadStore
 from holdfast.store.port.retention import RetentionStore
 from holdfast.store.port.schedules import ScheduleStore
+from holdfast.store.port.shards import ShardStore
 from holdfast.store.port.start_rules import StartRuleStore
 from holdfast.store.port.starts import StartStore
 from holdfast.store.port.stats import StatsStore
@@ -63,6 +64,7 @@ class Store(
     StreamStore,
     StatsStore,
     SweepStore,
+    ShardStore,
     TraceStore,
     TransactionStore,
     AppStore,

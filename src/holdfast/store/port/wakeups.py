@@ -13,6 +13,7 @@ STARTS_TOPIC: Final = "starts"  # as work, of runs and steps that any worker may
 ACTIVITIES_TOPIC: Final = "activities"  # as work, of activities
 HINTED_TOPICS: Final = (STARTS_TOPIC, ACTIVITIES_TOPIC)  # told to one worker, by stores with hints
 DELIVERIES_TOPIC: Final = "deliveries"  # there is something to deliver to URLs
+FORWARDS_TOPIC: Final = "forwards"  # something is to be sent to another shard
 SCHEDULES_TOPIC: Final = "schedules"  # schedulers have something to look at; payload: what
 
 

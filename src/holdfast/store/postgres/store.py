@@ -26,6 +26,7 @@ from holdfast.store.postgres.messages import PostgresMessages
 from holdfast.store.postgres.queries import PostgresQueries
 from holdfast.store.postgres.retention import PostgresRetention
 from holdfast.store.postgres.schedules import PostgresSchedules
+from holdfast.store.postgres.shards import PostgresShards
 from holdfast.store.postgres.start_rules import PostgresStartRules
 from holdfast.store.postgres.starts import PostgresStarts
 from holdfast.store.postgres.stats import PostgresStats
@@ -63,6 +64,7 @@ class PostgresParts(
     PostgresStreams,
     PostgresStats,
     PostgresSweeps,
+    PostgresShards,
     PostgresTraces,
     PostgresTransactions,
     PostgresApps,

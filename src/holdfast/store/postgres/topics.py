@@ -42,7 +42,12 @@ class PostgresTopics(Part):
     async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
         """Publish an event; see `TopicStore.publish`."""
         row = await self._database.row(
-            "publish", event.topic, event.payload, event.event_id, self._database.tell
+            "publish",
+            event.topic,
+            event.payload,
+            event.event_id,
+            self._database.tell,
+            event.forwarded,
         )
         return _read_published(row), read_notices(row["notices"])
 

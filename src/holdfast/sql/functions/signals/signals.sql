@@ -103,7 +103,8 @@ return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
     || coalesce(',"trace":' || to_json(p_trace), '') || '}')::json;
 
 -- Send the signals of SignalSent, which p_run_ids have written. If the receiver continued as new,
--- its newest run gets the signal. `notices` are (topic, payload); `undelivered` is that of commit.
+-- its newest run gets the signal; if this database is a shard that does not have it, the shard that
+-- does. `notices` are (topic, payload); `undelivered` is that of commit.
 -- Locks: as signal_runs. Called by _carry_out and _refuse_askers.
 create or replace function holdfast._send_signals(
     p_run_ids uuid[], p_details json[], out notices text[], out undelivered json
@@ -129,6 +130,17 @@ begin
         select s.outcomes, s.notices into v_outcomes, notices
         from holdfast.signal_runs(
             v_sent.run_ids, v_sent.names, v_sent.payloads, v_sent.signal_ids) as s;
+        if 'missing' = any (v_outcomes) and exists (select from holdfast.shard s) then
+            perform holdfast._forward_signals(
+                array_agg(u.run_id order by u.place), array_agg(u.name order by u.place),
+                array_agg(u.payload order by u.place), array_agg(u.signal_id order by u.place))
+            from unnest(v_sent.run_ids, v_sent.names, v_sent.payloads, v_sent.signal_ids,
+                v_outcomes) with ordinality
+                as u (run_id, name, payload, signal_id, outcome, place)
+            where u.outcome = 'missing';
+            v_outcomes := array_replace(v_outcomes, 'missing', 'forwarded');
+            notices := notices || array[array['forwards', '']];
+        end if;
         if v_outcomes && array['ended', 'missing'] then
             select json_agg(json_build_array(u.sender, u.run_id, u.name, u.outcome)
                 order by u.place)

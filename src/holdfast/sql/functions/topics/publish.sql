@@ -8,14 +8,15 @@
 -- the event and the subscription, so that an event starts no run twice, also after the hour.
 -- `workflows`, `runs`, `queues` and `urls` say how many targets of each kind the event has reached;
 -- `refused`, how many starts a rule of their workflow refused. With p_tell, the schema's name, the
--- call sends its notices, (topic, payload), itself if it can.
+-- call sends its notices, (topic, payload), itself if it can. A shard passes the event on to the
+-- others, but not with p_forwarded: then it comes from one of them.
 --
 -- Refuses values that are not allowed (22004, 22023).
 -- Locks: the event's id; turn rows of runs that wait, by run_id; events, by run_id; then as
 -- start_runs. Called by clients; in any transaction.
 create or replace function holdfast.publish(
     p_topic text, p_payload json default 'null', p_event_id text default null,
-    p_tell text default null,
+    p_tell text default null, p_forwarded boolean default false,
     out event_id text, out is_new boolean, out workflows int, out runs int, out queues int,
     out urls int, out refused int, out notices text[]
 )
@@ -88,6 +89,11 @@ begin
         on conflict on constraint http_deliveries_subscription_id_event_id_key do nothing;
         get diagnostics urls = row_count;
         notices := notices || array[array['deliveries', '']];
+    end if;
+    if not p_forwarded and exists (select from holdfast.shard s)
+        and holdfast._forward_event(p_topic, p_payload, event_id)
+    then
+        notices := notices || array[array['forwards', '']];
     end if;
     notices := holdfast._tell(p_tell, notices);
 end $$;

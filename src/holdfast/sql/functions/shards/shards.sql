@@ -1,0 +1,116 @@
+-- Shards: which of the databases of an engine this is, and what it keeps for the others.
+
+-- Return which shard this database is; nulls for an engine alone. Called by clients and workers.
+create or replace function holdfast.shard_state(out engine text, out number int, out counts int[])
+language sql stable
+return (select row (s.engine, s.number, s.counts) from (values (1)) as v
+    left join holdfast.shard s on true);
+
+-- Make this database a shard, or tell it of more shards: the counts must begin with those that it
+-- knows. `written`, `same`, or `other` if they do not, or if it is another shard. Calls that know
+-- fewer shards have ended then, see _knows_shards. Refuses values that are not allowed (22023).
+-- Locks: the table, alone, until the commit: each call that names a count reads it. Called by
+-- clients.
+create or replace function holdfast.set_shard_state(p_engine text, p_number int, p_counts int[])
+returns text
+language plpgsql
+as $$
+declare
+    v_known record;
+begin
+    if (p_number between 0 and 63 and p_number < p_counts[cardinality(p_counts)]
+        and p_counts[cardinality(p_counts)] <= 64) is not true
+    then
+        raise invalid_parameter_value using message = format(
+            'there is no shard %s of %s', p_number, p_counts[cardinality(p_counts)]);
+    end if;
+    lock table holdfast.shard in access exclusive mode;
+    select s.engine, s.number, s.counts into v_known from holdfast.shard s;
+    if not found then
+        insert into holdfast.shard (engine, number, counts) values (p_engine, p_number, p_counts);
+        return 'written';
+    elsif (v_known.engine, v_known.number) <> (p_engine, p_number)
+        or p_counts[1:cardinality(v_known.counts)] <> v_known.counts
+    then
+        return 'other';
+    elsif p_counts = v_known.counts then
+        return 'same';
+    end if;
+    update holdfast.shard set counts = p_counts;
+    return 'written';
+end $$;
+
+-- Return true if this database knows no more shards than its caller, else refuse (HF009): the
+-- caller would start a run of a key in a shard that is not the key's any more. A call that changes
+-- the count waits for the transaction, as the table is read in it. Called in the condition of calls
+-- of clients that know shards.
+create or replace function holdfast._knows_shards(p_count int) returns boolean
+language plpgsql
+as $$
+declare
+    v_count int;
+begin
+    perform from holdfast.shard s;  -- a statement later: what a change wrote that it waited for
+    select s.counts[cardinality(s.counts)] into v_count from holdfast.shard s;
+    if v_count > p_count then
+        raise exception using errcode = 'HF009', message = format(
+            'there are %s shards, and the caller knows %s', v_count, p_count);
+    end if;
+    return true;
+end $$;
+
+-- Keep signals for runs of other shards. Called by _send_signals.
+create or replace function holdfast._forward_signals(
+    p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[]
+) returns void
+language sql
+as $$
+    insert into holdfast.forwards (run_id, details, created_at)
+    select u.run_id, json_build_object('name', u.name, 'payload', u.payload::text,
+        'signal_id', coalesce(u.signal_id, gen_random_uuid()::text)), holdfast.now()
+    from unnest(p_run_ids, p_names, p_payloads, p_signal_ids) with ordinality
+        as u (run_id, name, payload, signal_id, place)
+    order by u.place
+$$;
+
+-- Keep an event for all other shards; it returns false if there are none. Called by publish.
+create or replace function holdfast._forward_event(
+    p_topic text, p_payload json, p_event_id text
+) returns boolean
+language plpgsql
+as $$
+begin
+    insert into holdfast.forwards (shard, details, created_at)
+    select n.number, json_build_object(
+        'topic', p_topic, 'payload', p_payload::text, 'event_id', p_event_id), holdfast.now()
+    from holdfast.shard s
+    cross join lateral generate_series(0, s.counts[cardinality(s.counts)] - 1) as n (number)
+    where n.number <> s.number
+    order by n.number;
+    return found;
+end $$;
+
+-- Return what is for other shards, oldest first, behind p_after; nothing if another worker was given
+-- something within ten seconds: two would mix up the order. Refuses a limit below 0 (22023).
+-- Locks: the row of shard. Called by workers.
+create or replace function holdfast.take_forwards(p_worker text, p_after bigint, p_limit int)
+returns table (forward_id bigint, shard int, run_id uuid, details json)
+language plpgsql
+as $$
+begin
+    update holdfast.shard s
+    set forwarder = p_worker, forwarder_until = holdfast.now() + interval '10 seconds'
+    where s.forwarder is not distinct from p_worker or s.forwarder_until < holdfast.now();
+    if found then
+        return query
+        select f.forward_id, f.shard, f.run_id, f.details from holdfast.forwards f
+        where f.forward_id > p_after order by f.forward_id limit holdfast._limit(p_limit);
+    end if;
+end $$;
+
+-- Forget what has arrived. Locks: the rows. Called by workers.
+create or replace function holdfast.end_forwards(p_ids bigint[]) returns void
+language sql
+as $$
+    delete from holdfast.forwards f where f.forward_id = any (p_ids)
+$$;

@@ -1,0 +1,49 @@
+"""The part of the port for databases that are one engine together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Final, Protocol
+
+from holdfast.store.port.readable import readable
+from holdfast.types import Forward, ShardChange, ShardState
+
+known_count: Final[ContextVar[int | None]] = ContextVar("holdfast_known_count", default=None)
+"""How many shards the caller of this context knows; None: it does not ask for a check.
+
+A call to a database that knows of more raises ShardsChanged, and changes nothing.
+"""
+
+
+class ShardStore(Protocol):
+    """Says which shard a database is, and keeps what it has for the others."""
+
+    @readable
+    async def shard_state(self) -> ShardState | None:
+        """Return which shard this database is; None for one that is an engine alone."""
+        ...
+
+    @readable
+    async def set_shard_state(self, state: ShardState) -> ShardChange:
+        """Make this database a shard, or tell it of more shards.
+
+        Calls that know of fewer shards have ended when this returns, and later ones are refused.
+        """
+        ...
+
+    @readable
+    async def take_forwards(
+        self, worker_id: str, *, after: int = 0, limit: int = 1000
+    ) -> list[Forward]:
+        """Return what is for other shards, oldest first, behind the forward `after`.
+
+        For ten seconds no other worker is given anything. What was taken stays until
+        `end_forwards`. Its payloads are as they are stored.
+        """
+        ...
+
+    @readable
+    async def end_forwards(self, forward_ids: Sequence[int]) -> None:
+        """Forget what has arrived."""
+        ...

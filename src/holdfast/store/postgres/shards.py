@@ -1,0 +1,62 @@
+"""Shards: which of an engine's databases this is, and what it keeps for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+from holdfast.store.postgres.database import Part
+from holdfast.types import Forward, NewEvent, NewSignal, ShardChange, ShardState
+
+if TYPE_CHECKING:
+    import asyncpg
+
+
+class _Signal(msgspec.Struct):
+    name: str
+    payload: str
+    signal_id: str
+
+
+_read_signal: Final = msgspec.json.Decoder(_Signal).decode
+_read_event: Final = msgspec.json.Decoder(NewEvent).decode
+
+
+class PostgresShards(Part):
+    """Says which shard the database is, and keeps what it has for the others."""
+
+    async def shard_state(self) -> ShardState | None:
+        """Return which shard it is; see `ShardStore.shard_state`."""
+        row = await self._database.row("shard_state")
+        if row["engine"] is None:
+            return None
+        return ShardState(row["engine"], row["number"], tuple(row["counts"]))
+
+    async def set_shard_state(self, state: ShardState) -> ShardChange:
+        """Make it a shard; see `ShardStore.set_shard_state`."""
+        row = await self._database.row(
+            "set_shard_state", state.engine, state.number, list(state.counts)
+        )
+        return cast("ShardChange", row["set_shard_state"])
+
+    async def take_forwards(
+        self, worker_id: str, *, after: int = 0, limit: int = 1000
+    ) -> list[Forward]:
+        """Return what is for other shards; see `ShardStore.take_forwards`."""
+        rows = await self._database.rows("take_forwards", worker_id, after, limit)
+        return [_read_forward(row) for row in rows]
+
+    async def end_forwards(self, forward_ids: Sequence[int]) -> None:
+        """Forget what has arrived; see `ShardStore.end_forwards`."""
+        await self._database.row("end_forwards", list(forward_ids))
+
+
+def _read_forward(row: asyncpg.Record) -> Forward:
+    if row["run_id"] is None:
+        event = _read_event(row["details"])
+        return Forward(row["forward_id"], event=event, shard=row["shard"])
+    told = _read_signal(row["details"])
+    signal = NewSignal(row["run_id"], told.name, told.payload, told.signal_id)
+    return Forward(row["forward_id"], signal=signal)

@@ -1,0 +1,11 @@
+"""Several databases as one store: each run lives in one of them.
+
+`homes` computes where a new run belongs, `places` knows where a run is, `members` holds the
+databases, `routes` says of each call of the port how it reaches them, and `store` makes the calls.
+"""
+
+from __future__ import annotations
+
+from holdfast.store.shards.store import sharded, shards_of
+
+__all__ = ["sharded", "shards_of"]

@@ -1,0 +1,196 @@
+"""The databases of an engine: each is opened when it can be; one that is away stops no other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from holdfast.errors import (
+    ConfigurationError,
+    DatabaseError,
+    DatabaseUnavailable,
+    ShardsChanged,
+    TransientDatabaseError,
+)
+from holdfast.store.port import Store
+from holdfast.store.port.reads import read_from
+from holdfast.types import ShardState
+
+T = TypeVar("T")
+
+logger = logging.getLogger("holdfast.shards")
+
+_PAUSE_SECONDS: Final = 1.0  # after a database could not be opened, calls fail at once for so long
+_ADD: Final = "`holdfast shards add`"
+
+
+class Member:
+    """One database: its number, its store, and what it says of its engine; None if nothing yet."""
+
+    def __init__(self, number: int, store: Store) -> None:
+        self.number, self.store = number, store
+        self.state: ShardState | None = None
+        self._is_open = False
+        self._opening = asyncio.Lock()
+        self._failed_at = -_PAUSE_SECONDS
+        self._failure = ""
+
+    async def open(self) -> Store:
+        """Return the open store. Raises what `Store.open` raises, and ConfigurationError."""
+        if not self._is_open:
+            async with self._opening:
+                if not self._is_open:
+                    await self._connect()
+        return self.store
+
+    async def _connect(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._failed_at < _PAUSE_SECONDS:
+            raise DatabaseUnavailable(self._failure)
+        try:
+            await self.store.open()
+            await self.look()
+        except DatabaseUnavailable as error:
+            self._failed_at, self._failure = now, str(error)
+            raise
+        self._is_open = True
+
+    async def look(self) -> ShardState | None:
+        """Read what the database says of its engine now. Raises ConfigurationError."""
+        self.state = await self.store.shard_state()
+        if self.state is not None and self.state.number != self.number:
+            raise ConfigurationError(
+                f"database {self.number + 1} of those that are named is shard "
+                f"{self.state.number}: name each shard once, in the order of their numbers"
+            )
+        return self.state
+
+    async def close(self) -> None:
+        """Close the store."""
+        self._is_open = False
+        await self.store.close()
+
+
+class Members:
+    """All databases that are named. Those behind the last shard are spare until they are added."""
+
+    def __init__(self, stores: Sequence[Store]) -> None:
+        self.named = [Member(number, store) for number, store in enumerate(stores)]
+        self.counts: tuple[int, ...] = (len(stores),)
+
+    @property
+    def count(self) -> int:
+        """How many shards there are, as far as is known."""
+        return self.counts[-1]
+
+    async def open(self) -> None:
+        """Open those that can be opened, and check that they are one engine. Idempotent.
+
+        Raises DatabaseUnavailable if none can be opened; ShardsChanged and ConfigurationError if
+        they are not the shards of one engine.
+        """
+        found = await asyncio.gather(*(each.open() for each in self.named), return_exceptions=True)
+        away = [each for each in found if isinstance(each, DatabaseUnavailable)]
+        for each in found:
+            if isinstance(each, BaseException) and not isinstance(each, DatabaseUnavailable):
+                raise each
+        if len(away) == len(found):
+            raise away[0]
+        for number, each in enumerate(found):
+            if isinstance(each, BaseException):
+                logger.warning("shard %d is away: %s", number, each)
+        self.check()
+
+    def check(self) -> None:
+        """Take the newest count that a database says. Raises ShardsChanged, ConfigurationError."""
+        states = [each.state for each in self.named if each.state is not None]
+        if not states:
+            raise ConfigurationError(
+                f"several databases are named, and they are no shards of an engine: {_ADD} makes "
+                "them that"
+            )
+        newest = max(states, key=lambda state: state.count)
+        for state in states:
+            if state.engine != newest.engine:
+                raise ConfigurationError(
+                    f"shard {state.number} and shard {newest.number} belong to different engines"
+                )
+        if newest.count > len(self.named):
+            raise ShardsChanged(
+                f"this engine has {newest.count} shards, and {len(self.named)} databases are "
+                "named: name all of them, in the order of their numbers, and start again"
+            )
+        self.counts = newest.counts
+
+    async def refresh(self) -> None:
+        """Ask all databases that answer how many shards there are. Raises what `open` raises."""
+        await asyncio.gather(*(each.look() for each in self.named), return_exceptions=True)
+        self.check()
+
+    async def close(self) -> None:
+        """Close all."""
+        await asyncio.gather(*(each.close() for each in self.named))
+
+    async def call(self, number: int, name: str, *args: Any, **options: Any) -> Any:
+        """Make a call to one shard.
+
+        Raises DatabaseUnavailable, with the shard's number, if it is away.
+        """
+        try:
+            store = await self.named[number].open()
+            return await getattr(store, name)(*args, **options)
+        except DatabaseUnavailable as error:
+            raise DatabaseUnavailable(f"shard {number}: {error}") from error
+
+    async def each(self, name: str, *args: Any, **options: Any) -> list[Any]:
+        """Make a call to all shards. Raises what the first that fails raises."""
+        return await gather(
+            self.call(number, name, *args, **options) for number in range(self.count)
+        )
+
+    async def present(self, name: str, *args: Any, **options: Any) -> dict[int, Any]:
+        """Make a call that reads to all shards, and leave out those that are away.
+
+        They are noted for the caller of lists. Raises DatabaseUnavailable if all are away.
+        """
+        calls = [self.call(number, name, *args, **options) for number in range(self.count)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        answers: dict[int, Any] = {}
+        away: list[DatabaseError] = []
+        for number, answer in enumerate(found):
+            if isinstance(answer, DatabaseUnavailable | TransientDatabaseError):
+                away.append(answer)
+                if (notes := read_from.get()) is not None:
+                    notes.away.add(number)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                answers[number] = answer
+        if not answers:
+            raise away[0]
+        return answers
+
+    async def agreed(self, number: int) -> None:
+        """Make sure that a shard knows all others, so that it refuses callers that do not.
+
+        Raises TransientDatabaseError while shards are being added.
+        """
+        member = self.named[number]
+        if member.state is None or member.state.counts != self.counts:
+            member.state = await self.call(number, "shard_state")
+        if member.state is None or member.state.counts != self.counts:
+            raise TransientDatabaseError(
+                f"shard {number} has not heard yet of all {self.count} shards: if {_ADD} was cut "
+                "off, run it again"
+            )
+
+
+async def gather(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """Make calls at the same time, end them all, and raise what the first that failed raised."""
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return [each for each in found if not isinstance(each, BaseException)]

@@ -1,0 +1,67 @@
+"""How each call of the port reaches the shards. What is not named here is for workers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HOME: Final = frozenset(
+    {
+        "ack_and_start", "ack_messages", "backfill_schedule", "cancel_backfills", "cancel_message",
+        "change_message", "check_hints", "count_subscriptions", "create_queue", "create_schedule",
+        "delete_queue", "delete_schedule", "discard_deliveries", "extend_deliveries",
+        "get_message", "get_schedule", "list_buckets", "list_deliveries", "list_kept",
+        "list_messages", "list_queues", "list_schedules", "list_subscriptions", "message_failures",
+        "message_page", "next_delivery_at", "next_look", "now", "pause_schedule", "publish",
+        "purge_messages", "queue_metrics", "receive_messages", "redrive_deliveries",
+        "redrive_messages", "restore_run", "resume_schedule", "return_messages", "send_messages",
+        "start_buffered", "subscribe", "trigger_schedule", "unsubscribe", "update_queue",
+        "update_schedule",
+    }
+)  # fmt: skip
+"""Calls about what has a name: shard 0 has it."""
+
+OF_RUN: Final = frozenset(
+    {
+        "decide_approval", "explain_limits", "failing_puts", "find_reply", "fork_flow",
+        "fork_run", "list_activities", "list_streams", "open_step_tasks", "read_log",
+        "receive_webhook", "retry_flow", "retry_plan", "set_attributes", "set_tags", "start_wait",
+    }
+)  # fmt: skip
+"""Calls about one run, which comes first, or whose `run_id` the first argument has."""
+
+OF_RUNS: Final = frozenset({"flow_steps", "get_runs", "get_values", "newest_runs"})
+"""Calls that answer with a mapping of the runs that come first."""
+
+CHANGES: Final = frozenset(
+    {
+        "cancel_runs", "pause_runs", "reschedule_runs", "resume_runs", "signal_runs",
+        "terminate_runs",
+    }
+)  # fmt: skip
+"""Calls that change the runs that come first, and say what became of each, in order."""
+
+EVERYWHERE: Final = frozenset(
+    {
+        "declare_build", "declare_catalogue", "declare_options", "delete_flow", "ensure_flow",
+        "forget_archive", "forget_waits", "promote_build", "ramp_build", "remove_limit",
+        "roll_back_build", "set_limit", "set_pause",
+    }
+)  # fmt: skip
+"""Calls that must reach all shards; the answer is that of shard 0."""
+
+LISTS: Final = frozenset(
+    {
+        "kept_declarations", "list_alerts", "list_approvals", "list_limits", "list_pauses",
+        "list_start_keys", "list_workers", "preview_sweep", "read_samples", "read_stats",
+        "unserved",
+    }
+)  # fmt: skip
+"""Calls whose lists are joined, shard by shard."""
+
+FIRST: Final = frozenset({"find_run", "find_webhook", "get_flow", "read_catalogue"})
+"""Calls that one shard can answer: the first that does not answer with nothing."""
+
+UNITED: Final = frozenset(
+    {"apps_with", "list_apps", "list_builds", "list_flows", "list_start_rules", "former_names"}
+)
+"""Calls about what all shards are told alike: each entry is given once."""

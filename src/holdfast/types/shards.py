@@ -1,0 +1,40 @@
+"""Shards: databases that are one engine together."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from holdfast.types.base import Value
+from holdfast.types.messages import NewSignal
+from holdfast.types.topics import NewEvent
+
+MOST_SHARDS: Final = 64
+
+ShardChange = Literal["written", "same", "other"]
+"""What became of a state that was to be written: `other` if the database has a newer or another."""
+
+
+class ShardState(Value, frozen=True):
+    """What a database says of the engine whose shard it is.
+
+    `engine` is the same in all shards. `counts` says how many shards there were, oldest first: the
+    last one is how many there are. The shards of a count are those with lower numbers.
+    """
+
+    engine: str
+    number: int
+    counts: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many shards there are."""
+        return self.counts[-1]
+
+
+class Forward(Value, frozen=True):
+    """What a transaction of one shard has left for others: a signal, or an event for a shard."""
+
+    forward_id: int
+    signal: NewSignal | None = None
+    event: NewEvent | None = None
+    shard: int | None = None
