@@ -18,6 +18,7 @@ from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.code_schedules import CodeSchedules
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.deliverer import Deliverer
+from holdfast.worker.services.forwarder import Forwarder
 from holdfast.worker.services.limits import UnusedLimits
 from holdfast.worker.services.queues import QueueUpkeep
 from holdfast.worker.services.reaper import Reaper
@@ -28,6 +29,7 @@ from holdfast.worker.services.statistics import OldStatistics, OutsideEnds, Samp
 from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.topics import CodeSubscriptions
 from holdfast.worker.services.unserved import Unserved
+from holdfast.worker.shard import Shard, is_home
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -42,22 +44,26 @@ class Duties:
         info: WorkerInfo,
         options: WorkerOptions,
         origin: str | None,
+        shard: Shard | None = None,
     ) -> None:
-        """`origin` says where the app's code is.
+        """`origin` says where the app's code is. Schedules and subscriptions are in shard 0 alone.
 
         Raises ConfigurationError for an interval of the sweeper that cannot be read.
         """
-        schedules = [each.new for each in app.schedules.values()]
+        named = is_home(shard)
+        schedules = [each.new for each in app.schedules.values()] if named else []
+        subscriptions = app.subscriptions if named else ()
         interval, counted = sweeper_interval(), context.observing.counted_ends
         self._context, self._replace_flows = context, options.replace_flows
         self._flows = tuple(app.flows.values())
         self._app_sign_on = AppSignOn(context, app, info.queues, origin)
         self._code_schedules = CodeSchedules(context, app.name, schedules)
         self._code_alerts = CodeAlerts(context, app.name, app.alerts)
-        self._code_subscriptions = CodeSubscriptions(context, app.name, app.subscriptions)
+        self._code_subscriptions = CodeSubscriptions(context, app.name, subscriptions)
         self.deadlines: Final = Deadlines(context)
         self.scheduler: Final = Scheduler(context)
         self.deliverer: Final = Deliverer(context)
+        self.forwarder: Final = None if shard is None else Forwarder(context, shard.members)
         self._services: Sequence[Service] = [
             Reaper(context, silent_seconds=options.silent_seconds),
             self.deadlines,
@@ -74,6 +80,7 @@ class Duties:
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
             FreedKeys(context),
             OldKeys(context),
+            *([] if self.forwarder is None else [self.forwarder]),
             OldStatistics(context),
             Samples(context),
             *([OutsideEnds(context, app.name, counted)] if counted is not None else ()),

@@ -34,7 +34,14 @@ from holdfast.definitions.entities import ACCESS, access_to
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, with_payloads
 from holdfast.store.notifier import Notifier
-from holdfast.store.port import DELIVERIES_TOPIC, SCHEDULES_TOPIC, WORK_TOPIC, Store, worker_topic
+from holdfast.store.port import (
+    DELIVERIES_TOPIC,
+    FORWARDS_TOPIC,
+    SCHEDULES_TOPIC,
+    WORK_TOPIC,
+    Store,
+    worker_topic,
+)
 from holdfast.types import Heartbeat, Lease, Release, WorkerInfo
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.retention import max_retention_seconds
@@ -59,6 +66,7 @@ from holdfast.worker.resources import Resources
 from holdfast.worker.run_logs import RunLogs
 from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.service import ServiceContext
+from holdfast.worker.shard import Shard, is_home
 from holdfast.worker.statistics import Statistics
 from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
@@ -103,6 +111,7 @@ class Worker:
         process: Process | None = None,
         tracer: Tracer | None = None,
         observers: Sequence[Observer] = (),
+        shard: Shard | None = None,
     ) -> None:
         """`heartbeat_store` makes the stores for the threads of the heartbeat and the watchdog;
         with None it has neither thread, its leases run out, and it takes over nothing from workers
@@ -110,11 +119,13 @@ class Worker:
 
         `origin` says where the app's code is. With it, `start` refuses an app if the database has
         another app of the same name from another origin. `observers` are told what the worker does.
+        `shard` says which of several databases `store` is.
         """
         self.options = options = options or WorkerOptions()
         stored, store = store, with_payloads(store, app.payloads)
         max_retention_seconds()  # a wrong value is refused now, not when a run starts a child
-        self.info = info = _introduce(app, options)
+        self._shard = shard
+        self.info = info = _introduce(app, options, shard)
         self.worker_id = info.worker_id
         clock = clock or EngineClock()
         self._store, self._clock = store, clock
@@ -124,7 +135,10 @@ class Worker:
         notify = self._notifier.submit
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
         self._reader = LogReader(store)
-        self._resources = Resources(app.registry.lifespans, {ACCESS: access_to(store, notify)})
+        around = store if shard is None else with_payloads(shard.store, app.payloads)
+        self._around = self._notifier if shard is None else Notifier(around.notify)
+        own = {ACCESS: access_to(around, self._around.submit)}
+        self._resources = Resources(app.registry.lifespans, own)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         book = ThreadBook(options.threads, app.registry.layers.threads)
         self._tracer = tracer
@@ -144,7 +158,15 @@ class Worker:
         self._run_logs = self._make_run_logs(runs) if options.run_logs else None
         beats = heartbeat_store is not None
         self._consumers = Consumers(
-            app, store, info, options, clock, self._launcher, notify, has_heartbeat=beats
+            app,
+            store,
+            info,
+            options,
+            clock,
+            self._launcher,
+            notify,
+            has_heartbeat=beats,
+            is_home=is_home(shard),
         )
         self._heartbeat: HeartbeatService | None = None
         self._watchdog: Watchdog | None = None
@@ -186,7 +208,7 @@ class Worker:
             self._observing,
             self._agenda,
         )
-        return Duties(context, app, self.info, self.options, origin)
+        return Duties(context, app, self.info, self.options, origin, self._shard)
 
     def _make_claimer(self, app: App, book: ThreadBook) -> Claimer:
         info = self.info
@@ -307,6 +329,8 @@ class Worker:
         if self._listening:
             return
         await self._store.open()
+        if self._shard is not None:
+            await self._shard.store.open()
         self._streams.start()
         if self._tracer is not None:
             await self._tracer.start(self._store, self._clock.now)
@@ -340,6 +364,9 @@ class Worker:
             await self._store.listen(DELIVERIES_TOPIC, self._duties.deliverer.notified),
             await self._store.listen(worker_topic(self.worker_id), self._workload.notified),
         ]
+        if (forwarder := self._duties.forwarder) is not None:
+            hears = await self._store.listen(FORWARDS_TOPIC, forwarder.notified)
+            self._listening.append(hears)
 
     async def _enter(self) -> None:
         """Enter the worker in the database, and hear which duties may have something to do."""
@@ -391,6 +418,9 @@ class Worker:
             await self._last_calls.make(lambda: self._beat([]))
         await self._last_calls.make(lambda: self._store.remove_worker(self.worker_id))
         await self._notifier.stop()
+        if self._shard is not None:
+            await self._around.stop()
+            await self._shard.store.close()
         if self._watchdog is not None:
             await self._watchdog.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -483,7 +513,7 @@ class Worker:
         )
 
 
-def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
+def _introduce(app: App, options: WorkerOptions, shard: Shard | None) -> WorkerInfo:
     """Return the information with which this worker signs on, with a new worker id.
 
     Raises ConfigurationError for an app that has nothing to run.
@@ -501,7 +531,9 @@ def _introduce(app: App, options: WorkerOptions) -> WorkerInfo:
         handlers=app.handlers(),
         concurrency=options.concurrency,
         holdfast_version=__version__,
-        consumes=tuple(sorted({each.queue for each in app.consumers.values()})),
+        consumes=tuple(sorted({each.queue for each in app.consumers.values()}))
+        if is_home(shard)
+        else (),
     )
 
 

@@ -2,10 +2,13 @@
 
 `homes` computes where a new run belongs, `places` knows where a run is, `members` holds the
 databases, `routes` says of each call of the port how it reaches them, and `store` makes the calls.
+`forwarding` brings what one shard has for others to them.
 """
 
 from __future__ import annotations
 
+from holdfast.store.shards.forwarding import Pass
+from holdfast.store.shards.members import Members
 from holdfast.store.shards.store import sharded, shards_of
 
-__all__ = ["sharded", "shards_of"]
+__all__ = ["Members", "Pass", "sharded", "shards_of"]

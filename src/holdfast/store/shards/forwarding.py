@@ -1,0 +1,116 @@
+"""Bring what one shard has for others to where it belongs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
+from holdfast.store.port.reads import noting_reads
+from holdfast.store.shards.members import Members
+from holdfast.types import Delivered, Forward, NewSignal
+
+logger = logging.getLogger("holdfast.shards")
+
+
+class Pass:
+    """One look at all that a shard has for others, page by page, oldest first.
+
+    What could not be sent is held, and what comes behind it for the same run or shard, too: so
+    nothing overtakes. It is sent in the next pass, again with the same ids.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._held: set[UUID | int] = set()
+
+    async def send(self, page: Sequence[Forward]) -> list[int]:
+        """Send a page; return the numbers of those that have arrived, or never will."""
+        done = await self._send_signals([each for each in page if each.signal is not None])
+        for each in page:
+            if each.event is not None and each.shard is not None and await self._publish(each):
+                done.append(each.forward_id)
+        return done
+
+    async def _publish(self, forward: Forward) -> bool:
+        number, event = forward.shard, forward.event
+        if number is None or event is None or number in self._held:
+            return False
+        try:
+            await self._members.call(number, "publish", replace(event, forwarded=True))
+        except DatabaseError as error:
+            self._hold([number], error)
+            return False
+        except HoldfastError:
+            logger.exception("an event is refused by shard %d, and is dropped there", number)
+        return True
+
+    async def _send_signals(self, forwards: Sequence[Forward]) -> list[int]:
+        free = [each for each in forwards if _signal(each).run_id not in self._held]
+        if not free:
+            return []
+        with noting_reads() as notes:
+            found = await self._members.present("newest_runs", list({*map(_run_of, free)}))
+        done: list[int] = []
+        for number, newest in found.items():
+            here = [each for each in free if _run_of(each) in newest]
+            if here:
+                done += await self._deliver(number, here, newest)
+        known = set(chain.from_iterable(found.values()))
+        absent = [each for each in free if _run_of(each) not in known]
+        if notes.away:  # one of these may have the run
+            self._held.update(map(_run_of, absent))
+        else:
+            for each in absent:
+                _say_lost(_signal(each), "missing")
+                done.append(each.forward_id)
+        return done
+
+    async def _deliver(
+        self, number: int, forwards: Sequence[Forward], newest: dict[UUID, UUID]
+    ) -> list[int]:
+        signals = [replace(_signal(each), run_id=newest[_run_of(each)]) for each in forwards]
+        try:
+            sent: Delivered = await self._members.call(number, "signal_runs", signals)
+            ended = [s.run_id for s, o in zip(signals, sent.outcomes, strict=True) if o == "ended"]
+            last = await self._members.call(number, "newest_runs", ended) if ended else {}
+            await self._members.call(number, "notify", sent.notices)
+        except DatabaseError as error:
+            self._hold(map(_run_of, forwards), error)
+            return []
+        done: list[int] = []
+        for forward, signal, outcome in zip(forwards, signals, sent.outcomes, strict=True):
+            if outcome == "ended" and last.get(signal.run_id) != signal.run_id:
+                self._held.add(_run_of(forward))  # it has continued as new meanwhile
+                continue
+            if outcome in ("ended", "missing"):
+                _say_lost(signal, outcome)
+            done.append(forward.forward_id)
+        return done
+
+    def _hold(self, what: Iterable[UUID | int], error: DatabaseError) -> None:
+        self._held.update(what)
+        log = logger.debug if isinstance(error, DatabaseUnavailable) else logger.warning
+        log("what is for another shard is sent again later: %s", error)
+
+
+def _signal(forward: Forward) -> NewSignal:
+    assert forward.signal is not None, "only signals are asked for theirs"
+    return forward.signal
+
+
+def _run_of(forward: Forward) -> UUID:
+    return _signal(forward).run_id
+
+
+def _say_lost(signal: NewSignal, outcome: str) -> None:
+    logger.warning(
+        "signal %r of another shard was not delivered: run %s %s",
+        signal.name,
+        signal.run_id,
+        "has ended" if outcome == "ended" else "does not exist",
+    )

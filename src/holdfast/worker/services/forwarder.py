@@ -1,0 +1,35 @@
+"""Send what the transactions of this shard have left for others, until it has arrived there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.store.shards import Members, Pass
+from holdfast.worker.services.service import Service, ServiceContext
+
+_INTERVAL_SECONDS: Final = 5.0
+_PAGE: Final = 500
+
+
+class Forwarder(Service):
+    """Sends signals and events to other shards, in the order in which they were left.
+
+    Each is sent again until its shard has it, and carries an id by which that shard knows it: so
+    it arrives once. A shard that is away holds up only what is for it.
+    """
+
+    def __init__(self, context: ServiceContext, shards: Members) -> None:
+        super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
+        self._shards = shards
+
+    def notified(self, _: str) -> None:
+        """Say that something was left."""
+        self.wake()
+
+    async def run_once(self) -> None:
+        """Send all that is there."""
+        after, sending = 0, Pass(self._shards)
+        while page := await self._store.take_forwards(self._worker_id, after=after, limit=_PAGE):
+            after = page[-1].forward_id
+            if done := await sending.send(page):
+                await self._store.end_forwards(done)
