@@ -34,6 +34,8 @@ delete from holdfast.events;
 delete from holdfast.tasks;
 delete from holdfast.workers;
 delete from holdfast.waiters;
+delete from holdfast.shard;
+delete from holdfast.forwards;
 delete from holdfast.pauses;
 delete from holdfast.limits;
 delete from holdfast.limit_holders;

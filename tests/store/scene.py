@@ -14,7 +14,7 @@ from contract.actors import step
 
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.commits import commit_arguments
-from holdfast.store.postgres.database import call_text
+from holdfast.store.postgres.packing import call_text
 from holdfast.types import ClaimedTask, Event, Finish, Suspend, TurnCommit
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ REFERENCE = (Path(__file__).parents[2] / "docs/reference/sql.md").read_text(enco
 CONDITIONS = {"null_value_not_allowed": "22004", "invalid_parameter_value": "22023"}
 CODES = set(re.findall(r"^\| (\w{5}) \|", PAGE, re.MULTILINE))
 CAUGHT = {"HF002", "HF004"}  # by the function that calls the one that raises it
+UNSEEN = {"HF009"}  # raised by a condition that only the Python client adds to its calls
 MAY_BE_QUOTED = r"hashtext\('|current_setting\('|['\"]holdfast\.(errors\.|PoisonedRun$)"
 PATH = "set search_path = pg_catalog, pg_temp"
 GENERIC = "set plan_cache_mode = force_generic_plan"
@@ -55,7 +56,7 @@ def test_the_page_has_each_code_that_the_functions_raise() -> None:
 
 def test_the_reference_has_each_code_that_callers_see() -> None:
     refused = REFERENCE.partition("## What is refused")[2]
-    assert set(re.findall(r"^\| (\w{5}) \|", refused, re.MULTILINE)) == CODES - CAUGHT
+    assert set(re.findall(r"^\| (\w{5}) \|", refused, re.MULTILINE)) == CODES - CAUGHT - UNSEEN
 
 
 def test_what_is_caught_is_caught() -> None:

@@ -29,16 +29,15 @@ class Consumers:
         notify: Callable[[list[Notice]], None],
         *,
         has_heartbeat: bool,
-        is_home: bool,
     ) -> None:
-        """`is_home` is False for a worker of a shard that has no message queues."""
         self._store = store
         # Three heartbeats, as for leases: what is in flight here must not come to others as well.
         least = 3 * options.heartbeat_seconds if has_heartbeat else options.lease_seconds
         layers = app.registry.layers.messages
         self._loops = [
             ConsumerLoop(each, store, info, clock, launcher, layers, notify, least)
-            for each in (app.consumers.values() if is_home else ())
+            for each in app.consumers.values()
+            if each.queue in (info.consumes or ())
         ]
         self._grace_over = asyncio.Event()
         self._event_loop: asyncio.AbstractEventLoop | None = None

@@ -135,10 +135,7 @@ class Worker:
         notify = self._notifier.submit
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
         self._reader = LogReader(store)
-        around = store if shard is None else with_payloads(shard.store, app.payloads)
-        self._around = self._notifier if shard is None else Notifier(around.notify)
-        own = {ACCESS: access_to(around, self._around.submit)}
-        self._resources = Resources(app.registry.lifespans, own)
+        self._resources = self._make_resources(app)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         book = ThreadBook(options.threads, app.registry.layers.threads)
         self._tracer = tracer
@@ -158,15 +155,7 @@ class Worker:
         self._run_logs = self._make_run_logs(runs) if options.run_logs else None
         beats = heartbeat_store is not None
         self._consumers = Consumers(
-            app,
-            store,
-            info,
-            options,
-            clock,
-            self._launcher,
-            notify,
-            has_heartbeat=beats,
-            is_home=is_home(shard),
+            app, store, info, options, clock, self._launcher, notify, has_heartbeat=beats
         )
         self._heartbeat: HeartbeatService | None = None
         self._watchdog: Watchdog | None = None
@@ -176,6 +165,15 @@ class Worker:
             self._claimer.leases_in_doubt = self._heartbeat.suspect
             self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
+
+    def _make_resources(self, app: App) -> Resources:
+        """Return what steps are given: through it they reach what is in any shard."""
+        around, self._around = self._store, self._notifier
+        if self._shard is not None:
+            around = with_payloads(self._shard.store, app.payloads)
+            self._around = Notifier(around.notify)
+        own = {ACCESS: access_to(around, self._around.submit)}
+        return Resources(app.registry.lifespans, own)
 
     def _make_transactions(self, app: App) -> Transactions:
         return Transactions(

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import Tables
+from holdfast.store.port import FORWARDS_TOPIC
 from holdfast.types import (
     MOST_SHARDS,
     Forward,
     NewEvent,
     NewSignal,
+    Notice,
     ShardChange,
     ShardState,
 )
@@ -74,13 +76,15 @@ def forward_signal(tables: Tables, signal: NewSignal) -> bool:
     return True
 
 
-def forward_event(tables: Tables, event: NewEvent) -> bool:
-    """Keep an event for all other shards; return False if there are none."""
+def forward_event(tables: Tables, event: NewEvent) -> list[Notice]:
+    """Keep an event for all other shards, unless it came from one of them."""
     state = tables.shard
-    others = [] if state is None else [n for n in range(state.count) if n != state.number]
-    for number in others:
-        _keep(tables, Forward(0, event=event, shard=number))
-    return bool(others)
+    if state is None or event.forwarded:
+        return []
+    for number in range(state.count):
+        if number != state.number:
+            _keep(tables, Forward(0, event=event, shard=number))
+    return [Notice(FORWARDS_TOPIC, "")]
 
 
 def _keep(tables: Tables, forward: Forward) -> None:

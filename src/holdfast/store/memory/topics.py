@@ -23,7 +23,7 @@ from holdfast.store.memory.shards import forward_event
 from holdfast.store.memory.signals import has_signal
 from holdfast.store.memory.starts import start_run
 from holdfast.store.memory.tables import Tables, distinct
-from holdfast.store.port import DELIVERIES_TOPIC, FORWARDS_TOPIC, WORK_TOPIC, messages_topic
+from holdfast.store.port import DELIVERIES_TOPIC, WORK_TOPIC, messages_topic
 from holdfast.types import (
     DeclaredSubscriptions,
     Event,
@@ -191,8 +191,7 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
         notices += _queue(tables, now, queue, event, event_id)
     if urls:
         notices.append(Notice(DELIVERIES_TOPIC, ""))
-    if not event.forwarded and forward_event(tables, replace(event, event_id=event_id)):
-        notices.append(Notice(FORWARDS_TOPIC, ""))
+    notices += forward_event(tables, replace(event, event_id=event_id))
     published = Published(
         event_id=event_id,
         workflows=workflows,

@@ -7,7 +7,7 @@ import logging
 import select
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import asyncpg
@@ -20,7 +20,7 @@ from holdfast.database.urls import Target, read_url, redact
 from holdfast.store.port.locks import lock_millis
 from holdfast.store.port.shards import known_count
 from holdfast.store.postgres.errors import FOREIGN, NOT_SENT, is_sound, translate, was_not_sent
-from holdfast.store.postgres.packing import LEAST, Packing, pack, unpacked
+from holdfast.store.postgres.packing import LEAST, Packing, call_text, pack
 from holdfast.types import Event, Notice
 
 if TYPE_CHECKING:
@@ -154,13 +154,13 @@ class Database:
         self, function: str, arguments: Sequence[Any], packing: Packing
     ) -> tuple[str, Sequence[object]]:
         """Return a call and its arguments, with arrays as text if they are long."""
-        millis, count = lock_millis.get(), known_count.get()
+        packed = None
         if packing and len(arguments[packing[0][0]]) >= LEAST:
             packed = pack(arguments, packing)
-            if packed is not None:
-                text = call_text(self.schema, function, len(packed), millis, packing, count)
-                return text, packed
-        return call_text(self.schema, function, len(arguments), millis, (), count), arguments
+        count = len(packed or arguments)
+        limits = lock_millis.get(), known_count.get()
+        text = call_text(self.schema, function, count, packing if packed else (), *limits)
+        return text, packed or arguments
 
     async def _call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
         """Make a call; repeat it over another connection if it was not sent over the first."""
@@ -225,36 +225,6 @@ def call_seconds(weight: int) -> float:
     (20.0, 84.0)
     """
     return _CALL_SECONDS + weight / _SLOWEST
-
-
-@cache
-def call_text(
-    schema: str,
-    function: str,
-    count: int,
-    millis: int | None = None,
-    packing: Packing = (),
-    shards: int | None = None,
-) -> str:
-    """Return the text of a call with numbered parameters, which waits so long for each lock.
-
-    The limit is set within the statement, for its transaction: no round trip is added, and a pooler
-    may be in between. As a condition without a row it is computed before the call, and a join costs
-    more. Some of the parameters may be packed. A caller that knows so many `shards` is refused in
-    the same way if there are more.
-
-    >>> call_text("holdfast", "waits", 2)
-    'select * from "holdfast".waits($1, $2)'
-    """
-    marks = [f"${number}" for number in range(1, count + 1)]
-    for position, kind in packing:
-        marks[position] = unpacked(marks[position], kind)
-    limit = f"(select pg_catalog.set_config('lock_timeout', '{millis}ms', true))"
-    conditions = [] if millis is None else [f"{limit} is not null"]
-    if shards is not None:
-        conditions.append(f'(select "{schema}"._knows_shards({shards}))')
-    condition = " where " + " and ".join(conditions) if conditions else ""
-    return f'select * from "{schema}".{function}({", ".join(marks)}){condition}'
 
 
 def read_notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:

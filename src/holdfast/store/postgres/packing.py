@@ -1,4 +1,4 @@
-"""Long arrays as one text each, which the server splits.
+"""The texts of calls, and long arrays as one text each, which the server splits.
 
 asyncpg looks at each element of an array, if it is an array itself: that takes longer than all else
 that a call costs. A text is joined here and split by the server faster than that.
@@ -7,6 +7,7 @@ that a call costs. A text is joined here and split by the server faster than tha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 Packing: TypeAlias = tuple[tuple[int, str], ...]
@@ -56,3 +57,32 @@ def unpacked(mark: str, kind: str) -> str:
         return f"cast(cast({mark} as text) as {kind}[])"
     split = f"pg_catalog.string_to_array({mark}, chr({ord(_SEPARATOR)}), chr({ord(_NULL)}))"
     return split if kind == "text" else f"cast({split} as json[])"
+
+
+@cache
+def call_text(
+    schema: str,
+    function: str,
+    count: int,
+    packing: Packing = (),
+    millis: int | None = None,
+    shards: int | None = None,
+) -> str:
+    """Return the text of a call with numbered parameters, some of which may be packed.
+
+    It waits so long for each lock, and is refused if there are more shards than its caller knows.
+    Both are within the statement, for its transaction: no round trip is added, and a pooler may be
+    in between. As conditions without a row they are computed before the call; a join costs more.
+
+    >>> call_text("holdfast", "waits", 2)
+    'select * from "holdfast".waits($1, $2)'
+    """
+    marks = [f"${number}" for number in range(1, count + 1)]
+    for position, kind in packing:
+        marks[position] = unpacked(marks[position], kind)
+    limit = f"(select pg_catalog.set_config('lock_timeout', '{millis}ms', true))"
+    conditions = [] if millis is None else [f"{limit} is not null"]
+    if shards is not None:
+        conditions.append(f'(select "{schema}"._knows_shards({shards}))')
+    condition = " where " + " and ".join(conditions) if conditions else ""
+    return f'select * from "{schema}".{function}({", ".join(marks)}){condition}'

@@ -11,6 +11,7 @@ from holdfast.errors import (
     ConfigurationError,
     DatabaseError,
     DatabaseUnavailable,
+    QueryTooSlow,
     ShardsChanged,
     TransientDatabaseError,
 )
@@ -151,16 +152,16 @@ class Members:
         )
 
     async def present(self, name: str, *args: Any, **options: Any) -> dict[int, Any]:
-        """Make a call that reads to all shards, and leave out those that are away.
+        """Make a call that reads to all shards, and leave out those that cannot answer.
 
-        They are noted for the caller of lists. Raises DatabaseUnavailable if all are away.
+        They are noted for the caller of lists. Raises DatabaseError if no shard answers.
         """
         calls = [self.call(number, name, *args, **options) for number in range(self.count)]
         found = await asyncio.gather(*calls, return_exceptions=True)
         answers: dict[int, Any] = {}
         away: list[DatabaseError] = []
         for number, answer in enumerate(found):
-            if isinstance(answer, DatabaseUnavailable | TransientDatabaseError):
+            if isinstance(answer, DatabaseError) and not isinstance(answer, QueryTooSlow):
                 away.append(answer)
                 if (notes := read_from.get()) is not None:
                     notes.away.add(number)

@@ -90,8 +90,8 @@ begin
     return found;
 end $$;
 
--- Return what is for other shards, oldest first, behind p_after; nothing if another worker was given
--- something within ten seconds: two would mix up the order. Refuses a limit below 0 (22023).
+-- Return what is for other shards, oldest first, behind p_after; nothing if another worker was
+-- given something within ten seconds: two would mix up the order. Refuses a limit below 0 (22023).
 -- Locks: the row of shard. Called by workers.
 create or replace function holdfast.take_forwards(p_worker text, p_after bigint, p_limit int)
 returns table (forward_id bigint, shard int, run_id uuid, details json)

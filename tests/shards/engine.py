@@ -1,0 +1,98 @@
+"""Several databases as one engine: stores over them, and workers of all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from holdfast import App, Client
+from holdfast.store.port import Store
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.shards import sharded
+from holdfast.types import ShardState
+from holdfast.worker import Worker
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.shard import Shard
+
+
+async def make_engine(stores: Sequence[Store], counts: tuple[int, ...] | None = None) -> None:
+    """Make the databases of these open stores the shards of one engine, or tell them of more."""
+    known = counts or (len(stores),)
+    for number, store in reversed([*enumerate(stores)]):
+        assert await store.set_shard_state(ShardState("engine", number, known)) != "other"
+
+
+def opened(urls: Sequence[str]) -> list[Store]:
+    """Return stores of databases, not open yet."""
+    return [PostgresStore(url, tells=True) for url in urls]
+
+
+class Workers:
+    """A worker of each shard, started and stopped as one."""
+
+    def __init__(
+        self,
+        app: App,
+        stores: Sequence[Store],
+        urls: Sequence[str],
+        options: WorkerOptions | None = None,
+    ) -> None:
+        def around() -> Store:
+            return sharded(opened(urls) if urls else stores)
+
+        self.all = [
+            Worker(app, store, options, shard=Shard(number, around()))
+            for number, store in enumerate(stores)
+        ]
+
+    async def start(self) -> None:
+        """Start all."""
+        for each in self.all:
+            await each.start()
+
+    async def stop(self, grace: float = 0) -> None:
+        """Stop all."""
+        for each in self.all:
+            await each.stop(grace)
+
+
+@asynccontextmanager
+async def client_of(app: App, urls: Sequence[str]) -> AsyncIterator[Client]:
+    """Provide a client over these databases."""
+    store = sharded(opened(urls))
+    await store.open()
+    try:
+        async with Client(store=store, app=app) as client:
+            yield client
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def away(url: str) -> AsyncIterator[None]:
+    """Let nobody use a database within the block."""
+    place = urlsplit(url)
+    name = place.path[1:]
+    connection = await asyncpg.connect(place._replace(path="/postgres").geturl())
+
+    async def rename(before: str, after: str) -> None:
+        """Rename it once no session is left: new ones may come in between."""
+        while True:
+            await connection.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", before
+            )
+            with suppress(asyncpg.ObjectInUseError):
+                await connection.execute(f'alter database "{before}" rename to "{after}"')
+                return
+
+    try:
+        await rename(name, f"{name}_away")
+        try:
+            yield
+        finally:
+            await rename(f"{name}_away", name)
+    finally:
+        await connection.close()

@@ -1,0 +1,91 @@
+"""A shard is away for a while: the others go on, and nothing for it is lost or overtakes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast import Client
+from holdfast.errors import DatabaseUnavailable, ResultTimeout
+from holdfast.store.port import Store
+from holdfast.store.port.reads import noting_reads
+from holdfast.store.shards.homes import home_of
+from holdfast.values.ids import uuid7
+from tests.shards.app import add_one, app, gather_signals, tell
+from tests.shards.engine import Workers, away, client_of, make_engine, opened
+
+
+@pytest.fixture
+async def stores(urls: list[str]) -> AsyncIterator[list[Store]]:
+    """Provide open stores of the shards of an engine."""
+    found = opened(urls)
+    for each in found:
+        await each.open()
+    await make_engine(found)
+    yield found
+    for each in found:
+        await each.close()
+
+
+@pytest.fixture
+async def client(urls: list[str], stores: list[Store]) -> AsyncIterator[Client]:
+    """Provide a client of an engine whose workers run."""
+    workers = Workers(app, stores, urls)
+    await workers.start()
+    async with client_of(app, urls) as client:
+        yield client
+    await workers.stop()
+
+
+def id_of(shard: int) -> UUID:
+    """Return an id that belongs to a shard."""
+    while home_of(run_id := uuid7(), 3) != shard:
+        pass
+    return run_id
+
+
+async def test_the_others_go_on(client: Client, urls: list[str]) -> None:
+    there = await client.start(gather_signals, 1, run_id=id_of(1))
+    async with away(urls[1]):
+        for shard in (0, 2):
+            handle = await client.start(add_one, shard, run_id=id_of(shard))
+            assert await handle.result(timeout=20) == shard + 1
+        with pytest.raises(DatabaseUnavailable, match="shard 1"):
+            await client.start(add_one, 1, run_id=id_of(1))
+        with pytest.raises(DatabaseUnavailable, match="shard 1"):
+            await there.signal("tell")
+        with pytest.raises(DatabaseUnavailable, match="shard 1 is away, and may have run"):
+            await client.handle(uuid4()).signal("tell")
+        with noting_reads() as notes:
+            assert len((await client.runs.list()).runs) == 2
+        assert notes.away == {1}
+        with pytest.raises(ResultTimeout):
+            await there.result(timeout=1.5)
+        async with client_of(app, urls) as new:
+            assert await new.run(add_one, 5, run_id=id_of(2)) == 6
+            waiting = asyncio.create_task(new.handle(there.run_id).result(timeout=60))
+            await asyncio.sleep(0.5)
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await there.signal("tell", "back")
+                break
+            except DatabaseUnavailable:
+                await asyncio.sleep(0.1)
+        assert await there.result() == ["back"]
+    waiting.cancel()
+
+
+async def test_signals_for_it_wait_and_keep_their_order(client: Client, urls: list[str]) -> None:
+    there = await client.start(gather_signals, 20, run_id=id_of(1))
+    here = await client.start(gather_signals, 20, run_id=id_of(2))
+    async with away(urls[1]):
+        for handle in (there, here):
+            sender = await client.start(tell, str(handle.run_id), run_id=id_of(0))
+            await sender.result(timeout=30)
+        assert await here.result(timeout=30) == list(range(20))
+    async with asyncio.timeout(60):
+        assert await there.result() == list(range(20))

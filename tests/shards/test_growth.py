@@ -1,0 +1,165 @@
+"""A shard is added to an engine that is at work: no run moves, and no key becomes two runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInput,
+    ShardsChanged,
+    TransientDatabaseError,
+)
+from holdfast.store.port import Store
+from holdfast.store.shards import sharded
+from holdfast.store.shards.homes import home_of
+from holdfast.types import NewRun, RunFilter, ShardState
+from holdfast.values.ids import keyed_run_id
+from tests.shards.app import add_one, app
+from tests.shards.engine import client_of, make_engine, opened
+
+
+def key_that_moves(before: int, after: int) -> str:
+    """Return a key that belongs to another shard once there are more."""
+    for number in range(1000):
+        run_id = keyed_run_id("spread/add_one", f"k{number}")
+        if home_of(run_id, before) != home_of(run_id, after):
+            return f"k{number}"
+    raise AssertionError("a third of all keys move")
+
+
+@pytest.fixture
+async def alone(urls: list[str]) -> AsyncIterator[list[Store]]:
+    """Provide open stores of databases that are no shards."""
+    stores = opened(urls)
+    for each in stores:
+        await each.open()
+    yield stores
+    for each in stores:
+        await each.close()
+
+
+@pytest.fixture
+async def grown(alone: list[Store]) -> list[Store]:
+    """Provide open stores of two shards, and of a database that is spare."""
+    await make_engine(alone[:2])
+    return alone
+
+
+async def refusal(urls: list[str]) -> str:
+    """Return why a store over these databases does not open."""
+    store = sharded(opened(urls))
+    try:
+        with pytest.raises(HoldfastError) as raised:
+            await store.open()
+    finally:
+        await store.close()
+    return f"{type(raised.value).__name__}: {raised.value}"
+
+
+async def add_third(stores: list[Store]) -> None:
+    await make_engine(stores, (2, 3))
+
+
+async def test_a_key_of_before_is_found_after(urls: list[str], grown: list[Store]) -> None:
+    key = key_that_moves(2, 3)
+    async with client_of(app, urls) as client:
+        first = await client.start(add_one, 1, key=key)
+        await add_third(grown)
+        assert (await client.start(add_one, 1, key=key)).run_id == first.run_id
+        for number in range(60):
+            await client.start(add_one, number, key=f"new{number}")
+    async with client_of(app, urls) as other:
+        assert (await other.start(add_one, 1, key=key)).run_id == first.run_id
+        assert len((await other.runs.list(limit=100)).runs) == 61
+    assert len((await grown[2].list_runs(RunFilter(limit=100))).runs) > 5
+
+
+async def test_a_start_that_was_sent_before_is_not_lost_and_not_repeated(
+    urls: list[str], grown: list[Store]
+) -> None:
+    """The count changes while a start of a key waits in the database: the change waits for it."""
+    key = key_that_moves(2, 3)
+    old = home_of(keyed_run_id("spread/add_one", key), 2)
+    run = NewRun(run_id=keyed_run_id("spread/add_one", key), name="spread/add_one", key=key)
+    stale = sharded(opened(urls))
+    await stale.open()
+    async with client_of(app, urls) as other:
+        blocker = await asyncpg.connect(urls[old])
+        try:
+            transaction = blocker.transaction()
+            await transaction.start()
+            await blocker.execute("lock table holdfast.runs in exclusive mode")
+            starting = asyncio.create_task(stale.start_runs([run]))
+            await asyncio.sleep(0.5)
+            adding = asyncio.create_task(add_third(grown))
+            await asyncio.sleep(0.5)
+            assert not adding.done()
+            later = asyncio.create_task(other.start(add_one, 1, key=key))
+            await asyncio.sleep(0.3)
+            await transaction.rollback()
+        finally:
+            await blocker.close()
+        async with asyncio.timeout(30):
+            [started], _ = await starting
+            assert (await later).run_id == started.run_id
+            await adding
+        assert len((await other.runs.list()).runs) == 1
+    await stale.close()
+
+
+async def test_clients_that_do_not_name_the_new_shard_start_nothing(
+    urls: list[str], grown: list[Store]
+) -> None:
+    async with client_of(app, urls[:2]) as stale:
+        run = await stale.start(add_one, 1)
+        await add_third(grown)
+        with pytest.raises(ShardsChanged, match="has 3 shards, and 2 databases are named"):
+            await stale.start(add_one, 2)
+        assert (await stale.runs.get(run.run_id)).run_id == run.run_id
+
+
+async def test_while_a_shard_has_not_heard_of_all_no_key_moves(
+    urls: list[str], grown: list[Store]
+) -> None:
+    key = key_that_moves(2, 3)
+    old = home_of(keyed_run_id("spread/add_one", key), 2)
+    for number, store in enumerate(grown):
+        if number != old:
+            await store.set_shard_state(ShardState("engine", number, (2, 3)))
+    async with client_of(app, urls) as client:
+        with pytest.raises(TransientDatabaseError, match="has not heard yet"):
+            await client.start(add_one, 1, key=key)
+        await add_third(grown)
+        assert await client.start(add_one, 1, key=key)
+
+
+async def test_databases_that_are_not_one_engine(urls: list[str], alone: list[Store]) -> None:
+    assert "they are no shards of an engine" in await refusal(urls)
+    await make_engine(alone)
+    assert "ConfigurationError: database 1 of those" in await refusal([urls[1], urls[0], urls[2]])
+    assert "is shard 0: name each shard once" in await refusal([urls[0], urls[0], urls[2]])
+    assert "ShardsChanged: this engine has 3" in await refusal(urls[:2])
+    assert "DatabaseUnavailable" in await refusal(["postgresql://127.0.0.1:1/x"] * 2)
+
+
+async def test_what_a_database_is_stays(alone: list[Store]) -> None:
+    await make_engine(alone)
+    store = alone[1]
+    for engine, number, counts, outcome in (
+        ("other", 1, (3,), "other"),
+        ("engine", 2, (3,), "other"),
+        ("engine", 1, (2, 3), "other"),
+        ("engine", 1, (3,), "same"),
+        ("engine", 1, (3, 4), "written"),
+        ("engine", 1, (3,), "other"),
+    ):
+        assert await store.set_shard_state(ShardState(engine, number, counts)) == outcome
+    for wrong in (ShardState("e", 3, (3,)), ShardState("e", -1, (3,)), ShardState("e", 0, (65,))):
+        with pytest.raises(InvalidInput, match="there is no shard"):
+            await store.set_shard_state(wrong)
+    assert await store.shard_state() == ShardState("engine", 1, (3, 4))
