@@ -1,4 +1,4 @@
-"""A shard is away for a while: the others go on, and nothing for it is lost or overtakes."""
+"""A shard is away for a while: the others continue, and nothing for it is lost or overtakes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def id_of(shard: int) -> UUID:
     return run_id
 
 
-async def test_the_others_go_on(client: Client, urls: list[str]) -> None:
+async def test_the_others_continue(client: Client, urls: list[str]) -> None:
     there = await client.start(gather_signals, 1, run_id=id_of(1))
     async with away(urls[1]):
         for shard in (0, 2):

@@ -34,7 +34,7 @@ def key_that_moves(before: int, after: int) -> str:
 
 @pytest.fixture
 async def alone(urls: list[str]) -> AsyncIterator[list[Store]]:
-    """Provide open stores of databases that are no shards."""
+    """Provide open stores of databases that are alone."""
     stores = opened(urls)
     for each in stores:
         await each.open()
@@ -139,7 +139,7 @@ async def test_while_a_shard_has_not_heard_of_all_no_key_moves(
 
 
 async def test_databases_that_are_not_one_engine(urls: list[str], alone: list[Store]) -> None:
-    assert "they are no shards of an engine" in await refusal(urls)
+    assert "none of them is a shard" in await refusal(urls)
     await make_engine(alone)
     assert "ConfigurationError: database 1 of those" in await refusal([urls[1], urls[0], urls[2]])
     assert "is shard 0: name each shard once" in await refusal([urls[0], urls[0], urls[2]])

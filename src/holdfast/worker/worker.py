@@ -118,20 +118,18 @@ class Worker:
         that died: for tests alone. `process` lets the watchdog end it, and `tracer` makes spans.
 
         `origin` says where the app's code is. With it, `start` refuses an app if the database has
-        another app of the same name from another origin. `observers` are told what the worker does.
+        another app of the same name from another origin. `observers` are told what the worker does,
         `shard` says which of several databases `store` is.
         """
         self.options = options = options or WorkerOptions()
         stored, store = store, with_payloads(store, app.payloads)
         max_retention_seconds()  # a wrong value is refused now, not when a run starts a child
-        self._shard = shard
         self.info = info = _introduce(app, options, shard)
         self.worker_id = info.worker_id
-        clock = clock or EngineClock()
-        self._store, self._clock = store, clock
+        self._store, self._clock = store, (clock := clock or EngineClock())
         self._statistics = Statistics(app.name, self._clock.now)
         self._observing = observing = Observing(self._clock.now, self._statistics, *observers)
-        self._notifier, self._last_calls = Notifier(store.notify), LastCalls()
+        self._notifier, self._last_calls, self._shard = Notifier(store.notify), LastCalls(), shard
         notify = self._notifier.submit
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
         self._reader = LogReader(store)

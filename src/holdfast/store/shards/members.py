@@ -109,8 +109,8 @@ class Members:
         states = [each.state for each in self.named if each.state is not None]
         if not states:
             raise ConfigurationError(
-                f"several databases are named, and they are no shards of an engine: {_ADD} makes "
-                "them that"
+                f"several databases are named, and none of them is a shard: {_ADD} makes them "
+                "one engine"
             )
         newest = max(states, key=lambda state: state.count)
         for state in states:

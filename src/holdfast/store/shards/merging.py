@@ -83,6 +83,6 @@ def _name(entry: Any) -> object:
     return tuple(getattr(entry, field, None) for field in ("app", "build", "name", "version"))
 
 
-def order_ids(found: Iterable[Sequence[UUID]], limit: int) -> list[UUID]:
+def merge_ids(found: Iterable[Sequence[UUID]], limit: int) -> list[UUID]:
     """Return the first ids of all."""
     return sorted(chain.from_iterable(found))[:limit]

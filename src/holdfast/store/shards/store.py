@@ -17,8 +17,8 @@ from holdfast.store.shards.members import Members, gather
 from holdfast.store.shards.merging import (
     merge_counts,
     merge_counts_by,
+    merge_ids,
     merge_pages,
-    order_ids,
     unite,
 )
 from holdfast.store.shards.places import Places
@@ -205,14 +205,14 @@ class ShardedStore:
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
         """Return ids in order; see `QueryStore.runs_between`."""
-        return order_ids(await self._present("runs_between", first, last, limit), limit)
+        return merge_ids(await self._present("runs_between", first, last, limit), limit)
 
     async def runs_of_build(
         self, app: str, build: str, *, after: UUID | None = None, limit: int = 1_000
     ) -> list[UUID]:
         """Return ids in order; see `BuildStore.runs_of_build`."""
         found = await self._present("runs_of_build", app, build, after=after, limit=limit)
-        return order_ids(found, limit)
+        return merge_ids(found, limit)
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Return what happened in all shards, oldest first; see `QueryStore.recent_events`."""
