@@ -77,7 +77,9 @@ class Pass:
         try:
             sent: Delivered = await self._members.call(number, "signal_runs", signals)
             ended = [s.run_id for s, o in zip(signals, sent.outcomes, strict=True) if o == "ended"]
-            last = await self._members.call(number, "newest_runs", ended) if ended else {}
+            last: dict[UUID, UUID] = {}
+            if ended:
+                last = await self._members.call(number, "newest_runs", ended)
             await self._members.call(number, "notify", sent.notices)
         except DatabaseError as error:
             self._hold(map(_run_of, forwards), error)

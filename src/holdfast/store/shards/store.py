@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID
 
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from msgspec.structs import replace
+
+from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port import Store
-from holdfast.store.shards import routes
 from holdfast.store.shards.listening import Listening, Stop
 from holdfast.store.shards.members import Members, gather
 from holdfast.store.shards.merging import (
@@ -19,9 +19,9 @@ from holdfast.store.shards.merging import (
     merge_counts_by,
     merge_ids,
     merge_pages,
-    unite,
 )
 from holdfast.store.shards.places import Places
+from holdfast.store.shards.router import Router, in_order, merged, run_of
 from holdfast.store.shards.starting import Starting
 from holdfast.types import (
     ActivitiesEnded,
@@ -29,8 +29,6 @@ from holdfast.types import (
     ActivityOutcome,
     ClippedEvent,
     CountBy,
-    Delivered,
-    Delivery,
     Event,
     Gauges,
     LoggedEvent,
@@ -46,6 +44,7 @@ from holdfast.types import (
     Status,
     StreamPart,
     StreamRead,
+    SweeperState,
 )
 
 T = TypeVar("T")
@@ -56,8 +55,9 @@ class ShardedStore:
 
     def __init__(self, stores: Sequence[Store]) -> None:
         self.members = Members(stores)
-        self._places = Places(self.members)
-        self._starting = Starting(self.members, self._places)
+        places = Places(self.members)
+        self._starting = Starting(self.members, places)
+        self._router = Router(self.members, places)
 
     @property
     def schema(self) -> str | None:
@@ -120,7 +120,7 @@ class ShardedStore:
 
         Raises DatabaseUnavailable if none of them does.
         """
-        asked = await self._apart(run_ids)
+        asked = await self._router.apart(run_ids)
         found = await gather(
             _or_away(self.members.call(number, "wait_for_end", topic, which))
             for number, which in asked.items()
@@ -129,11 +129,11 @@ class ShardedStore:
         if away and len(away) == len(found):
             raise away[0]
         ended = [each for each in found if not isinstance(each, DatabaseUnavailable)]
-        return _merged(ended)
+        return merged(ended)
 
     async def await_streams(self, streams: Sequence[tuple[UUID, str]], seconds: float) -> None:
         """Ask for wake-ups; see `StreamStore.await_streams`."""
-        parts = await self._parts(streams, _first)
+        parts = await self._router.parts(streams, _first)
         await gather(
             self.members.call(number, "await_streams", [streams[at] for at in which], seconds)
             for number, which in parts.items()
@@ -145,90 +145,90 @@ class ShardedStore:
         self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
     ) -> dict[UUID, list[Event]]:
         """Return logs; see `QueryStore.read_events`."""
-        parts = await self._parts(ranges, _first)
+        parts = await self._router.parts(ranges, _first)
         found = await gather(
             self.members.call(
                 number, "read_events", [ranges[at] for at in which], patience=patience
             )
             for number, which in parts.items()
         )
-        return _merged(found)
+        return merged(found)
 
     async def read_tails(
         self, ranges: Sequence[tuple[UUID, int]], **limits: int
     ) -> list[list[ClippedEvent]]:
         """Return the next events of logs; see `QueryStore.read_tails`. Limits are of each shard."""
-        return await self._aligned("read_tails", ranges, _first, **limits)
+        return await self._router.aligned("read_tails", ranges, _first, **limits)
 
     async def read_streams(self, reads: Sequence[StreamRead], **limits: int) -> list[StreamPart]:
         """Return parts of streams; see `StreamStore.read_streams`. Limits are of each shard."""
-        return await self._aligned("read_streams", reads, _run_of, **limits)
+        return await self._router.aligned("read_streams", reads, run_of, **limits)
 
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
         """End attempts; see `ActivityStore.end_activities`."""
-        parts = await self._parts(ends, _run_of)
+        parts = await self._router.parts(ends, run_of)
         found: list[ActivitiesEnded] = await gather(
             self.members.call(number, "end_activities", worker_id, [ends[at] for at in which])
             for number, which in parts.items()
         )
-        outcomes: list[ActivityOutcome] = _in_order(parts, [each.outcomes for each in found])
+        outcomes: list[ActivityOutcome] = in_order(parts, [each.outcomes for each in found])
         now = max((each.now for each in found), default=0)
         return ActivitiesEnded(now, outcomes, [x for each in found for x in each.notices])
 
     async def move_to_build(self, run_ids: Sequence[UUID], build: str | None) -> MovedRuns:
         """Move runs; see `BuildStore.move_to_build`."""
-        asked = await self._apart(run_ids)
+        asked = await self._router.apart(run_ids)
         found: list[MovedRuns] = await gather(
             self.members.call(number, "move_to_build", which, build)
             for number, which in asked.items()
         )
         notices = [notice for each in found for notice in each.notices]
-        return MovedRuns(_merged([each.outcomes for each in found]), notices)
+        return MovedRuns(merged([each.outcomes for each in found]), notices)
 
     # Lists
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """Return a page of the runs of all shards; see `QueryStore.list_runs`."""
-        return merge_pages(await self._present("list_runs", where), where)
+        return merge_pages(await self._router.present("list_runs", where), where)
 
     async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
         """Return the sums over the newest runs of each shard; see `QueryStore.count_runs_by`."""
-        return merge_counts_by(await self._present("count_runs_by", by, where))
+        return merge_counts_by(await self._router.present("count_runs_by", by, where))
 
     async def count_runs(
         self, names: Sequence[str] | None, limit: int
     ) -> dict[str, dict[Status, int]]:
         """Return sums; each shard's count stops at `limit`; see `QueryStore.count_runs`."""
-        return merge_counts(await self._present("count_runs", names, limit))
+        return merge_counts(await self._router.present("count_runs", names, limit))
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
         """Return ids in order; see `QueryStore.runs_between`."""
-        return merge_ids(await self._present("runs_between", first, last, limit), limit)
+        return merge_ids(await self._router.present("runs_between", first, last, limit), limit)
 
     async def runs_of_build(
         self, app: str, build: str, *, after: UUID | None = None, limit: int = 1_000
     ) -> list[UUID]:
         """Return ids in order; see `BuildStore.runs_of_build`."""
-        found = await self._present("runs_of_build", app, build, after=after, limit=limit)
+        found = await self._router.present("runs_of_build", app, build, after=after, limit=limit)
         return merge_ids(found, limit)
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Return what happened in all shards, oldest first; see `QueryStore.recent_events`."""
-        found = await self._present("recent_events", since=since, limit=limit)
+        found = await self._router.present("recent_events", since=since, limit=limit)
         return sorted(chain.from_iterable(found), key=lambda each: each.event.at)[:limit]
 
     async def recent_log(
         self, *, since: int, limit: int, clip: int
     ) -> list[tuple[UUID, ClippedEvent]]:
         """Return entries of all shards, oldest first; see `QueryStore.recent_log`."""
-        found = await self._present("recent_log", since=since, limit=limit, clip=clip)
+        found = await self._router.present("recent_log", since=since, limit=limit, clip=clip)
         return sorted(chain.from_iterable(found), key=lambda each: each[1].event.at)[:limit]
 
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         """Return sums, and the longest waits; see `StatsStore.read_gauges`."""
-        found: list[Gauges] = await self._present("read_gauges", limit=limit)
+        found: list[Gauges] = await self._router.present("read_gauges", limit=limit)
         oldest: dict[str, float] = {}
         for each in found:
             for queue, seconds in each.oldest_due_seconds.items():
@@ -241,96 +241,24 @@ class ShardedStore:
             runs_stuck=sum(each.runs_stuck for each in found),
         )
 
+    async def get_sweeper(self, *, limit: int = 10_000) -> SweeperState:
+        """Return what shard 0 says, with the sums of all; see `RetentionStore.get_sweeper`."""
+        found: list[SweeperState] = await self._router.present("get_sweeper", limit=limit)
+        return replace(
+            found[0],
+            deleted=sum(each.deleted for each in found),
+            due=sum(each.due for each in found),
+            oldest=min((x.oldest for x in found if x.oldest is not None), default=None),
+            error=next((each.error for each in found if each.error is not None), None),
+        )
+
     # All other calls
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Make a call as the tables of `routes` say."""
-            for table, make in _MAKERS.items():
-                if name in table:
-                    return partial(make, self, name)
-            raise HoldfastError(
-                f"{name} is a call of a worker, and each worker has one shard: this store is that "
-                "of clients"
-            )
-
-    async def _at_home(self, name: str, *args: Any, **options: Any) -> Any:
-        return await self.members.call(0, name, *args, **options)
-
-    async def _of_run(self, name: str, first: Any, *args: Any, **options: Any) -> Any:
-        number = await self._places.find_one(getattr(first, "run_id", first))
-        return await self.members.call(number, name, first, *args, **options)
-
-    async def _of_runs(self, name: str, run_ids: Sequence[UUID], **options: Any) -> Any:
-        asked = await self._apart(run_ids)
-        found = await gather(
-            self.members.call(number, name, which, **options) for number, which in asked.items()
-        )
-        return _merged(found)
-
-    async def _change(self, name: str, targets: Sequence[Any], *args: Any, **options: Any) -> Any:
-        parts = await self._parts(targets, _run_of)
-        found: list[Delivered] = await gather(
-            self.members.call(number, name, [targets[at] for at in which], *args, **options)
-            for number, which in parts.items()
-        )
-        outcomes: list[Delivery] = _in_order(parts, [each.outcomes for each in found])
-        return Delivered(outcomes, [notice for each in found for notice in each.notices])
-
-    async def _everywhere(self, name: str, *args: Any, **options: Any) -> Any:
-        return (await self.members.each(name, *args, **options))[0]
-
-    async def _joined(self, name: str, *args: Any, **options: Any) -> Any:
-        found = await self._present(name, *args, **options)
-        joined = [each for part in found if part is not None for each in part]
-        return joined[: options["limit"]] if "limit" in options else joined
-
-    async def _united(self, name: str, *args: Any, **options: Any) -> Any:
-        return unite(await self._present(name, *args, **options))
-
-    async def _first(self, name: str, *args: Any, **options: Any) -> Any:
-        found = await self._present(name, *args, **options)
-        return next((each for each in found if each), found[0])
-
-    async def _present(self, name: str, *args: Any, **options: Any) -> list[Any]:
-        return list((await self.members.present(name, *args, **options)).values())
-
-    async def _apart(self, run_ids: Sequence[UUID]) -> dict[int, list[UUID]]:
-        asked: dict[int, list[UUID]] = {}
-        for run_id, number in (await self._places.find(run_ids)).items():
-            asked.setdefault(number, []).append(run_id)
-        return asked
-
-    async def _parts(self, items: Sequence[T], run_of: Callable[[T], UUID]) -> dict[int, list[int]]:
-        """Return, by shard, the places of the items whose runs it has."""
-        places = await self._places.find(run_of(each) for each in items)
-        parts: dict[int, list[int]] = {}
-        for at, each in enumerate(items):
-            parts.setdefault(places[run_of(each)], []).append(at)
-        return parts
-
-    async def _aligned(
-        self, name: str, items: Sequence[T], run_of: Callable[[T], UUID], **options: Any
-    ) -> list[Any]:
-        parts = await self._parts(items, run_of)
-        found = await gather(
-            self.members.call(number, name, [items[at] for at in which], **options)
-            for number, which in parts.items()
-        )
-        return _in_order(parts, found)
-
-
-_MAKERS: Mapping[frozenset[str], Callable[..., Awaitable[Any]]] = {
-    routes.HOME: ShardedStore._at_home,
-    routes.OF_RUN: ShardedStore._of_run,
-    routes.OF_RUNS: ShardedStore._of_runs,
-    routes.CHANGES: ShardedStore._change,
-    routes.EVERYWHERE: ShardedStore._everywhere,
-    routes.LISTS: ShardedStore._joined,
-    routes.UNITED: ShardedStore._united,
-    routes.FIRST: ShardedStore._first,
-}
+            """Return what makes a call as the tables of `routes` say."""
+            return self._router.find(name)
 
 
 def sharded(stores: Sequence[Store]) -> Store:
@@ -352,20 +280,3 @@ async def _or_away(call: Awaitable[T]) -> T | DatabaseUnavailable:
 
 def _first(item: tuple[UUID, Any]) -> UUID:
     return item[0]
-
-
-def _run_of(item: Any) -> UUID:
-    run_id: UUID = getattr(item, "run_id", item)
-    return run_id
-
-
-def _merged(found: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
-    return dict(chain.from_iterable(each.items() for each in found))
-
-
-def _in_order(parts: Mapping[int, Sequence[int]], found: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the answers of shards in the order of the items that they are for."""
-    answers: dict[int, Any] = {}
-    for which, part in zip(parts.values(), found, strict=True):
-        answers.update(zip(which, part, strict=True))
-    return [answers[at] for at in range(len(answers))]

@@ -1,0 +1,142 @@
+"""Makes calls of the port as the tables of `routes` say."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from holdfast.errors import HoldfastError
+from holdfast.store.shards import routes
+from holdfast.store.shards.members import Members, gather
+from holdfast.store.shards.merging import unite
+from holdfast.store.shards.places import Places
+from holdfast.types import Delivered, Delivery
+
+T = TypeVar("T")
+
+
+class Router:
+    """Knows the shards, and where runs are."""
+
+    def __init__(self, members: Members, places: Places) -> None:
+        self.members, self._places = members, places
+
+    def find(self, name: str) -> Callable[..., Awaitable[Any]]:
+        """Return what makes a call. Raises HoldfastError for one that clients do not make."""
+        for table, make in MAKERS.items():
+            if name in table:
+                return partial(make, self, name)
+        raise HoldfastError(
+            f"{name} is a call of a worker, and each worker has one shard: this store is that of "
+            "clients"
+        )
+
+    async def at_home(self, name: str, *args: Any, **options: Any) -> Any:
+        """Ask shard 0."""
+        return await self.members.call(0, name, *args, **options)
+
+    async def of_run(self, name: str, first: Any, *args: Any, **options: Any) -> Any:
+        """Ask the shard of the run that comes first."""
+        number = await self._places.find_one(getattr(first, "run_id", first))
+        return await self.members.call(number, name, first, *args, **options)
+
+    async def of_runs(self, name: str, run_ids: Sequence[UUID], **options: Any) -> Any:
+        """Ask the shards of the runs that come first, and merge their mappings."""
+        asked = await self.apart(run_ids)
+        found = await gather(
+            self.members.call(number, name, which, **options) for number, which in asked.items()
+        )
+        return merged(found)
+
+    async def change(self, name: str, targets: Sequence[Any], *args: Any, **options: Any) -> Any:
+        """Change runs in their shards; the outcomes are in the order of the targets."""
+        parts = await self.parts(targets, run_of)
+        found: list[Delivered] = await gather(
+            self.members.call(number, name, [targets[at] for at in which], *args, **options)
+            for number, which in parts.items()
+        )
+        outcomes: list[Delivery] = in_order(parts, [each.outcomes for each in found])
+        return Delivered(outcomes, [notice for each in found for notice in each.notices])
+
+    async def everywhere(self, name: str, *args: Any, **options: Any) -> Any:
+        """Call all shards; the answer is that of shard 0."""
+        return (await self.members.each(name, *args, **options))[0]
+
+    async def joined(self, name: str, *args: Any, **options: Any) -> Any:
+        """Join the lists of all shards."""
+        found = await self.present(name, *args, **options)
+        joined = [each for part in found if part is not None for each in part]
+        return joined[: options["limit"]] if "limit" in options else joined
+
+    async def united(self, name: str, *args: Any, **options: Any) -> Any:
+        """Return each entry of the lists of all shards once."""
+        return unite(await self.present(name, *args, **options))
+
+    async def first(self, name: str, *args: Any, **options: Any) -> Any:
+        """Return the first answer that is something."""
+        found = await self.present(name, *args, **options)
+        return next((each for each in found if each), found[0])
+
+    async def present(self, name: str, *args: Any, **options: Any) -> list[Any]:
+        """Return the answers of the shards that answer."""
+        return list((await self.members.present(name, *args, **options)).values())
+
+    async def apart(self, run_ids: Sequence[UUID]) -> dict[int, list[UUID]]:
+        """Return the runs by shard."""
+        asked: dict[int, list[UUID]] = {}
+        for run_id, number in (await self._places.find(run_ids)).items():
+            asked.setdefault(number, []).append(run_id)
+        return asked
+
+    async def parts(self, items: Sequence[T], run_of: Callable[[T], UUID]) -> dict[int, list[int]]:
+        """Return, by shard, the places of the items whose runs it has."""
+        places = await self._places.find(run_of(each) for each in items)
+        parts: dict[int, list[int]] = {}
+        for at, each in enumerate(items):
+            parts.setdefault(places[run_of(each)], []).append(at)
+        return parts
+
+    async def aligned(
+        self, name: str, items: Sequence[T], run_of: Callable[[T], UUID], **options: Any
+    ) -> list[Any]:
+        """Ask about items in the shards of their runs; answers are in the order of the items."""
+        parts = await self.parts(items, run_of)
+        found = await gather(
+            self.members.call(number, name, [items[at] for at in which], **options)
+            for number, which in parts.items()
+        )
+        return in_order(parts, found)
+
+
+MAKERS: Final[Mapping[frozenset[str], Callable[..., Awaitable[Any]]]] = {
+    routes.HOME: Router.at_home,
+    routes.OF_RUN: Router.of_run,
+    routes.OF_RUNS: Router.of_runs,
+    routes.CHANGES: Router.change,
+    routes.EVERYWHERE: Router.everywhere,
+    routes.LISTS: Router.joined,
+    routes.UNITED: Router.united,
+    routes.FIRST: Router.first,
+}
+
+
+def run_of(item: Any) -> UUID:
+    """Return the run of an item, which may be the run's id itself."""
+    run_id: UUID = getattr(item, "run_id", item)
+    return run_id
+
+
+def merged(found: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+    """Return the entries of all mappings."""
+    return dict(chain.from_iterable(each.items() for each in found))
+
+
+def in_order(parts: Mapping[int, Sequence[int]], found: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the answers of shards in the order of the items that they are for."""
+    answers: dict[int, Any] = {}
+    for which, part in zip(parts.values(), found, strict=True):
+        answers.update(zip(which, part, strict=True))
+    return [answers[at] for at in range(len(answers))]
