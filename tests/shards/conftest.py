@@ -84,3 +84,15 @@ async def client(store: Store) -> AsyncIterator[Client]:
     """Provide a client that knows no app."""
     async with Client(store=store) as client:
         yield client
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def alone(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """Provide a store that is not a shard."""
+    if request.param == "memory":
+        found: Store = MemoryStore(wall_clock)
+    else:
+        [found] = opened([request.getfixturevalue("database_url")])
+    await found.open()
+    yield found
+    await found.close()

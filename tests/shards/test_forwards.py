@@ -2,13 +2,151 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import cast
+
 import pytest
 
 from holdfast import Client
+from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port import Store
-from tests.shards.app import app
+from holdfast.store.shards import Members, Pass, shards_of
+from holdfast.types import (
+    Forward,
+    NewEvent,
+    NewRun,
+    NewSignal,
+    NewSubscription,
+    RunFilter,
+    RunTarget,
+)
+from holdfast.values.ids import uuid7
+from tests.shards.app import app, gather_signals, tell
+from tests.shards.conftest import Make
 
 
 @pytest.fixture
-async def client(store: Store) -> Client:
-    return Client(store=store, app=app)
+async def client(store: Store) -> AsyncIterator[Client]:
+    """Provide a client."""
+    async with Client(store=store, app=app) as client:
+        yield client
+
+
+@pytest.fixture
+def members(store: Store) -> Members:
+    """Provide the shards of the client's store."""
+    return cast("Members", shards_of(store))
+
+
+async def started(store: Store) -> NewRun:
+    """Start a run in one shard."""
+    run = NewRun(run_id=uuid7(), name="spread/gather_signals")
+    await store.start_runs([run])
+    return run
+
+
+def signals_to(run: NewRun, numbers: range) -> list[Forward]:
+    return [Forward(n, signal=NewSignal(run.run_id, "tell", str(n), f"id-{n}")) for n in numbers]
+
+
+async def told(store: Store, run: NewRun) -> list[str | None]:
+    events = (await store.read_events([(run.run_id, 0)]))[run.run_id]
+    return [each.key for each in events if each.type == "SignalReceived"]
+
+
+async def test_what_is_sent_twice_arrives_once(stores: list[Store], members: Members) -> None:
+    run = await started(stores[1])
+    for page in (range(3), range(2, 5), range(5)):
+        assert sorted(await Pass(members).send(signals_to(run, page))) == [*page]
+    assert await told(stores[1], run) == [f"id-{n}" for n in range(5)]
+
+
+async def test_nothing_overtakes_what_was_held(
+    stores: list[Store], members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, other = await started(stores[1]), await started(stores[2])
+    call, is_away = members.call, True
+
+    async def some_away(number: int, name: str, *args: object, **options: object) -> object:
+        if number == 1 and is_away and name == "signal_runs":
+            raise DatabaseUnavailable("away")
+        return await call(number, name, *args, **options)
+
+    monkeypatch.setattr(members, "call", some_away)
+    sending = Pass(members)
+    assert await sending.send(signals_to(run, range(2))) == []
+    is_away = False
+    assert await sending.send(signals_to(run, range(2, 4)) + signals_to(other, range(9, 10))) == [9]
+    assert await told(stores[1], run) == []
+    assert await Pass(members).send(signals_to(run, range(4))) == [0, 1, 2, 3]
+    assert await told(stores[1], run) == [f"id-{n}" for n in range(4)]
+
+
+async def test_what_nobody_can_have_any_more_is_dropped(
+    stores: list[Store], members: Members, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended, missing = await started(stores[2]), NewRun(run_id=uuid7(), name="a/b")
+    await stores[2].terminate_runs([ended.run_id])
+    page = [*signals_to(ended, range(1)), *signals_to(missing, range(1, 2))]
+    assert sorted(await Pass(members).send(page)) == [0, 1]
+    assert f"run {ended.run_id} has ended" in caplog.text
+    assert f"run {missing.run_id} does not exist" in caplog.text
+
+
+async def test_one_worker_at_a_time_is_given_what_is_to_be_sent(stores: list[Store]) -> None:
+    await stores[0].publish(NewEvent(topic="news", payload="1"))
+    assert [each.shard for each in await stores[0].take_forwards("one")] == [1, 2]
+    assert await stores[0].take_forwards("two") == []
+    first, second = await stores[0].take_forwards("one")
+    assert await stores[0].take_forwards("one", after=first.forward_id) == [second]
+    await stores[0].end_forwards([first.forward_id, second.forward_id])
+    assert await stores[0].take_forwards("one") == []
+
+
+async def test_an_event_starts_a_run_once_and_comes_to_each_shard_once(
+    stores: list[Store], members: Members, store: Store
+) -> None:
+    for each in stores:  # as if each shard had the subscription
+        await each.subscribe(NewSubscription(pattern="news", target=RunTarget(name="spread/fail")))
+    published, _ = await store.publish(NewEvent(topic="news", event_id="e1"))
+    assert (published.is_new, published.workflows) == (True, 1)
+    for _ in range(2):
+        page = await stores[0].take_forwards("one")
+        assert sorted(await Pass(members).send(page)) == [each.forward_id for each in page]
+    pages = [await each.list_runs(RunFilter()) for each in stores]
+    assert [len(page.runs) for page in pages] == [1, 1, 1]
+    assert [await each.take_forwards("x") for each in stores[1:]] == [[], []]
+
+
+async def test_a_database_alone_keeps_nothing(alone: Store) -> None:
+    await alone.publish(NewEvent(topic="news"))
+    assert await alone.shard_state() is None
+    assert await alone.take_forwards("one") == []
+
+
+async def test_a_sender_that_was_cut_off_sends_again(
+    stores: list[Store], client: Client, make_workers: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has arrived and was not forgotten, as if the worker was killed in between."""
+    cut: Counter[int] = Counter()
+    for number, each in enumerate(stores):
+        original = each.end_forwards
+
+        async def end(ids: object, number: int = number, original: object = original) -> None:
+            cut[number] += 1
+            if cut[number] % 2:
+                raise DatabaseUnavailable("cut off")
+            await original(ids)  # type: ignore[operator]
+
+        monkeypatch.setattr(each, "end_forwards", end)
+    monkeypatch.setattr("holdfast.worker.services.forwarder._INTERVAL_SECONDS", 0.2)
+    async with make_workers(app):
+        waiting = [await client.start(gather_signals, 20) for _ in range(6)]
+        for handle in waiting:
+            await client.start(tell, str(handle.run_id))
+        async with asyncio.timeout(60):
+            for handle in waiting:
+                assert await handle.result() == list(range(20))
+    assert sum(cut.values()) > 1
