@@ -42,6 +42,7 @@ from holdfast.store.port import (
     Store,
     worker_topic,
 )
+from holdfast.store.shards import NO_OBJECTS
 from holdfast.types import Heartbeat, Lease, Release, WorkerInfo
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.retention import max_retention_seconds
@@ -512,8 +513,10 @@ class Worker:
 def _introduce(app: App, options: WorkerOptions, shard: Shard | None) -> WorkerInfo:
     """Return the information with which this worker signs on, with a new worker id.
 
-    Raises ConfigurationError for an app that has nothing to run.
+    Raises ConfigurationError for an app that has nothing to run, or that cannot have shards.
     """
+    if shard is not None and app.payloads is not None and app.payloads.large is not None:
+        raise ConfigurationError(NO_OBJECTS)
     if not app.handlers() and not app.consumers:
         raise ConfigurationError(
             f"the app {app.name!r} has no workflow, no activity and no consumer to run"

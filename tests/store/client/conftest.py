@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.shards.spread import spread
 
 from holdfast.client import Client
 from holdfast.store.memory import MemoryStore
@@ -14,11 +16,15 @@ from holdfast.store.postgres import PostgresStore
 from .workflows import Finisher
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(
+    params=["shards"] if os.environ.get("HOLDFAST_TEST_SHARDS") else ["memory", "postgres"]
+)
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """Provide an open, empty store."""
-    if request.param == "memory":
-        opened: Store = MemoryStore()
+    if request.param == "shards":
+        opened: Store = spread()
+    elif request.param == "memory":
+        opened = MemoryStore()
     else:
         opened = PostgresStore(request.getfixturevalue("database_url"))
     await opened.open()

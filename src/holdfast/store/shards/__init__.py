@@ -10,6 +10,6 @@ from __future__ import annotations
 
 from holdfast.store.shards.forwarding import Pass
 from holdfast.store.shards.members import Members
-from holdfast.store.shards.store import sharded, shards_of
+from holdfast.store.shards.store import NO_OBJECTS, sharded, shards_of
 
-__all__ = ["Members", "Pass", "sharded", "shards_of"]
+__all__ = ["NO_OBJECTS", "Members", "Pass", "sharded", "shards_of"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -65,6 +65,12 @@ def merge_counts(counts: Iterable[dict[str, dict[Status, int]]]) -> dict[str, di
     return {name: dict(by_status) for name, by_status in total.items()}
 
 
+# How much of what there is in each shard: of one name, it is added up.
+_COUNTS: Final = (
+    "ended", "full_keys", "held", "open_runs", "runs", "used", "waiting", "workers",
+)  # fmt: skip
+
+
 def unite(answers: Iterable[Any]) -> Any:
     """Return the entries of lists, or of sets, that all shards are told alike: each once."""
     found = list(answers)
@@ -72,15 +78,32 @@ def unite(answers: Iterable[Any]) -> Any:
         return frozenset[str]().union(*found)
     if (found[0] and isinstance(found[0][0], str)) or all(not each for each in found):
         return sorted(set(chain.from_iterable(found)))
-    united: dict[object, Any] = {}
+    united: dict[object, list[Any]] = {}
     for each in chain.from_iterable(found):
-        united.setdefault(_name(each), each)
-    return list(united.values())
+        united.setdefault(_name(each), []).append(each)
+    return [add_up(each) for each in united.values()]
+
+
+def add_up(found: Sequence[Any]) -> Any:
+    """Return the first of these, with the sums of what they count."""
+    if len(found) == 1:
+        return found[0]
+    merged: dict[str, Any] = {}
+    for field in _COUNTS:
+        numbers = [getattr(each, field, None) for each in found]
+        if known := [number for number in numbers if number is not None]:
+            merged[field] = sum(known)
+    if hasattr(found[0], "notices"):
+        merged["notices"] = [notice for each in found for notice in each.notices]
+    if hasattr(found[0], "is_done"):
+        merged["is_done"] = all(each.is_done for each in found)
+    return replace(found[0], **merged)
 
 
 def _name(entry: Any) -> object:
     """Return what names an entry among those of its kind."""
-    return tuple(getattr(entry, field, None) for field in ("app", "build", "name", "version"))
+    fields = ("app", "build", "name", "version", "rule", "scope")
+    return tuple(str(getattr(entry, field, None)) for field in fields)
 
 
 def merge_ids(found: Iterable[Sequence[UUID]], limit: int) -> list[UUID]:

@@ -11,7 +11,7 @@ from uuid import UUID
 from holdfast.errors import HoldfastError
 from holdfast.store.shards import routes
 from holdfast.store.shards.members import Members, gather
-from holdfast.store.shards.merging import unite
+from holdfast.store.shards.merging import add_up, unite
 from holdfast.store.shards.places import Places
 from holdfast.types import Delivered, Delivery
 
@@ -65,6 +65,10 @@ class Router:
         """Call all shards; the answer is that of shard 0."""
         return (await self.members.each(name, *args, **options))[0]
 
+    async def added(self, name: str, *args: Any, **options: Any) -> Any:
+        """Call all shards; the answer is that of shard 0 with the sums of all."""
+        return add_up(await self.members.each(name, *args, **options))
+
     async def joined(self, name: str, *args: Any, **options: Any) -> Any:
         """Join the lists of all shards."""
         found = await self.present(name, *args, **options)
@@ -117,6 +121,7 @@ MAKERS: Final[Mapping[frozenset[str], Callable[..., Awaitable[Any]]]] = {
     routes.OF_RUNS: Router.of_runs,
     routes.CHANGES: Router.change,
     routes.EVERYWHERE: Router.everywhere,
+    routes.ADDED: Router.added,
     routes.LISTS: Router.joined,
     routes.UNITED: Router.united,
     routes.FIRST: Router.first,

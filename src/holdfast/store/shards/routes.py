@@ -42,8 +42,8 @@ CHANGES: Final = frozenset(
 
 EVERYWHERE: Final = frozenset(
     {
-        "declare_build", "declare_catalogue", "declare_options", "delete_flow", "ensure_flow",
-        "forget_archive", "forget_waits", "promote_build", "ramp_build", "remove_limit",
+        "declare_build", "declare_catalogue", "declare_options", "forget_archive",
+        "forget_waits", "promote_build", "ramp_build", "remove_limit",
         "roll_back_build", "set_limit", "set_pause",
     }
 )  # fmt: skip
@@ -51,17 +51,22 @@ EVERYWHERE: Final = frozenset(
 
 LISTS: Final = frozenset(
     {
-        "kept_declarations", "list_alerts", "list_approvals", "list_limits", "list_pauses",
+        "kept_declarations", "list_alerts",
         "list_start_keys", "list_workers", "preview_sweep", "read_samples", "read_stats",
-        "unserved",
     }
 )  # fmt: skip
 """Calls whose lists are joined, shard by shard."""
+
+ADDED: Final = frozenset({"delete_flow", "ensure_flow"})
+"""Calls that must reach all shards, and count what they did there."""
 
 FIRST: Final = frozenset({"find_run", "find_webhook", "get_flow", "read_catalogue"})
 """Calls that one shard can answer: the first that does not answer with nothing."""
 
 UNITED: Final = frozenset(
-    {"apps_with", "list_apps", "list_builds", "list_flows", "list_start_rules", "former_names"}
-)
-"""Calls about what all shards are told alike: each entry is given once."""
+    {
+        "apps_with", "former_names", "list_apps", "list_builds", "list_flows", "list_limits",
+        "list_pauses", "list_start_rules",
+    }
+)  # fmt: skip
+"""Calls about what all shards are told alike: each entry is given once, with sums of counts."""

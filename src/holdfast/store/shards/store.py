@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
+from holdfast.objects import Objects
 from holdfast.store.port import Store
 from holdfast.store.shards.listening import Listening, Stop
 from holdfast.store.shards.members import Members, gather
@@ -27,6 +28,7 @@ from holdfast.types import (
     ActivitiesEnded,
     ActivityEnd,
     ActivityOutcome,
+    Approval,
     ClippedEvent,
     CountBy,
     Event,
@@ -48,6 +50,11 @@ from holdfast.types import (
 )
 
 T = TypeVar("T")
+
+NO_OBJECTS: Final = (
+    "an app with large payloads outside of the database cannot have several databases yet: leave "
+    "one of the two out"
+)
 
 
 class ShardedStore:
@@ -94,6 +101,17 @@ class ShardedStore:
 
     def hint_use(self) -> None:
         """Return None: hints are for workers."""
+
+    def objects_at(self, url: str) -> Objects:
+        """Return objects for reading; see `LargePayloadStore.objects_at`."""
+        return self.members.named[0].store.objects_at(url)
+
+    async def own_payloads(self, *_: object) -> list[UUID]:
+        """Refuse to write large payloads: one database must know all who use them.
+
+        Raises ConfigurationError.
+        """
+        raise ConfigurationError(NO_OBJECTS)
 
     # Starts
 
@@ -252,12 +270,30 @@ class ShardedStore:
             error=next((each.error for each in found if each.error is not None), None),
         )
 
+    async def list_approvals(
+        self, *, run_id: UUID | None = None, limit: int = 100
+    ) -> list[Approval]:
+        """Return open approvals, the oldest first; see `ApprovalStore.list_approvals`."""
+        found = await self._router.present("list_approvals", run_id=run_id, limit=limit)
+        return sorted(chain.from_iterable(found), key=lambda each: each.requested_at)[:limit]
+
+    async def unserved(self, **options: Any) -> list[tuple[str, str, int]]:
+        """Return sums by queue and handler; see `WorkerStore.unserved`."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for queue, handler, count in chain.from_iterable(
+            await self._router.present("unserved", **options)
+        ):
+            counts[queue, handler] += count
+        return [(queue, handler, count) for (queue, handler), count in counts.items()]
+
     # All other calls
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             """Return what makes a call as the tables of `routes` say."""
+            if name.startswith("_"):
+                raise AttributeError(name)
             return self._router.find(name)
 
 
