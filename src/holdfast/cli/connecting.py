@@ -10,12 +10,13 @@ from typing import TypeVar
 
 import click
 
+from holdfast.cli.exits import USAGE, Refusal
 from holdfast.cli.settings import Settings
 from holdfast.client import Client
 from holdfast.database.connection import connected
 from holdfast.database.migrate import MigrationReport, plan, prepare_schema
 from holdfast.database.resolve import Connecting, Database, resolve_database
-from holdfast.database.schema import check_schema
+from holdfast.database.schema import check_alone, check_schema
 from holdfast.definitions.app import App
 from holdfast.insight.wording import behind
 from holdfast.payloads import readable, with_payloads
@@ -62,11 +63,26 @@ def database_of(settings: Settings, *, make: bool = True) -> Generator[Database]
         yield database
 
 
+def refuse_several(database: Database, what: str) -> None:
+    """Refuse several databases for a command that works on one."""
+    if database.shards:
+        raise Refusal(
+            f"{what} is for one database, and {len(database.shards)} are named: name one that is "
+            "an engine alone",
+            USAGE,
+        )
+
+
 @contextmanager
 def checked_database(settings: Settings, *, make: bool = True) -> Generator[Database]:
-    """Find the database, and refuse one whose schema is not the one of this release."""
+    """Find the database, and refuse one whose schema is not the one of this release.
+
+    Several must be the shards of one engine, and one of them must answer.
+    """
     with database_of(settings, make=make) as database:
-        if database.server is None:
+        if database.shards:
+            asyncio.run(_check_shards(database, settings.schema))
+        elif database.server is None:
             asyncio.run(_check(database.url, settings.schema))
         yield database
 
@@ -74,6 +90,12 @@ def checked_database(settings: Settings, *, make: bool = True) -> Generator[Data
 async def _check(url: str, schema: str) -> None:
     async with connected(url) as connection:
         await check_schema(connection, schema)
+        await check_alone(connection, schema)
+
+
+async def _check_shards(database: Database, schema: str) -> None:
+    async with opened_store(database, schema, connections=1):
+        pass
 
 
 async def plan_schema(url: str, schema: str) -> MigrationReport:
@@ -113,7 +135,10 @@ def with_link(
 
 
 def _tell(notes: ReadFrom) -> None:
-    """Say on stderr that a list is old, if it is."""
+    """Say on stderr that a list is old, or that it lacks the runs of a shard, if it is so."""
+    if notes.away:
+        numbers = ", ".join(map(str, sorted(notes.away)))
+        click.echo(f"without shard {numbers}, which is away", err=True)
     lag = notes.lag_seconds
     if notes.source == "replica" and (lag is None or lag >= _OLD_SECONDS):
         click.echo(f"from the read database, {behind(lag)}", err=True)

@@ -180,8 +180,10 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
         option(
             "--database",
             metavar="URL",
+            multiple=True,
             help="The database. Default: $HOLDFAST_DATABASE_URL, then $DATABASE_URL, "
-            "then the embedded PostgreSQL.",
+            "then the embedded PostgreSQL. Several, if they are shards of one engine: give it for "
+            "each, in the order of their numbers.",
         ),
         option(
             "--data",

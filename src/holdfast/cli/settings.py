@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 from click.core import ParameterSource
@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The global options of one invocation."""
+    """The global options of one invocation. Several databases are separated by spaces."""
 
     database: str | None = None
     listen_database: str | None = None
@@ -62,10 +62,12 @@ def settings_of(context: click.Context) -> Settings:
 
 def change(context: click.Context, parameter: click.Parameter, value: object) -> None:
     """Record a global option, at any place on the command line."""
-    if value == "":  # an unset shell variable must not select another database
+    texts = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+    if "" in texts:  # an unset shell variable must not select another database
         raise click.BadParameter("it is empty", ctx=context, param=parameter)
     # An option that is not given must not overwrite the one that was given before.
     if context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE:
         root = context.find_root()
-        fields: dict[str, Any] = {str(parameter.name): value}
+        joined = " ".join(map(str, texts)) if isinstance(value, tuple) else value
+        fields: dict[str, Any] = {str(parameter.name): joined}
         root.obj = replace(root.ensure_object(Settings), **fields)

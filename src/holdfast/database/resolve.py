@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from holdfast.database.urls import read_url, redact
+from holdfast.database.urls import Target, read_url, redact, split_urls
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -51,6 +51,9 @@ class Connecting:
 class Database:
     """A database's URL and where it came from; printed without its password.
 
+    If several are named, `shards` has all of them, and `url` is the first. `number` is that of one
+    of several, see `shard`.
+
     It holds the embedded server until `close`, or until the end of a `with` block.
     """
 
@@ -58,6 +61,17 @@ class Database:
     source: Source
     server: EmbeddedServer | None = None
     connecting: Connecting = Connecting()
+    shards: tuple[str, ...] = ()
+    number: int | None = None
+
+    @property
+    def parts(self) -> list[Database]:
+        """Each of the databases; this one if it is alone."""
+        return [self.shard(number) for number in range(len(self.shards))] or [self]
+
+    def shard(self, number: int) -> Database:
+        """Return one of several databases, to be used by itself."""
+        return replace(self, url=self.shards[number], shards=(), number=number)
 
     def ensure_running(self) -> None:
         """Restart the embedded server if it died; do nothing for any other server.
@@ -76,7 +90,8 @@ class Database:
     def __str__(self) -> str:
         if self.server is not None:
             return f"the embedded database in {self.server.home}"
-        return f"{redact(self.url)} (from {self.source})"
+        urls = ", ".join(map(redact, self.shards or [self.url]))
+        return f"{urls} (from {self.source})"
 
     def __repr__(self) -> str:
         return f"Database(url={redact(self.url)!r}, source={self.source!r})"
@@ -108,7 +123,7 @@ def resolve_database(
     says.
 
     Args:
-        option: the URL given on the command line or in code.
+        option: the URL given on the command line or in code, or several, separated by white space.
         home: the embedded server's data home, by default $HOLDFAST_HOME or ~/.holdfast.
         environ: the environment, that of the process by default.
         connecting: how to connect; $HOLDFAST_PREPARE completes it, and for a database that the
@@ -119,28 +134,76 @@ def resolve_database(
     Raises:
         DatabaseUnavailable: it is the embedded one, not there yet, and not to be made.
         InvalidDatabaseURL: what was found is not a PostgreSQL URL.
-        ConfigurationError: $HOLDFAST_PREPARE is neither on nor off, or the embedded one is to
-            have a replica.
+        ConfigurationError: $HOLDFAST_PREPARE is neither on nor off, the embedded one is to have a
+            replica, or of several databases one is named twice, or they cannot be used together.
         EmbeddedServerError: the embedded server does not start.
     """
-    candidates = [(Source.OPTION, option)]
-    if home is None:
-        candidates += [
-            (Source.HOLDFAST_VARIABLE, environ.get("HOLDFAST_DATABASE_URL")),
-            (Source.VARIABLE, environ.get("DATABASE_URL")),
-        ]
     given = connecting or Connecting()
-    for source, url in candidates:
-        if url:
-            found = _connecting(given, source, environ)
-            named = None if source is Source.OPTION else source  # the caller's words differ
-            return Database(read_url(url, named).url, source, connecting=found)
+    if (named := _named(option, home, environ)) is not None:
+        source, text = named
+        found = _connecting(given, source, environ)
+        if len(urls := split_urls(text)) > 1:
+            return _several(urls, source, found, home)
+        where = None if source is Source.OPTION else source  # the caller's words differ
+        return Database(read_url(text, where).url, source, connecting=found)
     if given.read_url is not None:
         raise ConfigurationError(
             "the embedded database has no replica: name a database with --database or "
             "$HOLDFAST_DATABASE_URL, or leave --read-database out"
         )
     return _embedded(home, make, Connecting(redis_url=_redis_url(given, environ)))
+
+
+def names_several(
+    option: str | None, home: Path | None, environ: Mapping[str, str] = os.environ
+) -> bool:
+    """Return True if `resolve_database` would find several databases."""
+    named = _named(option, home, environ)
+    return named is not None and len(split_urls(named[1])) > 1
+
+
+def _named(
+    option: str | None, home: Path | None, environ: Mapping[str, str]
+) -> tuple[Source, str] | None:
+    candidates = [(Source.OPTION, option)]
+    if home is None:
+        candidates += [
+            (Source.HOLDFAST_VARIABLE, environ.get("HOLDFAST_DATABASE_URL")),
+            (Source.VARIABLE, environ.get("DATABASE_URL")),
+        ]
+    return next(((source, text) for source, text in candidates if text), None)
+
+
+def _several(
+    urls: Sequence[str], source: Source, connecting: Connecting, home: Path | None
+) -> Database:
+    """Return the databases of a list. Raises InvalidDatabaseURL and ConfigurationError."""
+    from holdfast.types import MOST_SHARDS  # it takes time, which one database does not need
+
+    if len(urls) > MOST_SHARDS:
+        raise ConfigurationError(
+            f"{len(urls)} databases are named, and an engine has at most {MOST_SHARDS} shards"
+        )
+    for what, given in (
+        ("--data", home),
+        (LISTEN_SOURCE, connecting.listen_url),
+        (READ_SOURCE, connecting.read_url),
+    ):
+        if given is not None:
+            raise ConfigurationError(f"{what} is for one database: several are named, leave it out")
+    places: dict[object, int] = {}
+    targets = [read_url(url, f"place {at} of the list") for at, url in enumerate(urls, start=1)]
+    for at, target in enumerate(targets, start=1):
+        if (before := places.setdefault(_place_of(target), at)) != at:
+            raise ConfigurationError(
+                f"places {before} and {at} of the list name the same database: name each once"
+            )
+    shards = tuple(target.url for target in targets)
+    return Database(shards[0], source, connecting=connecting, shards=shards)
+
+
+def _place_of(target: Target) -> object:
+    return target.hosts, target.database or target.user
 
 
 def _connecting(given: Connecting, source: Source, environ: Mapping[str, str]) -> Connecting:

@@ -21,6 +21,7 @@ from holdfast.errors import (
     SchemaOutdated,
     SchemaTooNew,
     ServerTooOld,
+    ShardsChanged,
 )
 
 if TYPE_CHECKING:
@@ -138,6 +139,22 @@ async def check_schema(
             whose = f"another build of holdfast {__version__}"
         raise SchemaOutdated(
             f"{state} has the functions of {whose}, not those of this one: run `{command}`"
+        )
+
+
+async def check_alone(connection: Connection, schema: str = DEFAULT_SCHEMA) -> None:
+    """Refuse a database that is one of several that are one engine, unless all are named.
+
+    Raises ShardsChanged. The schema is the one of this release.
+    """
+    found = await connection.fetchrow(
+        f'select number, counts[cardinality(counts)] from "{schema}".shard'
+    )
+    if found is not None and found[1] > 1:
+        raise ShardsChanged(
+            f"this database is shard {found[0]} of {found[1]}, and it is named alone: name all "
+            f"{found[1]} databases, in the order of their numbers, with --database for each or in "
+            "$HOLDFAST_DATABASE_URL, separated by spaces"
         )
 
 

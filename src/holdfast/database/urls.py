@@ -16,13 +16,14 @@ from urllib.parse import parse_qsl, unquote, urlencode
 from holdfast.database.parameters import Parameters, read_parameters
 from holdfast.errors import InvalidDatabaseURL
 
-__all__ = ["FORM", "Target", "read_url", "redact"]
+__all__ = ["FORM", "Target", "read_url", "redact", "split_urls"]
 
 FORM: Final = "postgresql://user:password@host:5432/database"
 _SCHEME: Final = re.compile(r"postgres(?:ql)?(?:\+\w+)?")
 _HOST: Final = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 _SECRETS: Final = frozenset({"password", "sslpassword"})
 _PORT: Final = 5432
+_BETWEEN: Final = re.compile(r"\s+(?=[a-zA-Z][\w+.-]*://)")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,6 +71,15 @@ def read_url(url: str, source: str | None = None) -> Target:
         database=unquote(path[1:]) or apart["dbname"] or apart["database"] or None,
         parameters=read_parameters(given, what, several=len(hosts) > 1),
     )
+
+
+def split_urls(text: str) -> list[str]:
+    """Return the URLs in a text that names one or several: each begins after white space.
+
+    >>> split_urls("postgresql://a/x?options=-c jit=off postgresql://b/y")
+    ['postgresql://a/x?options=-c jit=off', 'postgresql://b/y']
+    """
+    return _BETWEEN.split(text.strip())
 
 
 def redact(url: str) -> str:

@@ -98,7 +98,7 @@ class _Borrowed(Database):
     """Makes calls over the connection that Django has in this thread."""
 
     def __init__(self, alias: str, schema: str) -> None:
-        super().__init__("", schema=schema, connections=0, prepare=None, check=False)
+        super().__init__("", schema=schema, connections=0, prepare=None)
         self._alias = alias
 
     async def open(self) -> None:

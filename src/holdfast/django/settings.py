@@ -8,6 +8,7 @@ from typing import Any, Final
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.database.resolve import Source, resolve_database
+from holdfast.errors import ConfigurationError
 
 EMBEDDED: Final = "EMBEDDED"  # in an entry of DATABASES; Django leaves it alone
 
@@ -23,6 +24,10 @@ def database(url: str | None = None) -> dict[str, Any]:
     ```
     """
     found = resolve_database(url)
+    if found.shards:
+        raise ConfigurationError(
+            "a site has one database, and several are named: give Django the URL of its own"
+        )
     atexit.register(found.close)
     given: dict[str, Any] = conninfo_to_dict(found.url)
     names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host"}

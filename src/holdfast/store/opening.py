@@ -22,7 +22,19 @@ def make_store(
     *,
     query_seconds: float = QUERY_SECONDS,
 ) -> Store:
-    """Return a store on a database. It is not connected yet: its method `open` connects."""
+    """Return a store on a database, or that of clients over several.
+
+    It is not connected yet: its method `open` connects. A database that is a shard of several is
+    refused then, unless all are named.
+    """
+    if database.shards:
+        from holdfast.store.shards import sharded
+
+        parts = (
+            make_store(each, schema, connections, query_seconds=query_seconds)
+            for each in database.parts
+        )
+        return sharded(list(parts))
     connecting = database.connecting
     make: Callable[..., Store] = PostgresStore
     if connecting.redis_url is not None:
@@ -38,6 +50,7 @@ def make_store(
         read_url=connecting.read_url,
         tells=True,
         query_seconds=query_seconds,
+        alone=database.number is None,
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Not the command's name alone, nor if options follow it already.
 _COMMAND = re.compile(
     r"\bholdfast (?=(?:activities|alerts|approvals|archive|builds|dev|doctor|flows|limits|migrate"
-    r"|queues?|rules|runs|schedules|server|start|sweep|topics|worker|workers|workflows)\b)"
+    r"|queues?|rules|runs|schedules|server|shards|start|sweep|topics|worker|workers|workflows)\b)"
 )
 
 
@@ -35,11 +35,12 @@ def with_database(text: str) -> str:
 
 def _database_options(settings: Settings) -> str:
     """Return the options that name the database, without a password."""
-    from holdfast.database.urls import redact
+    from holdfast.database.urls import redact, split_urls
 
     given: list[str] = []
     if settings.database is not None:
-        given += ["--database", redact(settings.database)]
+        for url in split_urls(settings.database):
+            given += ["--database", redact(url)]
     elif settings.data is not None:
         given += ["--data", str(settings.data)]
     if settings.schema != "holdfast":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import select
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,7 +14,6 @@ import asyncpg
 import msgspec
 
 from holdfast.database.connection import LOST, close_connection, is_direct, open_connection
-from holdfast.database.schema import check_schema
 from holdfast.database.scripts import check_schema_name
 from holdfast.database.urls import Target, read_url, redact
 from holdfast.store.port.locks import lock_millis
@@ -48,7 +47,8 @@ class Database:
 
     With `prepare` None, statements are prepared by name unless a pooler is in between: a pooler
     may give the name to another session. With `tells`, transactions may send the notices of their
-    changes. A call that returns rows may take `query_seconds`.
+    changes. A call that returns rows may take `query_seconds`. The `checks`
+    are given a connection and the schema, and refuse databases that cannot be worked with.
     """
 
     tell: str | None  # what calls are given that tell, see _tell in core/notify.sql
@@ -61,7 +61,7 @@ class Database:
         schema: str,
         connections: int,
         prepare: bool | None,
-        check: bool,
+        checks: Sequence[Callable[..., Awaitable[None]]] = (),
         listen_url: str | None = None,
         tells: bool = False,
         query_seconds: float = QUERY_SECONDS,
@@ -69,7 +69,7 @@ class Database:
         self.url, self.listen_url = url, listen_url
         self.schema = check_schema_name(schema)
         self.tell = self.tell_starts = self.schema if tells else None
-        self.connections, self._check = connections, check
+        self.connections, self._checks = connections, checks
         self.query_seconds = query_seconds
         self._prepare = prepare
         self._pool: Pool | None = None
@@ -80,13 +80,13 @@ class Database:
             return
         self.read_url()
         pool = Pool(self._connect, self.connections)
-        if self._check:
-            try:
-                with translated():
-                    await pool.call(partial(check_schema, schema=self.schema))
-            except BaseException:
-                await pool.close()
-                raise
+        try:
+            with translated():
+                for check in self._checks:
+                    await pool.call(partial(check, schema=self.schema))
+        except BaseException:
+            await pool.close()
+            raise
         self._pool = pool
 
     def read_url(self) -> None:
@@ -230,14 +230,6 @@ def call_seconds(weight: int) -> float:
 def read_notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:
     """Return the wake-ups of an answer, each once: a listener that looks once sees everything."""
     return [Notice(topic, payload) for topic, payload in dict.fromkeys(map(tuple, pairs or ()))]
-
-
-def join_results(results: Mapping[str, str]) -> str | None:
-    """Return JSON texts by name as one JSON object; None if there are none."""
-    if not results:
-        return None
-    raw = {name: msgspec.Raw(text.encode()) for name, text in results.items()}
-    return msgspec.json.encode(raw).decode()
 
 
 def read_event(row: asyncpg.Record) -> Event:

@@ -9,13 +9,8 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from holdfast.store.postgres.database import (
-    Part,
-    join_results,
-    read_headers,
-    read_notices,
-)
-from holdfast.store.postgres.rows import reader
+from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.store.postgres.rows import join_results, reader
 from holdfast.store.postgres.start_values import flow_runs, json_text
 from holdfast.types import (
     ClaimedTask,

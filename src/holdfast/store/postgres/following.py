@@ -84,7 +84,6 @@ class FollowingDatabase(Database):
             schema=primary.schema,
             connections=primary.connections,
             prepare=prepare,
-            check=False,
             query_seconds=primary.query_seconds,
         )
         self._primary = primary
@@ -330,7 +329,6 @@ class _CaughtUp(Database):
             schema=following.schema,
             connections=following.connections,
             prepare=None,
-            check=False,
             query_seconds=following.query_seconds,
         )
         self._following, self._written = following, written

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.store.postgres.database import Part, join_results, read_notices
+from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.rows import join_results
 from holdfast.types import Fork, Forking, Notice, RetryPlan
 
 

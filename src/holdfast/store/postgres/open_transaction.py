@@ -67,7 +67,7 @@ class Place(NamedTuple):
         kept: dict[tuple[UUID, str], str] | None = None,
     ) -> Place:
         """Return the place of a URL. Raises InvalidDatabaseURL, InvalidSchemaName."""
-        database = Database(url, schema=schema, connections=1, prepare=None, check=False)
+        database = Database(url, schema=schema, connections=1, prepare=None)
         database.read_url()
         return cls(database, records, kept)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
+
+import msgspec
 
 from holdfast.types import Value
 
@@ -31,3 +33,11 @@ def reader(kind: type[V], /, *given: str, **columns: str) -> Callable[..., V]:
     text = f"lambda {', '.join(('row', *given))}: kind({', '.join(fields)})"
     made: Callable[..., V] = eval(text, {"kind": kind})
     return made
+
+
+def join_results(results: Mapping[str, str]) -> str | None:
+    """Return JSON texts by name as one JSON object; None if there are none."""
+    if not results:
+        return None
+    raw = {name: msgspec.Raw(text.encode()) for name, text in results.items()}
+    return msgspec.json.encode(raw).decode()

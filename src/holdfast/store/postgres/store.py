@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.database.schema import check_alone, check_schema
 from holdfast.database.scripts import DEFAULT_SCHEMA
 from holdfast.store.postgres.activities import PostgresActivities
 from holdfast.store.postgres.alerts import PostgresAlerts
@@ -124,6 +125,7 @@ class PostgresStore(PostgresParts):
     `tells`, starts, signals, commits and ends of activities send their notices themselves if they
     can, and return the others. `open` refuses a schema that this release cannot work with, unless
     `check` is False. A query may take `query_seconds`. `reads` is on the replica at `read_url`.
+    With `alone`, `open` refuses a database that is a shard of several.
 
     It belongs to one event loop.
     """
@@ -140,13 +142,14 @@ class PostgresStore(PostgresParts):
         read_url: str | None = None,
         tells: bool = False,
         query_seconds: float = QUERY_SECONDS,
+        alone: bool = False,
     ) -> None:
         database = Database(
             url,
             schema=schema,
             connections=connections,
             prepare=prepare,
-            check=check,
+            checks=[check_schema] * check + [check_alone] * alone,
             listen_url=listen_url,
             tells=tells,
             query_seconds=query_seconds,
