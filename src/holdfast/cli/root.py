@@ -35,6 +35,7 @@ _COMMANDS = "holdfast.cli.commands"
         "server": f"{_COMMANDS}.server:server",
         "mcp": f"{_COMMANDS}.mcp:mcp",
         "migrate": f"{_COMMANDS}.database:migrate",
+        "shards": f"{_COMMANDS}.shards:shards",
         "archive": f"{_COMMANDS}.archive:archive",
         "sweep": f"{_COMMANDS}.sweep:sweep",
         "check": f"{_COMMANDS}.check:check",

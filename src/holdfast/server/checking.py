@@ -16,6 +16,7 @@ from holdfast.insight.findings import Finding
 from holdfast.insight.limits import check_limits
 from holdfast.insight.retention import check_sweeper
 from holdfast.insight.schedules import check_schedules
+from holdfast.insight.shards import examine_shards
 from holdfast.server.site import Site
 from holdfast.store.port import Store
 
@@ -26,6 +27,9 @@ async def examine_site(site: Site) -> Sequence[Finding]:
         checks = (check_apps, check_workers, check_unserved, check_pauses)
         more = (check_sweeper, check_limits, check_schedules)
         return [await check(site.store) for check in (*checks, *more)]
+
+    if site.database.shards:
+        return await examine_shards(site.database, site.schema)
 
     async def store() -> Store:
         return site.store

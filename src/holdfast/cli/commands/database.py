@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.insight.findings import Finding
 
 
+_CHANGES = ("schema", "migrations", "functions")
 _MOST_NAMED = 5  # migrations; --json names all
 
 
@@ -49,7 +49,7 @@ _MOST_NAMED = 5  # migrations; --json names all
     help="Make the table of results in another database, for the data of transactions.",
 )
 def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool, data: str | None) -> None:
-    """Bring the database's schema up to date.
+    """Bring the schema of the database up to date, of several one by one.
 
     Roles that could use the schema before can also use the new parts. Everything happens in one
     transaction, and several processes may run this command at the same time. With --sql no
@@ -58,6 +58,7 @@ def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool, data: str | None) 
     import asyncio
 
     from holdfast.cli.connecting import find_database
+    from holdfast.cli.render.console import write_json
     from holdfast.database.migrate import render
 
     settings = current_settings()
@@ -67,15 +68,23 @@ def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool, data: str | None) 
     if sql:
         click.echo(render(settings.schema), nl=False)
         return
+    told: list[dict[str, object]] = []
     with find_database(settings) as database:
-        outcome = asyncio.run(_migrate(database.url, settings.schema, roles, dry_run=dry_run))
-        lines = [f"{database}, schema {settings.schema!r}: {_describe(outcome, dry_run)}"]
-        if roles:
-            verb = "would get" if dry_run else "has" if len(roles) == 1 else "have"
-            lines.append(f"{', '.join(roles)} {verb} the rights that workers and clients need")
-        changes = {name: getattr(outcome, name) for name in ("schema", "migrations", "functions")}
-        told = {"applied": not dry_run, **changes, "granted_to": list(roles)}
-        Answer(told, "\n".join(lines)).write()
+        for each in database.parts:
+            outcome = asyncio.run(_migrate(each.url, settings.schema, roles, dry_run=dry_run))
+            if not settings.json:
+                _say(f"{each}, schema {settings.schema!r}", outcome, roles, dry_run)
+            changes = {name: getattr(outcome, name) for name in _CHANGES}
+            told.append({"applied": not dry_run, **changes, "granted_to": list(roles)})
+    if settings.json:
+        write_json(told if database.shards else told[0])
+
+
+def _say(what: str, outcome: MigrationReport, roles: tuple[str, ...], dry_run: bool) -> None:
+    click.echo(f"{what}: {_describe(outcome, dry_run)}")
+    if roles:
+        verb = "would get" if dry_run else "has" if len(roles) == 1 else "have"
+        click.echo(f"{', '.join(roles)} {verb} the rights that workers and clients need")
 
 
 def _make_results(url: str, schema: str, roles: tuple[str, ...], *, only_shown: bool) -> None:
@@ -130,7 +139,8 @@ def doctor() -> None:
     """Check the database, the workers, and tasks that no live worker serves.
 
     Each line is one check. If something is wrong, the next line says what to do. Exit code
-    1 if a check failed, 3 if the database cannot be reached.
+    1 if a check failed, 3 if the database cannot be reached. Several databases are checked one by
+    one, and one that is away is a check that failed.
     """
     import asyncio
 
@@ -147,19 +157,11 @@ def doctor() -> None:
 
 
 async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:
-    from holdfast.database.connection import connected
-    from holdfast.insight.doctor import examine
-    from holdfast.store.opening import opened_store
-    from holdfast.store.port import Store
+    from holdfast.insight.shards import examine_database, examine_shards
 
-    async with AsyncExitStack() as stack:
-        connection = await stack.enter_async_context(connected(database.url))
-
-        async def open_store() -> Store:
-            opened = opened_store(database, settings.schema, connections=1)
-            return await stack.enter_async_context(opened)
-
-        return await examine(connection, open_store, settings.schema)
+    if database.shards:
+        return await examine_shards(database, settings.schema)
+    return await examine_database(database, settings.schema)
 
 
 def _write(findings: Sequence[Finding]) -> None:

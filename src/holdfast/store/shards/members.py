@@ -17,7 +17,7 @@ from holdfast.errors import (
 )
 from holdfast.store.port import Store
 from holdfast.store.port.reads import read_from
-from holdfast.types import ShardState
+from holdfast.types import MOST_SHARDS, ShardState
 
 T = TypeVar("T")
 
@@ -37,6 +37,11 @@ class Member:
         self._opening = asyncio.Lock()
         self._failed_at = -_PAUSE_SECONDS
         self._failure = ""
+
+    @property
+    def is_open(self) -> bool:
+        """True if its database has answered."""
+        return self._is_open
 
     async def open(self) -> Store:
         """Return the open store. Raises what `Store.open` raises, and ConfigurationError."""
@@ -102,10 +107,13 @@ class Members:
         for number, each in enumerate(found):
             if isinstance(each, BaseException):
                 logger.warning("shard %d is away: %s", number, each)
-        self.check()
+        await self._check()
 
-    def check(self) -> None:
-        """Take the newest count that a database says. Raises ShardsChanged, ConfigurationError."""
+    async def _check(self) -> None:
+        """Take the newest count that all its shards know. Raises ShardsChanged, ConfigurationError.
+
+        New shards are told before old ones: if one has not heard yet, nobody uses the new ones.
+        """
         states = [each.state for each in self.named if each.state is not None]
         if not states:
             raise ConfigurationError(
@@ -123,12 +131,21 @@ class Members:
                 f"this engine has {newest.count} shards, and {len(self.named)} databases are "
                 "named: name all of them, in the order of their numbers, and start again"
             )
-        self.counts = newest.counts
+        unsaid = [each for each in self.named if each.is_open and each.state is None]
+        await asyncio.gather(*(each.look() for each in unsaid), return_exceptions=True)
+        spare = min((each.number for each in unsaid if each.state is None), default=MOST_SHARDS)
+        known = [state for state in states if state.count <= spare]
+        if not known:
+            raise ConfigurationError(
+                f"database {spare + 1} of those that are named does not know that it is a shard: "
+                f"if {_ADD} was cut off, run it again"
+            )
+        self.counts = max(known, key=lambda state: state.count).counts
 
     async def refresh(self) -> None:
         """Ask all databases that answer how many shards there are. Raises what `open` raises."""
         await asyncio.gather(*(each.look() for each in self.named), return_exceptions=True)
-        self.check()
+        await self._check()
 
     async def close(self) -> None:
         """Close all."""

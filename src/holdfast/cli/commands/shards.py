@@ -1,0 +1,109 @@
+"""`holdfast shards`: see the databases of an engine, and add one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.answers import Answer, current_settings
+from holdfast.cli.framework import Group, command
+from holdfast.cli.render.hints import with_database
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.database.resolve import Database
+    from holdfast.insight.shards import ShardSummary
+    from holdfast.types import ShardState
+
+_HERE = "holdfast.cli.commands.shards"
+
+
+@click.group(
+    "shards",
+    cls=Group,
+    sources={"list": f"{_HERE}:list_shards", "add": f"{_HERE}:add"},
+    examples=("holdfast shards list", "holdfast shards add"),
+)
+def shards() -> None:
+    """Look at several databases that are one engine, and add databases to them."""
+
+
+@command("list", examples=("holdfast shards list", "holdfast shards list --json | jq '.[].state'"))
+def list_shards() -> None:
+    """List the databases that are named, and what each is.
+
+    A database is open, away, or spare: named, and no shard until `holdfast shards add` makes it
+    one. The line also says how many runs it has by status, and how many signals and events wait
+    there until another shard takes them.
+    """
+    import asyncio
+
+    from holdfast.cli.connecting import find_database
+    from holdfast.cli.render.console import plain
+    from holdfast.insight.shards import look_at_shards
+
+    settings = current_settings()
+    with find_database(settings, make=False) as database:
+        found = asyncio.run(look_at_shards(database, settings.schema))
+        Answer([plain(each) for each in found], lambda: _table(found)).write()
+
+
+@command(
+    "add",
+    examples=(
+        "holdfast shards add --database postgresql://a/shop --database postgresql://b/shop",
+        "holdfast shards add     with all databases in $HOLDFAST_DATABASE_URL",
+    ),
+)
+def add() -> None:
+    """Make the databases that are named shards of one engine.
+
+    Name all of them, in the order of their numbers: those that are shards already first. New ones
+    must be migrated, and have no runs; only the first of a new engine may have some. Give all
+    programs the longer list before. What was cut off is completed when it is run again.
+    """
+    import asyncio
+
+    from holdfast.cli.connecting import database_of
+    from holdfast.insight.wording import several
+
+    settings = current_settings()
+    with database_of(settings) as database:
+        state, told = asyncio.run(_add(database, settings.schema))
+    which = f"shard {', '.join(map(str, told))} was told" if told else "all of them knew it"
+    text = f"the engine has {several(state.count, 'shard')}: {which}"
+    Answer({"count": state.count, "engine": state.engine, "told": told}, text).write()
+
+
+async def _add(database: Database, schema: str) -> tuple[ShardState, list[int]]:
+    from contextlib import AsyncExitStack
+
+    from holdfast.database.distinct import refuse_same
+    from holdfast.store.opening import opened_store
+    from holdfast.store.shards import add_shards
+
+    await refuse_same([each.url for each in database.parts])
+    async with AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(opened_store(each, schema, connections=1))
+            for each in database.parts
+        ]
+        return await add_shards(stores)
+
+
+def _table(found: list[ShardSummary]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("shard", "state"):
+        table.add_column(column, no_wrap=True)
+    for column in ("runs", "to send", "database"):
+        table.add_column(column, overflow="fold")
+    for each in found:
+        runs = ", ".join(f"{count:,} {status}" for status, count in each.runs.items())
+        waiting = f"{each.forwards:,}" if each.forwards else ""
+        said = each.database if each.message is None else f"{each.database}: {each.message}"
+        table.add_row(str(each.number), each.state, runs, waiting, with_database(said))
+    return table
