@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from holdfast.client import Client
@@ -12,10 +13,15 @@ from holdfast.database.keeping import kept_running
 from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
+from holdfast.errors import HoldfastError
 from holdfast.store.opening import make_store, opened_store
+from holdfast.store.port import Store
 from holdfast.tracing import worker_tracer
 from holdfast.values.durations import Duration
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, is_served, until_served
+
+logger = logging.getLogger("holdfast.worker")
 
 
 @asynccontextmanager
@@ -34,8 +40,9 @@ async def local(
 
     The database is `database`, else `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the
     embedded one with its data under `data`. An embedded one is migrated here, any other one by
-    `holdfast migrate`. `prepare` and `listen_database` are those of `Client`. A program that is
-    killed and started again continues its runs.
+    `holdfast migrate`. Of several databases, separated by spaces, each has a worker; that of one
+    which is away or spare begins when it is there. `prepare` and `listen_database` are those of
+    `Client`. A program that is killed and started again continues its runs.
 
     ```python
     async with local(app) as client:
@@ -57,16 +64,31 @@ async def local(
             kept_running(found),
             opened_store(found, schema) as store,
             Client(store=store, app=app) as client,
-            _working(app, found, schema, options, grace),
+            AsyncExitStack() as workers,
         ):
+            for each in found.parts:
+                working = _working(app, each, _shard(found, each, schema), schema, options, grace)
+                await workers.enter_async_context(working)
             yield client
     finally:
         await asyncio.to_thread(found.close)  # the last one out waits until the server has stopped
 
 
+def _shard(named: Database, one: Database, schema: str) -> Shard | None:
+    """Return which of several databases one of them is; None for a database alone."""
+    if one.number is None:
+        return None
+    return Shard(one.number, make_store(named, schema, SHARD_CONNECTIONS))
+
+
 @asynccontextmanager
 async def _working(
-    app: App, database: Database, schema: str, options: WorkerOptions | None, grace: Duration
+    app: App,
+    database: Database,
+    shard: Shard | None,
+    schema: str,
+    options: WorkerOptions | None,
+    grace: Duration,
 ) -> AsyncGenerator[None]:
     store = make_store(database, schema)
     worker = Worker(
@@ -75,10 +97,26 @@ async def _working(
         options,
         heartbeat_store=lambda: make_store(database, schema, connections=1),
         tracer=worker_tracer(app.name),
+        shard=shard,
     )
+    later: asyncio.Task[None] | None = None
     try:
-        await worker.start()
+        if shard is None or await is_served(store):
+            await worker.start()
+        else:
+            later = asyncio.create_task(_start_later(worker, store, shard.number))
         yield
     finally:
+        if later is not None:
+            later.cancel()
+            await asyncio.wait({later})
         await worker.stop(grace)
         await store.close()
+
+
+async def _start_later(worker: Worker, store: Store, number: int) -> None:
+    try:
+        await until_served(store, number)
+        await worker.start()
+    except HoldfastError:
+        logger.exception("the worker of shard %d does not start", number)

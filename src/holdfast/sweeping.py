@@ -111,8 +111,14 @@ async def opened_sweep(
 ) -> AsyncGenerator[Sweep]:
     """Make a sweep on a database; its store is closed at the end of the block.
 
-    `process` lets it end the process if code blocks the event loop when its time is over.
+    `process` lets it end the process if code blocks the event loop when its time is over. Raises
+    ConfigurationError for several databases.
     """
+    if database.shards:
+        raise ConfigurationError(
+            f"a sweep is for one database, and {len(database.shards)} are named: run "
+            "`holdfast worker` for them"
+        )
     store = make_store(database, schema, _CONNECTIONS)
     try:
         yield Sweep(

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import asyncio
+import logging
+from typing import Final, NamedTuple
 
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.store.port import Store
 from holdfast.store.shards import Members, shards_of
+
+logger = logging.getLogger("holdfast.worker")
+
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 10.0
+
+SHARD_CONNECTIONS: Final = 2
+"""To each of the databases, of the store over all that a worker has."""
 
 
 class Shard(NamedTuple):
@@ -30,3 +40,37 @@ class Shard(NamedTuple):
 def is_home(shard: Shard | None) -> bool:
     """Return True if the worker's database has what is known by a name: schedules, queues."""
     return shard is None or shard.number == 0
+
+
+async def is_served(store: Store) -> bool:
+    """Open the store of a shard; return False if its database is away, or spare."""
+    try:
+        return await _is_shard(store)
+    except DatabaseUnavailable:
+        return False
+
+
+async def until_served(store: Store, number: int) -> None:
+    """Open the store of a shard; wait as long as its database is away, or spare.
+
+    It is asked again after a second, and then more and more seldom. Raises what `Store.open` raises
+    for a database that answers.
+    """
+    pause, told = _FIRST_PAUSE, ""
+    while True:
+        try:
+            if await _is_shard(store):
+                return
+            why = "is spare: `holdfast shards add` makes it a shard"
+        except DatabaseUnavailable as error:
+            why = f"is away: {error}"
+        if (kind := why[:8]) != told:
+            logger.warning("the worker of shard %d waits: database %d %s", number, number + 1, why)
+            told = kind
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+async def _is_shard(store: Store) -> bool:
+    await store.open()
+    return await store.shard_state() is not None

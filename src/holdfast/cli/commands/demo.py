@@ -26,7 +26,7 @@ def demo(context: click.Context) -> None:
     directory, unless --data or --database is given. Afterwards nothing is left running. It takes
     about ten seconds.
     """
-    from holdfast.cli.connecting import Link, with_link
+    from holdfast.cli.connecting import Link, refuse_several, with_link
     from holdfast.cli.process.demonstration import Demonstration
     from holdfast.cli.render.console import console
     from holdfast.demo.app import app
@@ -41,6 +41,7 @@ def demo(context: click.Context) -> None:
             settings = replace(settings, data=Path(scratch) / "data")
 
         async def work(link: Link) -> int:
+            refuse_several(link.database, "the demo")
             return await Demonstration(settings, link, Path(scratch), output).run()
 
         code = with_link(settings, work, app=app, make=True)

@@ -79,7 +79,7 @@ def dev(
     """
     import asyncio
 
-    from holdfast.cli.connecting import database_of
+    from holdfast.cli.connecting import database_of, refuse_several
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.process.logs import configure
 
@@ -87,6 +87,7 @@ def dev(
     configure(as_json=False, debug=settings.debug, level=log_level)
     reference = AppReference.parse(app_reference)
     with database_of(settings) as database:
+        refuse_several(database, "dev")
         if database.server is None:
             _prepare(settings, database, migrate)
         _greet(database)

@@ -70,8 +70,8 @@ _REDIS: Final = {None: "", True: "yes", False: "away"}
     type=process_count,
     default="1",
     show_default=True,
-    help="How many worker processes, or auto for one on each processor that it may use; a process "
-    "that crashes is replaced.",
+    help="How many worker processes, of several databases for each; or auto for one on each "
+    "processor that it may use. A process that crashes is replaced.",
 )
 @click.option(
     "--check",
@@ -108,6 +108,7 @@ _REDIS: Final = {None: "", True: "yes", False: "away"}
 )
 @click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
 @log_level_option
+@click.option("--shard", type=click.IntRange(0), hidden=True)
 @click.pass_context
 def worker(
     context: click.Context,
@@ -126,6 +127,7 @@ def worker(
     run_logs: bool,
     log_json: bool,
     log_level: str,
+    shard: int | None,
 ) -> None:
     """Run the workflows, flows and activities of an app.
 
@@ -136,20 +138,25 @@ def worker(
     for the grace period, and gives the rest back, so that another worker can continue at once. A
     second signal ends the grace period. The exit code is 0 after SIGTERM, 130 after Ctrl-C.
 
+    With several databases it keeps a process for each of them. One that is away or spare stops no
+    other: its worker begins when it is there.
+
     With --once it is for hosts without a worker: it does what is due within a limited time, writes
     what it did to stdout, and exits. Schedules, time-outs and maintenance are among what is due.
     """
     from holdfast.cli.process.hash_seed import fix_hash_seed
+    from holdfast.database.resolve import names_several
 
-    _check_once(context, once=once, processes=processes, metrics=metrics)
-    if processes == 1:
+    settings = settings_of(context)
+    several = shard is None and names_several(settings.database, settings.data)
+    _check_once(context, once=once, processes=processes, metrics=metrics, several=several)
+    if processes == 1 and not several:
         fix_hash_seed()
     from holdfast.cli.process.logs import configure
     from holdfast.worker import SweepLimits, WorkerOptions
 
-    settings = settings_of(context)
     configure(as_json=log_json, debug=settings.debug, level=log_level)
-    if processes > 1:
+    if processes > 1 or several:
         arguments = ["worker", app_reference, "--concurrency", str(concurrency)]
         arguments += ["--threads", str(threads), "--grace", str(grace)]
         arguments += [part for queue in queues for part in ("--queue", queue)]
@@ -171,11 +178,15 @@ def worker(
     if once:
         chosen = context.get_parameter_source("grace") is ParameterSource.DEFAULT
         limits = SweepLimits.read(max_runs, max_duration, None if chosen else grace)
-    context.exit(_work(settings, app_reference, options, limits, metrics))
+    context.exit(_work(settings, app_reference, options, limits, metrics, shard))
 
 
-def _check_once(context: click.Context, *, once: bool, processes: int, metrics: str | None) -> None:
+def _check_once(
+    context: click.Context, *, once: bool, processes: int, metrics: str | None, several: bool
+) -> None:
     """Refuse options that do not go together."""
+    if once and several:
+        raise click.UsageError("--once is for one database, and several are named")
     if once and metrics is not None:
         raise click.UsageError(
             "--metrics is for a worker that stays: a sweep ends before it is asked"
@@ -195,20 +206,22 @@ def _work(
     options: WorkerOptions,
     limits: SweepLimits | None,
     metrics: str | None,
+    shard: int | None,
 ) -> int:
-    from holdfast.cli.connecting import checked_database
+    from holdfast.cli.connecting import checked_database, find_database
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.process.once import work_once
     from holdfast.cli.process.worker import leave_threads_behind, serve
 
     reference = AppReference.parse(app_reference)
     app = reference.load()
-    with checked_database(settings) as database:
+    # A shard's own database may be away, and is waited for.
+    with checked_database(settings) if shard is None else find_database(settings) as database:
         # The origin tells apart the projects of one person on an embedded database. On a server
         # the processes of one app run in many places.
         origin = None if database.server is None else reference.origin
         if limits is None:
-            code = serve(app, database, settings.schema, options, origin, metrics)
+            code = serve(app, database, settings.schema, options, origin, metrics, shard)
         else:
             code = work_once(app, database, settings, limits, options, origin)
     leave_threads_behind(code)
@@ -228,13 +241,19 @@ def _supervise(
         address_of(metrics, processes - 1)  # a wrong one is refused before a process starts
 
     def make(start: StartWorker, crashed: TellOfCrash) -> Supervisor:
-        click.echo(f"supervisor {os.getpid()} keeps {processes} worker processes", err=True)
-        return Supervisor(start, crashed, processes, grace)
+        click.echo(f"supervisor {os.getpid()} keeps {count} worker processes{each}", err=True)
+        return Supervisor(start, crashed, count, grace)
 
-    def numbered(number: int) -> list[str]:
-        return [] if metrics is None else ["--metrics", address_of(metrics, number)]
+    def numbered(place: int) -> list[str]:
+        shard = ["--shard", str(place % shards)] if database.shards else []
+        return shard + ([] if metrics is None else ["--metrics", address_of(metrics, place)])
 
     with checked_database(settings) as database:
+        shards = len(database.parts)
+        count = processes * shards
+        each = f", {processes} for each of {shards} databases" if database.shards else ""
+        if metrics is not None:
+            address_of(metrics, count - 1)
         return asyncio.run(oversee(settings, database, arguments, make, numbered=numbered))
 
 

@@ -24,6 +24,7 @@ from holdfast.database.resolve import Database
 from holdfast.errors import DatabaseError
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
+from holdfast.store.shards import shards_of
 
 logger = logging.getLogger("holdfast.supervisor")
 
@@ -330,10 +331,16 @@ async def is_signed_on(store: Store, child: Child) -> bool:
 
 
 async def reap_child(store: Store, child: Child) -> None:
-    """Sign off the worker of a child that has died."""
-    if child.worker_id is not None:
+    """Sign off the worker of a child that has died, whichever shard it served."""
+    if child.worker_id is None:
+        return
+    if (members := shards_of(store)) is None:
         _, notices = await store.reap_workers(worker_ids=[child.worker_id])
-        await store.notify(notices)
+    else:
+        await members.refresh()  # its shard may have been added since
+        reaped = await members.present("reap_workers", worker_ids=[child.worker_id])
+        notices = [notice for _, told in reaped.values() for notice in told]
+    await store.notify(notices)
 
 
 def reaper(store: Store) -> TellOfCrash:

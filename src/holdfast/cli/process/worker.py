@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from holdfast.definitions.app import App
 from holdfast.store.opening import make_store
 from holdfast.tracing import worker_tracer
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, until_served
 from holdfast.worker.threads import STEP_THREADS
 from holdfast.worker.watchdog import Process
 
@@ -38,13 +39,17 @@ def serve(
     options: WorkerOptions,
     origin: str | None = None,
     metrics: str | None = None,
+    shard: int | None = None,
 ) -> int:
-    """Run a worker until it has drained; return the exit code. `metrics` is an address."""
+    """Run a worker until it has drained; return the exit code. `metrics` is an address.
+
+    Of several databases it serves the one with the number `shard`.
+    """
     shown = None if metrics is None else _metrics_at(metrics)
     tracer = worker_tracer(app.name)
     skip_what_exists()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(_serve(app, database, schema, options, origin, shown, tracer))
+        return runner.run(_serve(app, database, schema, options, origin, shown, tracer, shard))
 
 
 def _metrics_at(address: str) -> tuple[WorkerMetrics, MetricsListener]:
@@ -78,7 +83,10 @@ async def _serve(
     origin: str | None,
     shown: tuple[WorkerMetrics, MetricsListener] | None,
     tracer: Tracer | None,
+    number: int | None,
 ) -> int:
+    shard = None if number is None else _shard_of(database, number, schema)
+    database = database if number is None else database.shard(number)
     store = make_store(database, schema)
     worker = Worker(
         app,
@@ -89,6 +97,7 @@ async def _serve(
         origin=origin,
         tracer=tracer,
         observers=() if shown is None else (shown[0],),
+        shard=shard,
     )
     if process.supervisor is not None:
         process.supervisor.tell(worker.worker_id)
@@ -98,6 +107,10 @@ async def _serve(
     signals = process.signals = _on_signals(worker, stop, options.grace_seconds)
     try:
         async with kept_running(database):
+            if number is not None:
+                async with _parent_watched(process.supervisor, stop):
+                    if not await _unless_stopped(until_served(store, number), stop):
+                        return signals.exit_code()
             if not await _started(worker, stop):
                 return signals.exit_code()
             _say_ready(worker, app, database)
@@ -124,17 +137,28 @@ async def _serve(
         signals.restore()
 
 
+def _shard_of(database: Database, number: int, schema: str) -> Shard:
+    return Shard(number, make_store(database, schema, SHARD_CONNECTIONS))
+
+
 async def _started(worker: Worker, stop: asyncio.Event) -> bool:
     """Start the worker; return False if it was asked to stop before the database had answered."""
-    starting, stopping = asyncio.create_task(worker.start()), asyncio.create_task(stop.wait())
+    if await _unless_stopped(worker.start(), stop):
+        return True
+    await worker.stop()
+    return False
+
+
+async def _unless_stopped(work: Coroutine[object, object, None], stop: asyncio.Event) -> bool:
+    """Do something to its end; return False if it was cut off because of `stop`."""
+    doing, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if starting.done():
-            await starting
+        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            await doing
             return True
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        await worker.stop()
+        doing.cancel()
+        await asyncio.gather(doing, return_exceptions=True)
         return False
     finally:
         stopping.cancel()
