@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -123,10 +126,35 @@ def test_lists_say_which_shard_is_away(cli: CommandLine, urls: list[str]) -> Non
     assert "away" not in cli("runs", "list").stderr
 
 
+def test_the_server_says_which_shard_is_away(
+    cli: CommandLine, urls: list[str], tmp_path: Path
+) -> None:
+    cli.start("sample/double", "1")
+    environment = {"HOLDFAST_DATABASE_URL": " ".join(urls[:2])}
+    arguments = ("server", "--auth", "any", "--port", "0")
+    with running(tmp_path / "log", *arguments, env=environment) as server:
+        address = server.await_text("http://").partition("http://")[2].split()[0]
+
+        def ask(path: str) -> tuple[Message, str]:
+            request = Request(f"http://{address}{path}", headers={"Authorization": "any"})
+            with urlopen(request) as answer:
+                return answer.headers, answer.read().decode()
+
+        headers, text = ask("/v1/runs")
+        assert "Holdfast-Shards-Away" not in headers
+        assert len(json.loads(text)["runs"]) == 1
+        assert "shard 1: one of 2" in ask("/doctor")[1]
+        with gone(urls[1]):
+            assert ask("/v1/runs")[0]["Holdfast-Shards-Away"] == "1"
+            assert "without shard 1, which is away" in ask("/runs")[1]
+
+
 def test_commands_for_one_database_say_so(cli: CommandLine) -> None:
     refused = cli("worker", SAMPLE, "--once", code=exits.USAGE).stderr
     assert "--once is for one database" in refused
     assert "dev is for one database" in cli("dev", SAMPLE, code=exits.USAGE).stderr
+    assert "sweep is for one database" in cli("sweep", code=exits.USAGE).stderr
+    assert "nothing to delete" in cli("sweep", "--dry-run").stdout
 
 
 def test_each_is_migrated(

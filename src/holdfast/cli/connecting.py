@@ -63,14 +63,10 @@ def database_of(settings: Settings, *, make: bool = True) -> Generator[Database]
         yield database
 
 
-def refuse_several(database: Database, what: str) -> None:
-    """Refuse several databases for a command that works on one."""
-    if database.shards:
-        raise Refusal(
-            f"{what} is for one database, and {len(database.shards)} are named: name one that is "
-            "an engine alone",
-            USAGE,
-        )
+def refuse_several(database: Database, what: str, instead: str) -> None:
+    """Refuse several databases for a command that works on one; say what to do instead."""
+    if count := len(database.shards):
+        raise Refusal(f"{what} is for one database, and {count} are named: {instead}", USAGE)
 
 
 @contextmanager

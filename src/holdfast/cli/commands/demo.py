@@ -41,7 +41,7 @@ def demo(context: click.Context) -> None:
             settings = replace(settings, data=Path(scratch) / "data")
 
         async def work(link: Link) -> int:
-            refuse_several(link.database, "the demo")
+            refuse_several(link.database, "the demo", "leave them out")
             return await Demonstration(settings, link, Path(scratch), output).run()
 
         code = with_link(settings, work, app=app, make=True)

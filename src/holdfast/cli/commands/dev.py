@@ -87,7 +87,7 @@ def dev(
     configure(as_json=False, debug=settings.debug, level=log_level)
     reference = AppReference.parse(app_reference)
     with database_of(settings) as database:
-        refuse_several(database, "dev")
+        refuse_several(database, "dev", "run `holdfast worker` and `holdfast server`")
         if database.server is None:
             _prepare(settings, database, migrate)
         _greet(database)

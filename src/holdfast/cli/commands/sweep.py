@@ -52,9 +52,16 @@ async def _preview(link: Link) -> Answer:
     return Answer(objects, lambda: _write_preview(shares, now, str(link.database)))
 
 
+def _check(link: Link) -> None:
+    from holdfast.cli.connecting import refuse_several
+
+    refuse_several(link.database, "sweep", "the workers of each shard sweep, every 5 minutes")
+
+
 async def _sweep_quietly(link: Link) -> None:
     from holdfast.cli.render.console import write_json
 
+    _check(link)
     deleted = kept = 0
     async for swept in link.client.retention.batches():
         deleted, kept = deleted + swept.deleted, kept + swept.kept
@@ -65,6 +72,7 @@ async def _sweep(link: Link) -> None:
     """Sweep, and say every 10 batches how far it is."""
     from holdfast.insight.wording import several
 
+    _check(link)
     deleted = kept = batches = 0
     async for swept in link.client.retention.batches():
         deleted, kept, batches = deleted + swept.deleted, kept + swept.kept, batches + 1

@@ -25,6 +25,7 @@ from holdfast.tracing.requests import within_request
 from holdfast.values.names import split_name
 
 LAG_HEADER: Final = "Holdfast-Lag-Seconds"
+AWAY_HEADER: Final = "Holdfast-Shards-Away"
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -84,6 +85,8 @@ class Api:
         if notes.source == "replica":
             lag = notes.lag_seconds
             response.headers[LAG_HEADER] = "unknown" if lag is None else f"{lag:.3f}"
+        if notes.away:
+            response.headers[AWAY_HEADER] = ",".join(map(str, sorted(notes.away)))
         return response
 
     @staticmethod

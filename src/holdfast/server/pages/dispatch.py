@@ -293,13 +293,15 @@ async def _parts(view: View, page: Page, notes: ReadFrom) -> dict[str, str]:
     now = await view.store.now()
     values = _frame(view, page.title, page.place) | {"now": now} | dict(page.values)
     found = {name: render(template, values) for name, template in page.parts.items()}
-    if notes.source is not None:
-        found["reads"] = _read_from(notes)
+    if reads := _read_from(notes):
+        found["reads"] = reads
     return found
 
 
 def _read_from(notes: ReadFrom) -> str:
-    """Return where the lists of a page come from, "" without a replica."""
+    """Return where the lists of a page come from, or what they lack; "" if they are as usual."""
+    if notes.away:
+        return f"lists: without shard {', '.join(map(str, sorted(notes.away)))}, which is away"
     match notes.source:
         case None:
             return ""
