@@ -54,8 +54,9 @@ class SyncClient(SyncBase):
     """Starts runs, sends them messages and waits for their results.
 
     Safe to share between threads. The database is `database`, else
-    `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the embedded one. With an `app`, a
-    workflow may be given by its name and is still checked, and results have their types.
+    `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the embedded one. Several, separated by
+    spaces, are the shards of one engine. With an `app`, a workflow may be given by its name and is
+    still checked, and results have their types.
 
     What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
     `activities`, `alerts`, `archive`, `builds`, `entities`, `flows`, `limits`, `messages`,
