@@ -56,17 +56,19 @@ async def until_served(store: Store, number: int) -> None:
     It is asked again after a second, and then more and more seldom. Raises what `Store.open` raises
     for a database that answers.
     """
-    pause, told = _FIRST_PAUSE, ""
+    pause, told = _FIRST_PAUSE, None
     while True:
         try:
             if await _is_shard(store):
                 return
-            why = "is spare: `holdfast shards add` makes it a shard"
+            state, why = "spare", "`holdfast shards add` makes it a shard"
         except DatabaseUnavailable as error:
-            why = f"is away: {error}"
-        if (kind := why[:8]) != told:
-            logger.warning("the worker of shard %d waits: database %d %s", number, number + 1, why)
-            told = kind
+            state, why = "away", str(error)
+        if state != told:
+            told, place = state, number + 1
+            logger.warning(
+                "the worker of shard %d waits: database %d is %s: %s", number, place, state, why
+            )
         await asyncio.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
 

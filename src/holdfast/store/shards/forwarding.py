@@ -54,7 +54,7 @@ class Pass:
         if not free:
             return []
         with noting_reads() as notes:
-            found = await self._members.present("newest_runs", list({*map(_run_of, free)}))
+            found = await self._members.newest_runs(list({*map(_run_of, free)}))
         done: list[int] = []
         for number, newest in found.items():
             here = [each for each in free if _run_of(each) in newest]

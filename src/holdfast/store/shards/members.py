@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from holdfast.errors import (
     ConfigurationError,
     DatabaseError,
     DatabaseUnavailable,
+    HoldfastError,
     QueryTooSlow,
     ShardsChanged,
     TransientDatabaseError,
@@ -24,6 +28,7 @@ T = TypeVar("T")
 logger = logging.getLogger("holdfast.shards")
 
 _PAUSE_SECONDS: Final = 1.0  # after a database could not be opened, calls fail at once for so long
+_NOTICE_SECONDS: Final = 2.0  # so old may be what lists know of shards that are added
 _ADD: Final = "`holdfast shards add`"
 
 
@@ -85,6 +90,7 @@ class Members:
     def __init__(self, stores: Sequence[Store]) -> None:
         self.named = [Member(number, store) for number, store in enumerate(stores)]
         self.counts: tuple[int, ...] = (len(stores),)
+        self._noticed_at = 0.0
 
     @property
     def count(self) -> int:
@@ -147,6 +153,19 @@ class Members:
         await asyncio.gather(*(each.look() for each in self.named), return_exceptions=True)
         await self._check()
 
+    async def notice(self, older_than: float = 0.0) -> bool:
+        """Look if spare databases have become shards; return True if some have.
+
+        It does not look again if it has looked in so many seconds.
+        """
+        before, now = self.count, asyncio.get_running_loop().time()
+        if before == len(self.named) or now - self._noticed_at < older_than:
+            return False
+        self._noticed_at = now
+        with suppress(HoldfastError):  # what was known still holds
+            await self.refresh()
+        return self.count > before
+
     async def close(self) -> None:
         """Close all."""
         await asyncio.gather(*(each.close() for each in self.named))
@@ -173,6 +192,7 @@ class Members:
 
         They are noted for the caller of lists. Raises DatabaseError if no shard answers.
         """
+        await self.notice(_NOTICE_SECONDS)
         calls = [self.call(number, name, *args, **options) for number in range(self.count)]
         found = await asyncio.gather(*calls, return_exceptions=True)
         answers: dict[int, Any] = {}
@@ -189,6 +209,17 @@ class Members:
         if not answers:
             raise away[0]
         return answers
+
+    async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[int, dict[UUID, UUID]]:
+        """Return which shards have these runs, and as which run each continues there.
+
+        A run that no shard has is looked for in those that were added meanwhile.
+        """
+        found = await self.present("newest_runs", run_ids)
+        known = set(chain.from_iterable(found.values()))
+        if not known.issuperset(run_ids) and await self.notice():
+            found = await self.present("newest_runs", run_ids)
+        return found
 
     async def agreed(self, number: int) -> None:
         """Make sure that a shard knows all others, so that it refuses callers that do not.

@@ -47,7 +47,7 @@ class Places:
 
     async def _look(self, run_ids: list[UUID]) -> None:
         with noting_reads() as notes:
-            found = await self._members.present("newest_runs", run_ids)
+            found = await self._members.newest_runs(run_ids)
         for number, newest in found.items():
             self.keep(newest, number)
         missing = [run_id for run_id in run_ids if run_id not in self._known]
