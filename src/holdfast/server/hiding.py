@@ -157,6 +157,7 @@ REFUSED: Final = frozenset(
         "heartbeat",
         "receive_messages",
         "restore_run",
+        "take_forwards",
     }
 )
 """Calls whose callers act on the payloads that they are given: a mark would take their place."""
