@@ -70,15 +70,18 @@ def refuse_several(database: Database, what: str, instead: str) -> None:
 
 
 @contextmanager
-def checked_database(settings: Settings, *, make: bool = True) -> Generator[Database]:
+def checked_database(
+    settings: Settings, *, make: bool = True, opens: bool = False
+) -> Generator[Database]:
     """Find the database, and refuse one whose schema is not the one of this release.
 
-    Several must be the shards of one engine, and one of them must answer.
+    Several must be the shards of one engine, and one of them must answer: that is checked here
+    unless the caller `opens` them at once, which does the same.
     """
     with database_of(settings, make=make) as database:
-        if database.shards:
+        if database.shards and not opens:
             asyncio.run(_check_shards(database, settings.schema))
-        elif database.server is None:
+        elif not database.shards and database.server is None:
             asyncio.run(_check(database.url, settings.schema))
         yield database
 
@@ -126,7 +129,7 @@ def with_link(
             _tell(notes)
             return answer
 
-    with checked_database(settings, make=make) as database:
+    with checked_database(settings, make=make, opens=True) as database:
         return asyncio.run(connected(database))
 
 
