@@ -109,7 +109,7 @@ async def test_signals_between_shards_arrive_once_in_their_order(
 async def test_an_event_reaches_the_runs_that_wait_in_all_shards(
     stores: list[Store], worker: Workers, client: Client
 ) -> None:
-    waiting = [await client.start(wait_for_news) for _ in range(9)]
+    waiting = [await client.start(wait_for_news, key=str(number)) for number in range(9)]
     for handle in waiting:
         async with asyncio.timeout(30):
             while "EventSubscribed" not in [each.event.type for each in await handle.log()]:
