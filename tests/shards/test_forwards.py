@@ -149,4 +149,5 @@ async def test_a_sender_that_was_cut_off_sends_again(
         async with asyncio.timeout(60):
             for handle in waiting:
                 assert await handle.result() == list(range(20))
-    assert sum(cut.values()) > 1
+            while sum(cut.values()) < 2:  # the first answer of a shard is cut off
+                await asyncio.sleep(0.05)
