@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -170,7 +171,9 @@ async def connect(*args: Any, **options: Any) -> asyncpg.Connection:
 async def close(self: Any, *, timeout: float | None = None) -> None:
     """Close a connection as the driver does, but keep a session that can be made as new."""
     if not await _is_as_new(self):
-        return await _close(self, timeout=timeout)
+        with suppress(OSError):  # the session has ended in this moment
+            return await _close(self, timeout=timeout)
+        return self.terminate()
     parts = (self._protocol, self._transport, self._addr, self._config, self._params)
     self._loop.idle.append(Session(_keys.pop(self), *parts))
     self._aborted, self._protocol = True, None

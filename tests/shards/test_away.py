@@ -64,10 +64,14 @@ async def test_the_others_continue(client: Client, urls: list[str]) -> None:
         assert notes.away == {1}
         with pytest.raises(ResultTimeout):
             await there.result(timeout=1.5)
-        async with client_of(app, urls) as new:
-            assert await new.run(add_one, 5, run_id=id_of(2)) == 6
+        async with client_of(app, urls) as new:  # which does not know where any run is
             waiting = asyncio.create_task(new.handle(there.run_id).result(timeout=60))
             await asyncio.sleep(0.5)
+            here = await client.start(gather_signals, 1, run_id=id_of(2))
+            asking = asyncio.create_task(new.handle(here.run_id).result(timeout=20))
+            await asyncio.sleep(1.5)
+            await here.signal("tell", "x")
+            assert await asking == ["x"]
     async with asyncio.timeout(60):
         while True:
             try:

@@ -54,9 +54,9 @@ class PostgresShards(Part):
 
 
 def _read_forward(row: asyncpg.Record) -> Forward:
-    if row["run_id"] is None:
+    if row["target_run_id"] is None:
         event = _read_event(row["details"])
         return Forward(row["forward_id"], event=event, shard=row["shard"])
     told = _read_signal(row["details"])
-    signal = NewSignal(row["run_id"], told.name, told.payload, told.signal_id)
+    signal = NewSignal(row["target_run_id"], told.name, told.payload, told.signal_id)
     return Forward(row["forward_id"], signal=signal)

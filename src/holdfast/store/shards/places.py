@@ -34,25 +34,39 @@ class Places:
 
         Raises DatabaseUnavailable for a run that no other shard has while one is away.
         """
+        found, lost = await self.find_most(run_ids)
+        if lost is not None:
+            raise lost
+        return found
+
+    async def find_most(
+        self, run_ids: Iterable[UUID]
+    ) -> tuple[dict[UUID, int], DatabaseUnavailable | None]:
+        """Return which shards have these runs, and what is to be said of those that may be away."""
         asked = list(dict.fromkeys(run_ids))
-        known, count = self._known, self._members.count
+        known, count, lost = self._known, self._members.count, None
         if unknown := [run_id for run_id in asked if run_id not in known]:
-            await self._look(unknown)
-        return {each: known[each] if each in known else home_of(each, count) for each in asked}
+            lost = await self._look(unknown)
+        if lost is not None:
+            return {each: known[each] for each in asked if each in known}, lost
+        return {
+            each: known[each] if each in known else home_of(each, count) for each in asked
+        }, None
 
     async def find_one(self, run_id: UUID) -> int:
         """Return which shard has a run."""
         known = self._known.get(run_id)
         return (await self.find([run_id]))[run_id] if known is None else known
 
-    async def _look(self, run_ids: list[UUID]) -> None:
+    async def _look(self, run_ids: list[UUID]) -> DatabaseUnavailable | None:
         with noting_reads() as notes:
             found = await self._members.newest_runs(run_ids)
         for number, newest in found.items():
             self.keep(newest, number)
         missing = [run_id for run_id in run_ids if run_id not in self._known]
-        if missing and notes.away:
-            away = ", ".join(map(str, sorted(notes.away)))
-            raise DatabaseUnavailable(
-                f"shard {away} is away, and may have run {missing[0]}: no other shard has it"
-            )
+        if not missing or not notes.away:
+            return None
+        away = ", ".join(map(str, sorted(notes.away)))
+        return DatabaseUnavailable(
+            f"shard {away} is away, and may have run {missing[0]}: no other shard has it"
+        )

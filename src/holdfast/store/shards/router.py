@@ -90,10 +90,17 @@ class Router:
 
     async def apart(self, run_ids: Sequence[UUID]) -> dict[int, list[UUID]]:
         """Return the runs by shard."""
-        asked: dict[int, list[UUID]] = {}
-        for run_id, number in (await self._places.find(run_ids)).items():
-            asked.setdefault(number, []).append(run_id)
-        return asked
+        return by_shard(await self._places.find(run_ids))
+
+    async def most_apart(self, run_ids: Sequence[UUID]) -> dict[int, list[UUID]]:
+        """Return the runs by shard, without those that may be in one that is away.
+
+        Raises DatabaseUnavailable if these are all.
+        """
+        found, lost = await self._places.find_most(run_ids)
+        if lost is not None and not found:
+            raise lost
+        return by_shard(found)
 
     async def parts(self, items: Sequence[T], run_of: Callable[[T], UUID]) -> dict[int, list[int]]:
         """Return, by shard, the places of the items whose runs it has."""
@@ -126,6 +133,14 @@ MAKERS: Final[Mapping[frozenset[str], Callable[..., Awaitable[Any]]]] = {
     routes.UNITED: Router.united,
     routes.FIRST: Router.first,
 }
+
+
+def by_shard(places: Mapping[UUID, int]) -> dict[int, list[UUID]]:
+    """Return the runs of each shard."""
+    asked: dict[int, list[UUID]] = {}
+    for run_id, number in places.items():
+        asked.setdefault(number, []).append(run_id)
+    return asked
 
 
 def run_of(item: Any) -> UUID:

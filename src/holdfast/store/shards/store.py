@@ -138,7 +138,7 @@ class ShardedStore:
 
         Raises DatabaseUnavailable if none of them does.
         """
-        asked = await self._router.apart(run_ids)
+        asked = await self._router.most_apart(run_ids)
         found = await gather(
             _or_away(self.members.call(number, "wait_for_end", topic, which))
             for number, which in asked.items()

@@ -65,7 +65,7 @@ create or replace function holdfast._forward_signals(
 ) returns void
 language sql
 as $$
-    insert into holdfast.forwards (run_id, details, created_at)
+    insert into holdfast.forwards (target_run_id, details, created_at)
     select u.run_id, json_build_object('name', u.name, 'payload', u.payload::text,
         'signal_id', coalesce(u.signal_id, gen_random_uuid()::text)), holdfast.now()
     from unnest(p_run_ids, p_names, p_payloads, p_signal_ids) with ordinality
@@ -94,7 +94,7 @@ end $$;
 -- given something within ten seconds: two would mix up the order. Refuses a limit below 0 (22023).
 -- Locks: the row of shard. Called by workers.
 create or replace function holdfast.take_forwards(p_worker text, p_after bigint, p_limit int)
-returns table (forward_id bigint, shard int, run_id uuid, details json)
+returns table (forward_id bigint, shard int, target_run_id uuid, details json)
 language plpgsql
 as $$
 begin
@@ -103,7 +103,7 @@ begin
     where s.forwarder is not distinct from p_worker or s.forwarder_until < holdfast.now();
     if found then
         return query
-        select f.forward_id, f.shard, f.run_id, f.details from holdfast.forwards f
+        select f.forward_id, f.shard, f.target_run_id, f.details from holdfast.forwards f
         where f.forward_id > p_after order by f.forward_id limit holdfast._limit(p_limit);
     end if;
 end $$;
