@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import cast
 
+import asyncpg
 import pytest
 
 from holdfast import Client
@@ -21,10 +22,13 @@ from holdfast.types import (
     NewSubscription,
     RunFilter,
     RunTarget,
+    ShardState,
+    target_of,
 )
 from holdfast.values.ids import uuid7
 from tests.shards.app import app, gather_signals, tell
 from tests.shards.conftest import Make
+from tests.shards.engine import opened
 
 
 @pytest.fixture
@@ -100,9 +104,36 @@ async def test_one_worker_at_a_time_is_given_what_is_to_be_sent(stores: list[Sto
     assert [each.shard for each in await stores[0].take_forwards("one")] == [1, 2]
     assert await stores[0].take_forwards("two") == []
     first, second = await stores[0].take_forwards("one")
-    assert await stores[0].take_forwards("one", after=first.forward_id) == [second]
+    assert await stores[0].take_forwards("one", held={1}) == [second]
+    assert await stores[0].take_forwards("one", limit=1) == [first]
     await stores[0].end_forwards([first.forward_id, second.forward_id])
     assert await stores[0].take_forwards("one") == []
+
+
+async def test_what_was_committed_late_is_given_before_what_its_sender_left_later(
+    urls: list[str],
+) -> None:
+    """Its number was drawn before that of another run's signal, which is given first."""
+    insert = """
+        insert into holdfast.forwards (target_run_id, details, created_at)
+        values ($1, '{"name":"tell","payload":"1","signal_id":"x"}', now())
+    """
+    [store, *_] = opened(urls)
+    await store.open()
+    await store.set_shard_state(ShardState("engine", 0, (3,)))
+    sender, other = await asyncpg.connect(urls[0]), await asyncpg.connect(urls[0])
+    run_id, another = uuid7(), uuid7()
+    async with sender.transaction():
+        await sender.execute(insert, run_id)
+        await other.execute(insert, another)
+        [given] = await store.take_forwards("one")
+        assert target_of(given) == another
+    await sender.execute(insert, run_id)
+    for held in ((), {another}):
+        page = await store.take_forwards("one", held=held)
+        assert [target_of(each) for each in page if target_of(each) == run_id] == [run_id] * 2
+        assert page[0].forward_id < given.forward_id
+    await asyncio.gather(sender.close(), other.close(), store.close())
 
 
 async def test_an_event_starts_a_run_once_and_comes_to_each_shard_once(

@@ -163,7 +163,7 @@ from holdfast.types.schedules import (
     tick_key,
     tick_text,
 )
-from holdfast.types.shards import MOST_SHARDS, Forward, ShardChange, ShardState
+from holdfast.types.shards import MOST_SHARDS, Forward, ShardChange, ShardState, target_of
 from holdfast.types.start_rules import (
     DEBOUNCE,
     SINGLETON,
@@ -469,6 +469,7 @@ __all__ = [
     "read_place",
     "read_tick",
     "schedules_digest",
+    "target_of",
     "tick_event",
     "tick_headers",
     "tick_jitter",

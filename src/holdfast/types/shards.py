@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final, Literal
+from uuid import UUID
 
 from holdfast.types.base import Value
 from holdfast.types.messages import NewSignal
@@ -38,3 +39,8 @@ class Forward(Value, frozen=True):
     signal: NewSignal | None = None
     event: NewEvent | None = None
     shard: int | None = None
+
+
+def target_of(forward: Forward) -> UUID | int | None:
+    """Return what a forward is for: a run, or a shard."""
+    return forward.shard if forward.signal is None else forward.signal.run_id

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from holdfast.types import (
     Notice,
     ShardChange,
     ShardState,
+    target_of,
 )
 
 _HELD: Final = 10_000_000
@@ -50,7 +51,7 @@ class MemoryShards(Part):
             return "written"
 
     async def take_forwards(
-        self, worker_id: str, *, after: int = 0, limit: int = 1000
+        self, worker_id: str, *, held: Collection[UUID | int] = (), limit: int = 1000
     ) -> list[Forward]:
         """Return what is for other shards; see `ShardStore.take_forwards`."""
         async with self._transaction() as (tables, now):
@@ -58,7 +59,7 @@ class MemoryShards(Part):
             if tables.shard is None or (holder != worker_id and until >= now):
                 return []
             tables.forwarder = worker_id, now + _HELD
-            return [each for each in tables.forwards if each.forward_id > after][:limit]
+            return [each for each in tables.forwards if target_of(each) not in held][:limit]
 
     async def end_forwards(self, forward_ids: Sequence[int]) -> None:
         """Forget what has arrived; see `ShardStore.end_forwards`."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextvars import ContextVar
 from typing import Final, Protocol
+from uuid import UUID
 
 from holdfast.store.port.readable import readable
 from holdfast.types import Forward, ShardChange, ShardState
@@ -34,12 +35,14 @@ class ShardStore(Protocol):
 
     @readable
     async def take_forwards(
-        self, worker_id: str, *, after: int = 0, limit: int = 1000
+        self, worker_id: str, *, held: Collection[UUID | int] = (), limit: int = 1000
     ) -> list[Forward]:
-        """Return what is for other shards, oldest first, behind the forward `after`.
+        """Return what is for other shards, oldest first.
 
-        For ten seconds no other worker is given anything. What was taken stays until
-        `end_forwards`. Its payloads are as they are stored.
+        Signals for runs, and events for shards, that are `held` are left out. A sender's second
+        signal is not given without its first one, unless that has been ended. For ten seconds no
+        other worker is given anything. What was taken stays until `end_forwards`. Its payloads
+        are as they are stored.
         """
         ...
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
 
 import msgspec
 
@@ -42,10 +43,12 @@ class PostgresShards(Part):
         return cast("ShardChange", row["set_shard_state"])
 
     async def take_forwards(
-        self, worker_id: str, *, after: int = 0, limit: int = 1000
+        self, worker_id: str, *, held: Collection[UUID | int] = (), limit: int = 1000
     ) -> list[Forward]:
         """Return what is for other shards; see `ShardStore.take_forwards`."""
-        rows = await self._database.rows("take_forwards", worker_id, after, limit)
+        runs = [each for each in held if isinstance(each, UUID)]
+        shards = [each for each in held if isinstance(each, int)]
+        rows = await self._database.rows("take_forwards", worker_id, runs, shards, limit)
         return [_read_forward(row) for row in rows]
 
     async def end_forwards(self, forward_ids: Sequence[int]) -> None:

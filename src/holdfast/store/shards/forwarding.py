@@ -18,15 +18,16 @@ logger = logging.getLogger("holdfast.shards")
 
 
 class Pass:
-    """One look at all that a shard has for others, page by page, oldest first.
+    """Sends all that a shard has for others, page by page, oldest first.
 
     What could not be sent is held, and what comes behind it for the same run or shard, too: so
-    nothing overtakes. It is sent in the next pass, again with the same ids.
+    nothing overtakes. It is sent in the next pass, again with the same ids. Each page begins with
+    the oldest that is not `held`.
     """
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self._held: set[UUID | int] = set()
+        self.held: set[UUID | int] = set()
 
     async def send(self, page: Sequence[Forward]) -> list[int]:
         """Send a page; return the numbers of those that have arrived, or never will."""
@@ -38,7 +39,7 @@ class Pass:
 
     async def _publish(self, forward: Forward) -> bool:
         number, event = forward.shard, forward.event
-        if number is None or event is None or number in self._held:
+        if number is None or event is None or number in self.held:
             return False
         try:
             await self._members.call(number, "publish", replace(event, forwarded=True))
@@ -50,7 +51,7 @@ class Pass:
         return True
 
     async def _send_signals(self, forwards: Sequence[Forward]) -> list[int]:
-        free = [each for each in forwards if _signal(each).run_id not in self._held]
+        free = [each for each in forwards if _signal(each).run_id not in self.held]
         if not free:
             return []
         with noting_reads() as notes:
@@ -63,7 +64,7 @@ class Pass:
         known = set(chain.from_iterable(found.values()))
         absent = [each for each in free if _run_of(each) not in known]
         if notes.away:  # one of these may have the run
-            self._held.update(map(_run_of, absent))
+            self.held.update(map(_run_of, absent))
         else:
             for each in absent:
                 _say_lost(_signal(each), "missing")
@@ -87,7 +88,7 @@ class Pass:
         done: list[int] = []
         for forward, signal, outcome in zip(forwards, signals, sent.outcomes, strict=True):
             if outcome == "ended" and last.get(signal.run_id) != signal.run_id:
-                self._held.add(_run_of(forward))  # it has continued as new meanwhile
+                self.held.add(_run_of(forward))  # it has continued as new meanwhile
                 continue
             if outcome in ("ended", "missing"):
                 _say_lost(signal, outcome)
@@ -95,7 +96,7 @@ class Pass:
         return done
 
     def _hold(self, what: Iterable[UUID | int], error: DatabaseError) -> None:
-        self._held.update(what)
+        self.held.update(what)
         log = logger.debug if isinstance(error, DatabaseUnavailable) else logger.warning
         log("what is for another shard is sent again later: %s", error)
 

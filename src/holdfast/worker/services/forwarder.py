@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from holdfast.store.shards import Members, Pass
@@ -21,6 +22,7 @@ class Forwarder(Service):
     def __init__(self, context: ServiceContext, shards: Members) -> None:
         super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
         self._shards = shards
+        self._pass, self._began = Pass(shards), -_INTERVAL_SECONDS
 
     def notified(self, _: str) -> None:
         """Say that something was left."""
@@ -28,8 +30,11 @@ class Forwarder(Service):
 
     async def run_once(self) -> None:
         """Send all that is there."""
-        after, sending = 0, Pass(self._shards)
-        while page := await self._store.take_forwards(self._worker_id, after=after, limit=_PAGE):
-            after = page[-1].forward_id
-            if done := await sending.send(page):
+        now = asyncio.get_running_loop().time()
+        if now - self._began >= _INTERVAL_SECONDS:  # until then what is held is not tried again
+            self._pass, self._began = Pass(self._shards), now
+        while page := await self._store.take_forwards(
+            self._worker_id, held=self._pass.held, limit=_PAGE
+        ):
+            if done := await self._pass.send(page):
                 await self._store.end_forwards(done)

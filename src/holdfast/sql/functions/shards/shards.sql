@@ -90,10 +90,14 @@ begin
     return found;
 end $$;
 
--- Return what is for other shards, oldest first, behind p_after; nothing if another worker was
--- given something within ten seconds: two would mix up the order. Refuses a limit below 0 (22023).
+-- Return what is for other shards, oldest first, but for runs and shards that are held; nothing if
+-- another worker was given something within ten seconds: two would mix up the order. Always from
+-- the first one on: a number that was drawn earlier may be committed later than those around it.
+-- Refuses a limit below 0 (22023).
 -- Locks: the row of shard. Called by workers.
-create or replace function holdfast.take_forwards(p_worker text, p_after bigint, p_limit int)
+create or replace function holdfast.take_forwards(
+    p_worker text, p_held_runs uuid[], p_held_shards int[], p_limit int
+)
 returns table (forward_id bigint, shard int, target_run_id uuid, details json)
 language plpgsql
 as $$
@@ -104,7 +108,9 @@ begin
     if found then
         return query
         select f.forward_id, f.shard, f.target_run_id, f.details from holdfast.forwards f
-        where f.forward_id > p_after order by f.forward_id limit holdfast._limit(p_limit);
+        where not exists (select from unnest(p_held_runs) as u (id) where u.id = f.target_run_id)
+            and not exists (select from unnest(p_held_shards) as u (id) where u.id = f.shard)
+        order by f.forward_id limit holdfast._limit(p_limit);
     end if;
 end $$;
 
