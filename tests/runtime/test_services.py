@@ -165,6 +165,23 @@ def test_engine_time_follows_a_database_whose_clock_is_set(step: int) -> None:
     assert clock.now() == before + step
 
 
+@pytest.mark.parametrize("step", [-HOUR, HOUR], ids=["back", "forward"])
+def test_an_earlier_question_answered_late_does_not_bring_the_old_time_back(step: int) -> None:
+    """The heartbeat's thread had no processor while a claim heard that the clock was set."""
+    local = 0
+    clock = EngineClock(lambda: local * 1000)
+    clock.observe(0, 2_000, 2 * HOUR)
+    local = 1_000_000
+    before = clock.now()
+    clock.observe(local + 5_000, local + 7_000, before + 6_000 + step)
+    clock.observe(local, local + 60_000, before + 1_000)
+    assert abs(clock.now() - before - step) <= 1_000
+    local += 100_000
+    now = clock.now()
+    clock.observe(local, local + 2_000, now + 1_000 - step)  # and it is set once more
+    assert clock.now() == now - step
+
+
 def test_a_slow_answer_is_no_sign_that_the_clock_was_set() -> None:
     """The database may have looked at its clock at the begin or at the end of the round trip."""
     local = 0
