@@ -244,4 +244,4 @@ def check_ticks(server: EmbeddedServer, schedules: int, names: str) -> None:
                 where b.schedule = s.name and b.outcome = 'buffered')
             """
         ).fetchone()
-        assert buffered == (0,)
+        assert buffered == (0,), f"schedules with wrong counts of what is buffered: {buffered}"
