@@ -15,7 +15,8 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -139,6 +140,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     sys.dont_write_bytecode = DONT_WRITE
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """End the heartbeats of workers that a test has left as it failed.
+
+    They would draw random numbers in later tests, and those of hypothesis would fail.
+    """
+    before = threading.enumerate()
+    try:
+        return (yield)
+    except BaseException:
+        for thread in set(threading.enumerate()).difference(before):
+            if thread.name == "holdfast heartbeat" and (main := vars(thread).get("_target")):
+                main.__self__.end()
+        raise
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
