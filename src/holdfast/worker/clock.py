@@ -62,7 +62,7 @@ class EngineClock:
         self._offset = time.time_ns() // 1000 - self.local()
         self._round_trip: int | None = None
         self._sampled_at = 0
-        self._set_at = 0  # when the question was asked whose answer showed that a clock was set
+        self._set_at = 0  # when an answer came that showed that a clock was set
         self._last = 0
         self._sampling = threading.Lock()
 
@@ -87,24 +87,18 @@ class EngineClock:
         """Use a sample if its round trip is at most as long as that of the best recent one.
 
         One that no round trip explains is used as well: the database's clock was set, or this
-        machine slept. An answer to an earlier question that comes later may say the time of before.
+        machine slept. What was asked before that answer came may say the time of before.
         """
         round_trip, offset = answered - sent, now - (sent + answered) // 2
         with self._sampling:
             best = self._round_trip
             if best is None:
                 self._last = 0  # until the first sample it was the time of the wall clock
-            elif sent < self._set_at:
-                return
-            was_set = abs(offset - self._offset) > round_trip + _STEP
-            if was_set:
-                self._set_at = sent
-            if (
-                best is None
-                or was_set
-                or round_trip <= best
-                or answered - self._sampled_at > _SAMPLE_LIFETIME
-            ):
+            elif abs(offset - self._offset) > round_trip + _STEP:
+                if sent < self._set_at:
+                    return
+                self._set_at, best = answered, None
+            if best is None or round_trip <= best or answered - self._sampled_at > _SAMPLE_LIFETIME:
                 self._offset = offset
                 self._round_trip, self._sampled_at = round_trip, answered
 
