@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
-from holdfast import App, Context
+from holdfast import App, Context, Singleton
 
 app = App("spread")
 
@@ -47,3 +47,18 @@ async def parent(ctx: Context, count: int) -> list[int]:
 async def fail(ctx: Context) -> None:
     """End with an error."""
     raise ValueError("no")
+
+
+@app.workflow
+async def continue_with(ctx: Context, so_far: list[int]) -> list[int]:
+    """Take five signals, each in a run of its own."""
+    so_far.append(await ctx.wait_for_signal("tell", type=int))
+    if len(so_far) < 5:
+        ctx.continue_as_new(so_far)
+    return so_far
+
+
+@app.workflow(singleton=Singleton())
+async def alone(ctx: Context) -> None:
+    """Be the only active run."""
+    await ctx.wait_for_signal("end")

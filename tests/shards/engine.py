@@ -60,7 +60,7 @@ class Workers:
 
 
 @asynccontextmanager
-async def client_of(app: App, urls: Sequence[str]) -> AsyncIterator[Client]:
+async def client_of(app: App | None, urls: Sequence[str]) -> AsyncIterator[Client]:
     """Provide a client over these databases."""
     store = sharded(opened(urls))
     await store.open()

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast import Client
-from holdfast.errors import DatabaseUnavailable, ResultTimeout
+from holdfast.errors import DatabaseUnavailable, ResultTimeout, RunActive
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.homes import home_of
@@ -93,3 +93,22 @@ async def test_signals_for_it_wait_and_keep_their_order(client: Client, urls: li
         assert await here.result(timeout=30) == list(range(20))
     async with asyncio.timeout(60):
         assert await there.result() == list(range(20))
+
+
+async def test_a_rule_holds_while_the_shard_that_keeps_it_is_away(
+    client: Client, urls: list[str]
+) -> None:
+    """The workers of all shards declare it; a client that is new asks those that answer."""
+    await client.start("spread/alone")
+    async with away(urls[0]), client_of(None, urls) as new:
+        for _ in range(3):
+            with pytest.raises(DatabaseUnavailable, match="shard 0"):
+                await new.start("spread/alone")
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                with pytest.raises(RunActive):
+                    await client.start("spread/alone")
+                break
+            except DatabaseUnavailable:
+                await asyncio.sleep(0.1)

@@ -26,7 +26,7 @@ from holdfast.types import (
     target_of,
 )
 from holdfast.values.ids import uuid7
-from tests.shards.app import app, gather_signals, tell
+from tests.shards.app import app, continue_with, gather_signals, tell
 from tests.shards.conftest import Make
 from tests.shards.engine import opened
 
@@ -67,6 +67,21 @@ async def test_what_is_sent_twice_arrives_once(stores: list[Store], members: Mem
     assert await told(stores[1], run) == [f"id-{n}" for n in range(5)]
 
 
+async def test_what_is_sent_twice_arrives_once_though_the_run_continues(
+    client: Client, members: Members, make_workers: Make
+) -> None:
+    async with make_workers(app):
+        handle = await client.start(continue_with, [])
+        run = NewRun(run_id=handle.run_id, name="spread/continue_with")
+        for number in (1, 2):
+            for _ in range(2):  # as if the sender was killed before it knew
+                assert await Pass(members).send(signals_to(run, range(number, number + 1)))
+                await asyncio.sleep(0.2)
+        assert await Pass(members).send(signals_to(run, range(5)))
+        async with asyncio.timeout(20):
+            assert await handle.result() == [1, 2, 0, 3, 4]
+
+
 async def test_nothing_overtakes_what_was_held(
     stores: list[Store], members: Members, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +89,7 @@ async def test_nothing_overtakes_what_was_held(
     call, is_away = members.call, True
 
     async def some_away(number: int, name: str, *args: object, **options: object) -> object:
-        if number == 1 and is_away and name == "signal_runs":
+        if number == 1 and is_away and name == "receive_signals":
             raise DatabaseUnavailable("away")
         return await call(number, name, *args, **options)
 

@@ -9,9 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Client
+from holdfast import Client, Singleton
 from holdfast.errors import RunEnded, RunFailed, RunNotFound
 from holdfast.store.port import Store
+from holdfast.store.shards.homes import home_of
 from holdfast.types import RunFilter
 from tests.shards.app import add_one, app, fail, gather_signals, parent, tell, wait_for_news
 from tests.shards.conftest import Make
@@ -70,6 +71,21 @@ async def test_callers_that_race_for_a_key_find_one_run(
     assert await client.handle((add_one, "k3")).result() == 6
     with pytest.raises(RunEnded):
         await client.start(add_one, 5, key="k3", if_ended="refuse")
+
+
+async def test_a_key_stays_one_run_when_its_workflow_gets_a_rule(
+    stores: list[Store], client: Client
+) -> None:
+    keys = [f"k{number}" for number in range(12)]
+    first = [(await client.start(add_one, 1, key=key)).run_id for key in keys]
+    ruled = [
+        (await client.start(add_one, 1, key=key, singleton=Singleton())).run_id for key in keys
+    ]
+    assert ruled == first
+    assert sum(await counts_of(stores)) == 12
+    new = await client.start(add_one, 1, key="new", singleton=Singleton())
+    assert new.run_id in await stores[0].get_runs([new.run_id])
+    assert len({home_of(run_id, 3) for run_id in first}) == 3  # or it shows nothing
 
 
 async def test_a_client_that_did_not_start_a_run_finds_it(

@@ -156,6 +156,7 @@ REFUSED: Final = frozenset(
         "export_runs",
         "heartbeat",
         "receive_messages",
+        "receive_signals",
         "restore_run",
         "take_forwards",
     }

@@ -14,8 +14,8 @@ from holdfast.store.memory.chains import newest
 from holdfast.store.memory.choosing import pass_places
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.flows.starts import start_child_flow
+from holdfast.store.memory.forwarding import forward_signal
 from holdfast.store.memory.rows import Parent, ParentClose, RunRow, TaskRow
-from holdfast.store.memory.shards import forward_signal
 from holdfast.store.memory.signals import pass_signals, send_signals
 from holdfast.store.memory.starts import insert_run, start_free
 from holdfast.store.memory.streams import continue_streams

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidInput
+from holdfast.store.memory.chains import newest, next_of
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.signals import has_signal, pass_signals
 from holdfast.store.memory.tables import Tables
-from holdfast.store.port import FORWARDS_TOPIC
 from holdfast.types import (
     MOST_SHARDS,
+    Delivered,
     Forward,
-    NewEvent,
     NewSignal,
-    Notice,
     ShardChange,
     ShardState,
     target_of,
@@ -61,6 +61,20 @@ class MemoryShards(Part):
             tables.forwarder = worker_id, now + _HELD
             return [each for each in tables.forwards if target_of(each) not in held][:limit]
 
+    async def receive_signals(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Append signals of other shards; see `ShardStore.receive_signals`."""
+        async with self._transaction() as (tables, now):
+            answer = Delivered([], [])
+            for each in signals:
+                if _has_arrived(tables, each):
+                    answer.outcomes.append("duplicate")
+                    continue
+                sent = replace(each, run_id=newest(tables, each.run_id))
+                one = pass_signals(tables, now, [sent])
+                answer.outcomes.extend(one.outcomes)
+                answer.notices.extend(one.notices)
+            return answer
+
     async def end_forwards(self, forward_ids: Sequence[int]) -> None:
         """Forget what has arrived; see `ShardStore.end_forwards`."""
         async with self._transaction() as (tables, _):
@@ -68,26 +82,13 @@ class MemoryShards(Part):
             tables.forwards[:] = [x for x in tables.forwards if x.forward_id not in done]
 
 
-def forward_signal(tables: Tables, signal: NewSignal) -> bool:
-    """Keep a signal for the shard that has its run; return False for an engine alone."""
-    if tables.shard is None:
-        return False
-    sent = replace(signal, signal_id=signal.signal_id or str(uuid4()))
-    _keep(tables, Forward(0, signal=sent))
-    return True
-
-
-def forward_event(tables: Tables, event: NewEvent) -> list[Notice]:
-    """Keep an event for all other shards, unless it came from one of them."""
-    state = tables.shard
-    if state is None or event.forwarded:
-        return []
-    for number in range(state.count):
-        if number != state.number:
-            _keep(tables, Forward(0, event=event, shard=number))
-    return [Notice(FORWARDS_TOPIC, "")]
-
-
-def _keep(tables: Tables, forward: Forward) -> None:
-    tables.forwarded += 1
-    tables.forwards.append(replace(forward, forward_id=tables.forwarded))
+def _has_arrived(tables: Tables, signal: NewSignal) -> bool:
+    """Return True if the run, or one that continues it, has the signal."""
+    run_id = signal.run_id
+    while run_id in tables.runs:
+        if has_signal(tables, run_id, signal.signal_id or ""):
+            return True
+        if tables.runs[run_id].status != "continued":
+            break
+        run_id = next_of(tables.runs[run_id])
+    return False

@@ -19,9 +19,9 @@ from holdfast.events import (
 )
 from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
+from holdfast.store.memory.forwarding import forward_signal
 from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.payloads import check_signal
-from holdfast.store.memory.shards import forward_signal
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import FORWARDS_TOPIC
 from holdfast.types import (

@@ -15,11 +15,11 @@ from holdfast.events import read_event_subscribed
 from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.forwarding import forward_event
 from holdfast.store.memory.messages import send_message
 from holdfast.store.memory.payloads import check_json, check_run
 from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.rows import DeliveryRow, SubscriptionRow
-from holdfast.store.memory.shards import forward_event
 from holdfast.store.memory.signals import has_signal
 from holdfast.store.memory.starts import start_run
 from holdfast.store.memory.tables import Tables, distinct

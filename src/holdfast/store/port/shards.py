@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from holdfast.store.port.readable import readable
-from holdfast.types import Forward, ShardChange, ShardState
+from holdfast.types import Delivered, Forward, NewSignal, ShardChange, ShardState
 
 known_count: Final[ContextVar[int | None]] = ContextVar("holdfast_known_count", default=None)
 """How many shards the caller of this context knows; None: it does not ask for a check.
@@ -43,6 +43,15 @@ class ShardStore(Protocol):
         signal is not given without its first one, unless that has been ended. For ten seconds no
         other worker is given anything. What was taken stays until `end_forwards`. Its payloads
         are as they are stored.
+        """
+        ...
+
+    @readable
+    async def receive_signals(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Append signals of other shards, as they were stored there; each has an id.
+
+        The newest run of those that continue the one that a signal is for gets it, unless one of
+        them has it.
         """
         ...
 

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.store.postgres.database import Part
-from holdfast.types import Forward, NewEvent, NewSignal, ShardChange, ShardState
+from holdfast.store.postgres.database import Part, read_notices
+from holdfast.types import Delivered, Forward, NewEvent, NewSignal, ShardChange, ShardState
 
 if TYPE_CHECKING:
     import asyncpg
@@ -50,6 +50,17 @@ class PostgresShards(Part):
         shards = [each for each in held if isinstance(each, int)]
         rows = await self._database.rows("take_forwards", worker_id, runs, shards, limit)
         return [_read_forward(row) for row in rows]
+
+    async def receive_signals(self, signals: Sequence[NewSignal]) -> Delivered:
+        """Append signals of other shards; see `ShardStore.receive_signals`."""
+        row = await self._database.row(
+            "receive_signals",
+            [each.run_id for each in signals],
+            [each.name for each in signals],
+            [each.payload for each in signals],
+            [each.signal_id for each in signals],
+        )
+        return Delivered(row["outcomes"], read_notices(row["notices"]))
 
     async def end_forwards(self, forward_ids: Sequence[int]) -> None:
         """Forget what has arrived; see `ShardStore.end_forwards`."""

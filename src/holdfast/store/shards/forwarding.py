@@ -74,21 +74,21 @@ class Pass:
     async def _deliver(
         self, number: int, forwards: Sequence[Forward], newest: dict[UUID, UUID]
     ) -> list[int]:
-        signals = [replace(_signal(each), run_id=newest[_run_of(each)]) for each in forwards]
+        signals = [_signal(each) for each in forwards]
         try:
-            sent: Delivered = await self._members.call(number, "signal_runs", signals)
+            sent: Delivered = await self._members.call(number, "receive_signals", signals)
+            await self._members.call(number, "notify", sent.notices)
             ended = [s.run_id for s, o in zip(signals, sent.outcomes, strict=True) if o == "ended"]
             last: dict[UUID, UUID] = {}
             if ended:
                 last = await self._members.call(number, "newest_runs", ended)
-            await self._members.call(number, "notify", sent.notices)
         except DatabaseError as error:
             self._hold(map(_run_of, forwards), error)
             return []
         done: list[int] = []
         for forward, signal, outcome in zip(forwards, signals, sent.outcomes, strict=True):
-            if outcome == "ended" and last.get(signal.run_id) != signal.run_id:
-                self.held.add(_run_of(forward))  # it has continued as new meanwhile
+            if outcome == "ended" and last.get(signal.run_id) != newest[signal.run_id]:
+                self.held.add(signal.run_id)  # it has continued as new meanwhile
                 continue
             if outcome in ("ended", "missing"):
                 _say_lost(signal, outcome)

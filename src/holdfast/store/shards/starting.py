@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import DatabaseUnavailable, ShardsChanged
+from holdfast.errors import ShardsChanged
 from holdfast.store.port.shards import known_count
 from holdfast.store.shards.homes import home_of, homes_of
 from holdfast.store.shards.members import Members, gather
@@ -87,26 +86,33 @@ class Starting:
         Runs of workflows with rules for starts are in shard 0, as these hold for all together.
         """
         ruled, count = await self._workflows_with_rules(), self._members.count
-        moved: dict[UUID, int] = {}
-        if len(self._members.counts) > 1:
-            keyed = {keyed_run_id(each.name, each.key) for each in runs if each.key is not None}
-            moved = await self._older(keyed)
-        places: list[int] = []
-        for each in runs:
-            anchor = each.run_id if each.key is None else keyed_run_id(each.name, each.key)
-            if each.name in ruled or _has_rules(each):
-                places.append(0)
-            else:
-                places.append(moved.get(anchor, home_of(anchor, count)))
-        return places
+        anchors = [
+            each.run_id if each.key is None else keyed_run_id(each.name, each.key) for each in runs
+        ]
+        at_home = [each.name in ruled or _has_rules(each) for each in runs]
+        begun = await self._begun(
+            {
+                anchor: is_ruled
+                for each, anchor, is_ruled in zip(runs, anchors, at_home, strict=True)
+                if each.key is not None
+            }
+        )
+        return [
+            begun.get(anchor, 0 if is_ruled else home_of(anchor, count))
+            for anchor, is_ruled in zip(anchors, at_home, strict=True)
+        ]
 
-    async def _older(self, anchors: Iterable[UUID]) -> dict[UUID, int]:
-        """Return where runs of keys are that began while there were fewer shards."""
+    async def _begun(self, anchors: Mapping[UUID, bool]) -> dict[UUID, int]:
+        """Return where runs of keys are that began elsewhere than they would now.
+
+        There were fewer shards then, or the workflow, which has rules if it is true, had none.
+        """
         counts = self._members.counts
         asked: dict[int, list[UUID]] = {}
-        for anchor in anchors:
-            for number in homes_of(anchor, counts)[1:]:
-                asked.setdefault(number, []).append(anchor)
+        for anchor, is_ruled in anchors.items():
+            for number in homes_of(anchor, counts)[0 if is_ruled else 1 :]:
+                if number != 0 or not is_ruled:
+                    asked.setdefault(number, []).append(anchor)
         found: dict[UUID, int] = {}
         for number, which in asked.items():
             await self._members.agreed(number)
@@ -115,12 +121,14 @@ class Starting:
         return found
 
     async def _workflows_with_rules(self) -> frozenset[str]:
+        """Return the workflows that have rules: the workers of each shard declare them there."""
         now = asyncio.get_running_loop().time()
         if now - self._asked_at >= _BELIEVED_SECONDS:
+            known = await self._members.present("list_start_rules")
+            self._ruled = frozenset(
+                each.name for part in known.values() for each in part if each.rules is not None
+            )
             self._asked_at = now
-            with suppress(DatabaseUnavailable):  # then what was known still holds
-                known = await self._members.call(0, "list_start_rules")
-                self._ruled = frozenset(each.name for each in known if each.rules is not None)
         return self._ruled
 
 

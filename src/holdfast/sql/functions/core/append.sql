@@ -106,7 +106,7 @@ begin
 end $$;
 
 -- Return true if a run's log has a signal of this id. Locks nothing. Called by _append,
--- signal_runs and _tell_waiting.
+-- signal_runs, _tell_waiting and _has_arrived.
 create or replace function holdfast._has_signal(p_run_id uuid, p_key text) returns boolean
 language plpgsql stable
 as $$

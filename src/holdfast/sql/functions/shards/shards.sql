@@ -120,3 +120,63 @@ language sql
 as $$
     delete from holdfast.forwards f where f.forward_id = any (p_ids)
 $$;
+
+-- Append signals that other shards have left, as signal_runs does: to the newest run of those that
+-- continue the one they are for. One that any of these has is a duplicate: it was sent before.
+-- Locks: as signal_runs. Called by workers.
+create or replace function holdfast.receive_signals(
+    p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[],
+    out outcomes text[], out notices text[]
+)
+language plpgsql
+as $$
+declare
+    v_newest uuid[];
+    v_new int[];
+    v_sent record;
+begin
+    select array_agg(coalesce(n.newest, u.run_id) order by u.place) into v_newest
+    from unnest(p_run_ids) with ordinality as u (run_id, place)
+    left join lateral holdfast.newest_runs(array[u.run_id]) as n on true;
+    perform holdfast._lock_turns(v_newest);
+    select array_agg(u.place order by u.place) into v_new
+    from unnest(p_run_ids, p_signal_ids) with ordinality as u (run_id, signal_id, place)
+    where not holdfast._has_arrived(u.run_id, u.signal_id);
+    outcomes := array_fill('duplicate'::text, array[cardinality(p_run_ids)]);
+    if v_new is null then
+        return;
+    end if;
+    select s.outcomes, s.notices into v_sent
+    from holdfast.signal_runs(
+        array(select v_newest[n.place] from unnest(v_new) with ordinality as n (place, i)
+            order by n.i),
+        array(select p_names[n.place] from unnest(v_new) with ordinality as n (place, i)
+            order by n.i),
+        array(select p_payloads[n.place] from unnest(v_new) with ordinality as n (place, i)
+            order by n.i),
+        array(select p_signal_ids[n.place] from unnest(v_new) with ordinality as n (place, i)
+            order by n.i)) as s;
+    notices := v_sent.notices;
+    for v_i in 1 .. cardinality(v_new) loop
+        outcomes[v_new[v_i]] := v_sent.outcomes[v_i];
+    end loop;
+end $$;
+
+-- Return true if a run, or one that continues it, has a signal. Called by receive_signals.
+create or replace function holdfast._has_arrived(p_run_id uuid, p_signal_id text) returns boolean
+language plpgsql stable
+as $$
+begin
+    return exists (
+        with recursive chain as (
+            select p_run_id as run_id
+            union
+            select (r.output ->> 'run_id')::uuid
+            from chain c
+            cross join lateral (
+                select * from holdfast.runs r where r.run_id = c.run_id limit 1
+            ) as r
+            where r.status = 'continued'
+        )
+        select from chain c where holdfast._has_signal(c.run_id, p_signal_id));
+end $$;
