@@ -15,7 +15,7 @@ from holdfast.errors import (
     TransientDatabaseError,
 )
 from holdfast.store.port import Store
-from holdfast.store.shards import sharded
+from holdfast.store.shards import places, sharded
 from holdfast.store.shards.homes import home_of
 from holdfast.types import NewRun, RunFilter, ShardState
 from holdfast.values.ids import keyed_run_id
@@ -79,6 +79,28 @@ async def test_a_key_of_before_is_found_after(urls: list[str], grown: list[Store
     assert len((await grown[2].list_runs(RunFilter(limit=100))).runs) > 5
 
 
+async def test_a_key_that_comes_again_elsewhere_is_found(
+    urls: list[str], grown: list[Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_BELIEVED_SECONDS", 0.1)
+    key = key_that_moves(2, 3)
+    async with client_of(app, urls) as client, client_of(app, urls) as other:
+        first = await client.start(add_one, 1, key=key)
+        await add_third(grown)
+        assert (await other.runs.get(first.run_id)).status == "running"
+        old = grown[home_of(first.run_id, 2)]
+        await old.terminate_runs([first.run_id])
+        connection = await asyncpg.connect(urls[home_of(first.run_id, 2)])
+        await connection.execute("delete from holdfast.runs")  # as retention does
+        await connection.close()
+        again = await client.start(add_one, 1, key=key)
+        assert again.run_id == first.run_id
+        assert again.run_id in await grown[2].get_runs([again.run_id])
+        await asyncio.sleep(0.2)
+        assert (await other.runs.get((add_one, key))).status == "running"
+        assert (await client.runs.get((add_one, key))).status == "running"
+
+
 async def test_a_start_that_was_sent_before_is_not_lost_and_not_repeated(
     urls: list[str], grown: list[Store]
 ) -> None:
@@ -123,7 +145,7 @@ async def test_clients_that_do_not_name_the_new_shard_start_nothing(
         assert (await stale.runs.get(run.run_id)).run_id == run.run_id
 
 
-async def test_while_a_shard_has_not_heard_of_all_no_key_moves(
+async def test_while_a_shard_has_not_heard_of_all_nobody_uses_the_new_one(
     urls: list[str], grown: list[Store]
 ) -> None:
     key = key_that_moves(2, 3)
@@ -132,10 +154,21 @@ async def test_while_a_shard_has_not_heard_of_all_no_key_moves(
         if number != old:
             await store.set_shard_state(ShardState("engine", number, (2, 3)))
     async with client_of(app, urls) as client:
-        with pytest.raises(TransientDatabaseError, match="has not heard yet"):
-            await client.start(add_one, 1, key=key)
+        run = await client.start(add_one, 1, key=key)
+        assert run.run_id in await grown[old].get_runs([run.run_id])
+        told = next(f"k{n}" for n in range(99) if home(f"k{n}", 2) not in (old, home(f"k{n}", 3)))
+        with pytest.raises(TransientDatabaseError, match="shards are being added"):
+            await client.start(add_one, 1, key=told)
+        assert (await grown[2].list_runs(RunFilter())).runs == []
         await add_third(grown)
-        assert await client.start(add_one, 1, key=key)
+        assert (await client.start(add_one, 1, key=key)).run_id == run.run_id
+        assert await client.start(add_one, 1, key=told)
+        assert len((await grown[2].list_runs(RunFilter())).runs) == 1
+
+
+def home(key: str, count: int) -> int:
+    """Return the shard of a key."""
+    return home_of(keyed_run_id("spread/add_one", key), count)
 
 
 async def test_databases_that_are_not_one_engine(urls: list[str], alone: list[Store]) -> None:

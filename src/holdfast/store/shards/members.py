@@ -146,7 +146,10 @@ class Members:
                 f"database {spare + 1} of those that are named does not know that it is a shard: "
                 f"if {_ADD} was cut off, run it again"
             )
-        self.counts = max(known, key=lambda state: state.count).counts
+        counts = max(known, key=lambda state: state.count).counts
+        old = counts[-2] if len(counts) > 1 else 0
+        is_known = all(each.counts == counts for each in states if each.number < old)
+        self.counts = counts if is_known else counts[:-1]
 
     async def refresh(self) -> None:
         """Ask all databases that answer how many shards there are. Raises what `open` raises."""

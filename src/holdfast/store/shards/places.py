@@ -1,7 +1,12 @@
-"""Which shard has a run. A run never moves, so what was found once is kept."""
+"""Which shard has a run. A run never moves, so what was found once is kept.
+
+The id of a key comes again after its run was deleted: once shards were added, in another one. So
+what is known of it counts for a while only.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
@@ -12,6 +17,8 @@ from holdfast.store.shards.homes import home_of
 from holdfast.store.shards.members import Members
 
 _MOST: Final = 100_000
+_BELIEVED_SECONDS: Final = 30.0  # of a key, if there were fewer shards
+_OF_KEYS: Final = 0xFF  # the first byte of their ids
 
 
 class Places:
@@ -19,13 +26,13 @@ class Places:
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self._known: dict[UUID, int] = {}
+        self._known: dict[UUID, tuple[int, float]] = {}  # with the loop's time
 
     def keep(self, run_ids: Iterable[UUID], number: int) -> None:
         """Remember that these runs are in a shard."""
-        known = self._known
+        known, now = self._known, asyncio.get_running_loop().time()
         for run_id in run_ids:
-            known[run_id] = number
+            known[run_id] = number, now
         while len(known) > _MOST:
             del known[next(iter(known))]
 
@@ -44,19 +51,28 @@ class Places:
     ) -> tuple[dict[UUID, int], DatabaseUnavailable | None]:
         """Return which shards have these runs, and what is to be said of those that may be away."""
         asked = list(dict.fromkeys(run_ids))
-        known, count, lost = self._known, self._members.count, None
-        if unknown := [run_id for run_id in asked if run_id not in known]:
+        lost = None
+        if unknown := [run_id for run_id in asked if self._get(run_id) is None]:
             lost = await self._look(unknown)
-        if lost is not None:
-            return {each: known[each] for each in asked if each in known}, lost
-        return {
-            each: known[each] if each in known else home_of(each, count) for each in asked
-        }, None
+        found = {each: known[0] for each in asked if (known := self._known.get(each))}
+        if lost is None:
+            count = self._members.count
+            found |= {each: home_of(each, count) for each in asked if each not in found}
+        return found, lost
 
     async def find_one(self, run_id: UUID) -> int:
         """Return which shard has a run."""
-        known = self._known.get(run_id)
+        known = self._get(run_id)
         return (await self.find([run_id]))[run_id] if known is None else known
+
+    def _get(self, run_id: UUID) -> int | None:
+        number, at = self._known.get(run_id, (None, 0.0))
+        if number is None or len(self._members.counts) == 1 or run_id.bytes[0] != _OF_KEYS:
+            return number
+        if asyncio.get_running_loop().time() - at < _BELIEVED_SECONDS:
+            return number
+        del self._known[run_id]
+        return None
 
     async def _look(self, run_ids: list[UUID]) -> DatabaseUnavailable | None:
         with noting_reads() as notes:

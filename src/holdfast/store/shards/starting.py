@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import ShardsChanged
+from holdfast.errors import ShardsChanged, TransientDatabaseError
 from holdfast.store.port.shards import known_count
 from holdfast.store.shards.homes import home_of, homes_of
 from holdfast.store.shards.members import Members, gather
@@ -19,7 +19,7 @@ from holdfast.values.ids import keyed_run_id
 
 _read_rules: Final = msgspec.json.Decoder(RulesOfStart).decode
 
-_TRIES: Final = 50
+_TRIES: Final = 10
 _PAUSE_SECONDS: Final = 0.1
 _BELIEVED_SECONDS: Final = 5.0  # that a workflow has no rules for starts
 
@@ -37,17 +37,18 @@ class Starting:
     ) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs by a call of the port; also while shards are being added.
 
-        Each shard starts its runs or none of them. Raises what the call raises.
+        Each shard starts its runs or none of them. Raises what the call raises, and
+        TransientDatabaseError if some shards do not know of all for long.
         """
-        for left in reversed(range(_TRIES)):
+        for _ in range(_TRIES):
             try:
                 return await self._start(call, runs)
             except ShardsChanged:
-                if not left:
-                    raise
-            await self._members.refresh()
+                await self._members.refresh()
             await asyncio.sleep(_PAUSE_SECONDS)
-        raise AssertionError("the last try has returned or raised")
+        raise TransientDatabaseError(
+            "shards are being added: if `holdfast shards add` was cut off, run it again"
+        )
 
     async def _start(
         self, call: str, runs: Sequence[NewRun]
