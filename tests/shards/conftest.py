@@ -15,7 +15,7 @@ from holdfast.store.port import Store
 from holdfast.store.shards import sharded
 from tests.databases import DatabaseServer
 from tests.entities import carts
-from tests.shards.engine import Workers, make_engine, opened
+from tests.shards.engine import Workers, engine_of, opened
 
 COUNT = 3
 
@@ -36,12 +36,8 @@ async def stores(request: pytest.FixtureRequest) -> AsyncIterator[list[Store]]:
         found: list[Store] = [MemoryStore(wall_clock) for _ in range(COUNT)]
     else:
         found = opened(request.getfixturevalue("urls"))
-    for each in found:
-        await each.open()
-    await make_engine(found)
-    yield found
-    for each in found:
-        await each.close()
+    async with engine_of(found):
+        yield found
 
 
 @pytest.fixture

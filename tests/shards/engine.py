@@ -60,6 +60,17 @@ class Workers:
 
 
 @asynccontextmanager
+async def engine_of(stores: Sequence[Store]) -> AsyncIterator[None]:
+    """Open the stores of databases, make them one engine, and close them at the end."""
+    for each in stores:
+        await each.open()
+    await make_engine(stores)
+    yield
+    for each in stores:
+        await each.close()
+
+
+@asynccontextmanager
 async def client_of(app: App | None, urls: Sequence[str]) -> AsyncIterator[Client]:
     """Provide a client over these databases."""
     store = sharded(opened(urls))

@@ -15,19 +15,14 @@ from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.homes import home_of
 from holdfast.values.ids import uuid7
 from tests.shards.app import add_one, app, gather_signals, tell
-from tests.shards.engine import Workers, away, client_of, make_engine, opened
+from tests.shards.engine import Workers, away, client_of, engine_of, opened
 
 
 @pytest.fixture
 async def stores(urls: list[str]) -> AsyncIterator[list[Store]]:
     """Provide open stores of the shards of an engine."""
-    found = opened(urls)
-    for each in found:
-        await each.open()
-    await make_engine(found)
-    yield found
-    for each in found:
-        await each.close()
+    async with engine_of(found := opened(urls)):
+        yield found
 
 
 @pytest.fixture

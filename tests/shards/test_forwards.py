@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from typing import cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeAlias, cast
 
 import asyncpg
 import pytest
@@ -29,6 +30,8 @@ from holdfast.values.ids import uuid7
 from tests.shards.app import app, continue_with, gather_signals, tell
 from tests.shards.conftest import Make
 from tests.shards.engine import opened
+
+End: TypeAlias = Callable[[Sequence[int]], Awaitable[None]]
 
 
 @pytest.fixture
@@ -180,13 +183,13 @@ async def test_a_sender_that_was_cut_off_sends_again(
     for number, each in enumerate(stores):
         original = each.end_forwards
 
-        async def end(ids: object, number: int = number, original: object = original) -> None:
+        async def end(ids: Sequence[int], number: int, original: End) -> None:
             cut[number] += 1
             if cut[number] % 2:
                 raise DatabaseUnavailable("cut off")
-            await original(ids)  # type: ignore[operator]
+            await original(ids)
 
-        monkeypatch.setattr(each, "end_forwards", end)
+        monkeypatch.setattr(each, "end_forwards", partial(end, number=number, original=original))
     monkeypatch.setattr("holdfast.worker.services.forwarder._INTERVAL_SECONDS", 0.2)
     async with make_workers(app):
         waiting = [await client.start(gather_signals, 20) for _ in range(6)]

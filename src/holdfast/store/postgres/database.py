@@ -47,8 +47,8 @@ class Database:
 
     With `prepare` None, statements are prepared by name unless a pooler is in between: a pooler
     may give the name to another session. With `tells`, transactions may send the notices of their
-    changes. A call that returns rows may take `query_seconds`. The `checks`
-    are given a connection and the schema, and refuse databases that cannot be worked with.
+    changes. A call that returns rows may take `query_seconds`. The `checks` are given a connection
+    and the schema, and refuse databases that cannot be worked with.
     """
 
     tell: str | None  # what calls are given that tell, see _tell in core/notify.sql

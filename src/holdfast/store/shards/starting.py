@@ -14,6 +14,7 @@ from holdfast.store.port.shards import known_count
 from holdfast.store.shards.homes import home_of, homes_of
 from holdfast.store.shards.members import Members, gather
 from holdfast.store.shards.places import Places
+from holdfast.store.shards.router import in_order
 from holdfast.types import NewRun, Notice, RulesOfStart, StartedRun
 from holdfast.values.ids import keyed_run_id
 
@@ -61,13 +62,10 @@ class Starting:
             self._start_in(number, call, [runs[at] for at in which])
             for number, which in by_shard.items()
         )
-        started: dict[int, StartedRun] = {}
-        notices: list[Notice] = []
-        for (number, which), (found, told) in zip(by_shard.items(), answers, strict=True):
+        for number, (found, _) in zip(by_shard, answers, strict=True):
             self._places.keep((each.run_id for each in found), number)
-            started.update(zip(which, found, strict=True))
-            notices += told
-        return [started[at] for at in range(len(runs))], notices
+        started: list[StartedRun] = in_order(by_shard, [found for found, _ in answers])
+        return started, [notice for _, told in answers for notice in told]
 
     async def _start_in(
         self, number: int, call: str, runs: Sequence[NewRun]

@@ -132,33 +132,32 @@ language plpgsql
 as $$
 declare
     v_newest uuid[];
-    v_new int[];
+    v_new record;
     v_sent record;
 begin
     select array_agg(coalesce(n.newest, u.run_id) order by u.place) into v_newest
     from unnest(p_run_ids) with ordinality as u (run_id, place)
     left join lateral holdfast.newest_runs(array[u.run_id]) as n on true;
     perform holdfast._lock_turns(v_newest);
-    select array_agg(u.place order by u.place) into v_new
-    from unnest(p_run_ids, p_signal_ids) with ordinality as u (run_id, signal_id, place)
+    select array_agg(u.place order by u.place) as places,
+        array_agg(u.newest order by u.place) as run_ids,
+        array_agg(u.name order by u.place) as names,
+        array_agg(u.payload order by u.place) as payloads,
+        array_agg(u.signal_id order by u.place) as signal_ids
+    into v_new
+    from unnest(p_run_ids, v_newest, p_names, p_payloads, p_signal_ids) with ordinality
+        as u (run_id, newest, name, payload, signal_id, place)
     where not holdfast._has_arrived(u.run_id, u.signal_id);
     outcomes := array_fill('duplicate'::text, array[cardinality(p_run_ids)]);
-    if v_new is null then
+    if v_new.places is null then
         return;
     end if;
     select s.outcomes, s.notices into v_sent
     from holdfast.signal_runs(
-        array(select v_newest[n.place] from unnest(v_new) with ordinality as n (place, i)
-            order by n.i),
-        array(select p_names[n.place] from unnest(v_new) with ordinality as n (place, i)
-            order by n.i),
-        array(select p_payloads[n.place] from unnest(v_new) with ordinality as n (place, i)
-            order by n.i),
-        array(select p_signal_ids[n.place] from unnest(v_new) with ordinality as n (place, i)
-            order by n.i)) as s;
+        v_new.run_ids, v_new.names, v_new.payloads, v_new.signal_ids) as s;
     notices := v_sent.notices;
-    for v_i in 1 .. cardinality(v_new) loop
-        outcomes[v_new[v_i]] := v_sent.outcomes[v_i];
+    for v_i in 1 .. cardinality(v_new.places) loop
+        outcomes[v_new.places[v_i]] := v_sent.outcomes[v_i];
     end loop;
 end $$;
 
