@@ -408,6 +408,51 @@ async def test_a_commit_without_an_answer_has_one_outcome(
     assert "middleware" not in caplog.text
 
 
+@pytest.mark.parametrize("apart", [None, "repeatable read", "elsewhere"])
+async def test_a_time_out_before_the_answer_to_a_commit_is_lost(
+    scene: Scene, apart: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server has committed, so the step has its result, and is not repeated."""
+    calls = list[int]()
+
+    def late(commit: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def wait(session: Any, *given: object) -> object:
+            answer = await commit(session, *given)
+            await asyncio.sleep(1)
+            return answer
+
+        return wait
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(current_step().attempt)
+        return await insert(connection, room)
+
+    for name in ("commit_with", "finish"):
+        given = getattr(asyncpg_connector.AsyncpgSession, name)
+        monkeypatch.setattr(asyncpg_connector.AsyncpgSession, name, late(given))
+    options = {"database": await results(scene)} if apart == "elsewhere" else {"isolation": apart}
+    app, stay = hotel(book, timeout="0.5s", retry=ONCE, **options)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+    assert (calls, await rooms(scene)) == ([1], [4])
+
+
+async def test_a_time_out_while_the_server_commits_has_one_outcome(scene: Scene) -> None:
+    """The first commit of each kind of connection takes longer than its step may."""
+    then = "if nextval('public.commits') = 1 then perform pg_sleep(3); end if; return null"
+    await scene.watcher.connection.execute("create sequence public.commits")
+    await scene.watcher.connection.execute(AT_COMMIT.format(then=then))
+    for kind in (insert, with_psycopg, with_connection, with_session):
+        app, stay = hotel(kind, timeout="0.5s", retry=Retry(attempts=5, base=0.01))
+        async with working(app, scene.url) as client:
+            assert await client.run(stay, 4) == 4
+        assert await rooms(scene) == [4]
+        await scene.watcher.connection.execute("truncate public.rooms")
+        await scene.watcher.connection.execute("alter sequence public.commits restart")
+    await scene.watcher.connection.execute("drop function public.refuse cascade")
+    await scene.watcher.connection.execute("drop sequence public.commits")
+
+
 async def test_an_attempt_that_times_out_is_rolled_back_before_the_next(scene: Scene) -> None:
     async def book(connection: asyncpg.Connection, room: int) -> int:
         await insert(connection, room)

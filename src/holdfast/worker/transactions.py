@@ -242,7 +242,8 @@ class Transactions:
         text = function.encode_result(result)
         event = completed_step(call, text, attempt.started_at, self._clock.now())
         record = self._record(attempt, call, way, transaction, event, apart=function.is_apart)
-        if (index := await way.whole(record)) is not None:
+        in_log = transaction.in_log and not function.is_apart  # where a look finds it
+        if (index := await (record if in_log else way.whole(record))) is not None:
             attempt.recorded, attempt.result = (index, in_transaction(event)), text
         return result
 
@@ -295,12 +296,14 @@ class Transactions:
                     number, seconds = attempt.lease_no, self._options.lease_seconds
                     lease = HeldLease(self._worker_id, call.run_id, number, seconds)
                     index = await transaction.record(stored, lease, call.mark)
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 if is_refusal(error) or not transaction.sent:
                     raise
                 logger.warning("the commit of %s was not answered (%r)", call.id, error)
                 if not apart:  # else the next try finds what is there
-                    index = await way.of_store(self._find(call))
+                    index = await way.whole(way.of_store(self._find(call)))
+                if index is None and isinstance(error, asyncio.CancelledError):
+                    raise
                 if index is None:
                     raise _NotCommitted(f"its commit was not answered: {error!r}") from error
         except BaseException:

@@ -78,6 +78,11 @@ class OpenTransaction(Protocol):
         ...
 
     @property
+    def in_log(self) -> bool:
+        """True if `record` appends to the log of the run here, which has it if it was committed."""
+        ...
+
+    @property
     def sent(self) -> bool:
         """True once the commit was sent: unless that is refused, it may be committed."""
         ...

@@ -88,6 +88,11 @@ class Session:
         self.sent = self.committed = False
         self._kept: tuple[tuple[UUID, str], str] | None = None
 
+    @property
+    def in_log(self) -> bool:
+        """True if the log of the run is here; see `OpenTransaction.in_log`."""
+        return self.place.records == "log"
+
     async def find(self, run_id: UUID, key: str, *, apart: bool) -> str | None:
         """Return the result of the step that is here; see `OpenTransaction.find`."""
         if self.place.kept is not None:

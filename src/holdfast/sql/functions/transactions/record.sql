@@ -31,8 +31,14 @@ begin
             update holdfast.tasks t set visible_at = v_now + p_lease_seconds * interval '1 second'
             where t.run_id = p_run_id and t.key = '';
         end if;
-        v_idx := holdfast._append(
-            holdfast._moment(p_at), p_run_id, 'StepCompleted', p_details, p_key);
+        -- Who holds the turn knows that the run has not ended, and mostly where its log does.
+        insert into holdfast.events (run_id, idx, event_type, key, details, at)
+        select p_run_id, p_expected, 'StepCompleted', p_key, p_details, holdfast._moment(p_at)
+        from holdfast.events e where e.run_id = p_run_id and e.idx = p_expected - 1
+        on conflict do nothing
+        returning idx into v_idx;
+        v_idx := coalesce(v_idx, holdfast._append(
+            holdfast._moment(p_at), p_run_id, 'StepCompleted', p_details, p_key));
     end if;
     if v_idx is null then
         raise exception using errcode = 'HF008', message = format(
