@@ -37,7 +37,7 @@ async def client(urls: list[str], stores: list[Store]) -> AsyncIterator[Client]:
 
 def id_of(shard: int) -> UUID:
     """Return an id that belongs to a shard."""
-    while home_of(run_id := uuid7(), 3) != shard:
+    while home_of(run_id := uuid7(), range(3)) != shard:
         pass
     return run_id
 

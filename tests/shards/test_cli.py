@@ -82,7 +82,7 @@ def test_shards_are_listed(cli: CommandLine, urls: list[str]) -> None:
     cli.start("sample/double", "1")
     found = shards(cli)
     assert [each["state"] for each in found] == ["open", "open", "spare"]
-    assert [each["counts"] for each in found] == [[2], [2], []]
+    assert [each["history"] for each in found] == [[2], [2], []]
     assert [each["database"] for each in found] == urls
     runs = [each["runs"] for each in found]
     assert sorted(runs, key=len) == [{}, {}, {"running": 1}]
@@ -94,7 +94,26 @@ def test_shards_are_listed(cli: CommandLine, urls: list[str]) -> None:
 def test_a_spare_is_added_and_again_changes_nothing(cli: CommandLine) -> None:
     assert cli.json("shards", "add")["told"] == [0, 1, 2]
     assert cli("shards", "add").stdout == "the engine has 3 shards: all of them knew it\n"
-    assert [each["counts"] for each in shards(cli)] == [[2, 3]] * 3
+    assert [each["history"] for each in shards(cli)] == [[2, 3]] * 3
+
+
+def test_a_shard_is_closed_and_opened_again(cli: CommandLine) -> None:
+    cli("shards", "close", "1", code=exits.USAGE)  # the spare one is named, and no shard
+    cli("shards", "add")
+    answer = cli.json("shards", "close", "1")
+    assert (answer["count"], answer["closed"], answer["told"]) == (3, [1], [0, 1, 2])
+    assert [each["state"] for each in shards(cli)] == ["open", "closed", "open"]
+    found = [each["message"] for each in cli.json("doctor", code=exits.OK)]
+    assert "shard 1: one of 3, closed for new runs" in found
+    for number in range(20):
+        cli.start("sample/double", str(number))
+    assert shards(cli)[1]["runs"] == {}
+    closed = "the engine has 3 shards, shard 1 closed: all of them knew it\n"
+    assert cli("shards", "close", "1").stdout == closed
+    assert "shard 0 has what is known by a name" in cli("shards", "close", "0", code=2).stderr
+    opened = "the engine has 3 shards: shard 0, 1, 2 was told\n"
+    assert cli("shards", "open", "1").stdout == opened
+    assert [each["state"] for each in shards(cli)] == ["open"] * 3
 
 
 def test_what_cannot_be_a_shard_is_refused(
@@ -113,7 +132,7 @@ def test_what_cannot_be_a_shard_is_refused(
     swapped = CommandLine(f"{urls[1]} {urls[0]}")
     assert "database 1 of those" in swapped("shards", "add", code=exits.USAGE).stderr
     assert [each["state"] for each in shards(swapped)] == ["unusable", "unusable"]
-    assert [each["counts"] for each in shards(cli)] == [[2], [2], []]
+    assert [each["history"] for each in shards(cli)] == [[2], [2], []]
 
 
 def test_lists_say_which_shard_is_away(cli: CommandLine, urls: list[str]) -> None:

@@ -19,24 +19,28 @@ from holdfast.insight.doctor import examine
 from holdfast.insight.findings import Finding
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
+from holdfast.store.shards.homes import open_shards
 from holdfast.types import ShardState, Value
 
 _MOST: Final = 10_001  # that are counted of each kind
+_SERVED: Final = ("open", "closed")  # shards of the engine
 
-ShardSituation: TypeAlias = Literal["open", "alone", "spare", "away", "other engine", "unusable"]
+ShardSituation: TypeAlias = Literal[
+    "open", "closed", "alone", "spare", "away", "other engine", "unusable"
+]
 
 
 class ShardSummary(Value, frozen=True, kw_only=True):
     """One of the databases that are named.
 
-    `counts` says how many shards it knows of, and knew of before. `runs` are counted by status,
+    `history` is what it knows of the shards, see `ShardState`. `runs` are counted by status,
     each kind up to 10,001; `forwards` are signals and events that wait for other shards.
     """
 
     number: int
     database: str
     state: ShardSituation
-    counts: tuple[int, ...] = ()
+    history: tuple[int, ...] = ()
     runs: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     forwards: int = 0
     message: str | None = None
@@ -48,7 +52,7 @@ async def look_at_shards(database: Database, schema: str) -> list[ShardSummary]:
     looks = (_look(each, number, schema) for number, each in enumerate(parts))
     found = await asyncio.gather(*looks)
     states = [state for state, _ in found if state is not None]
-    newest = max(states, key=lambda each: len(each.counts), default=None)
+    newest = max(states, key=lambda each: len(each.history), default=None)
     return [_judged(summary, state, newest, len(parts)) for state, summary in found]
 
 
@@ -63,8 +67,10 @@ def _judged(
         return replace(summary, state="other engine")
     if state.number != summary.number:
         return replace(summary, state="unusable", message=f"it is shard {state.number}")
-    if state.counts != newest.counts:
-        told = f"it knows of {state.count} shards, not {newest.count}: run `holdfast shards add`"
+    if summary.number not in open_shards(newest.history):
+        summary = replace(summary, state="closed")
+    if state.history != newest.history:
+        told = "it has not heard of the last change of the shards: run that command again"
         return replace(summary, message=told)
     return summary
 
@@ -87,7 +93,7 @@ async def examine_shards(database: Database, schema: str) -> Sequence[Finding]:
     found = await look_at_shards(database, schema)
     for each, summary in zip(database.parts, found, strict=True):
         here = [_finding(summary)]
-        if summary.state == "open":
+        if summary.state in _SERVED:
             try:
                 here += await examine_database(each, schema)
             except DatabaseError as error:
@@ -102,8 +108,9 @@ def _finding(summary: ShardSummary) -> Finding:
     if summary.state == "spare":
         told = "spare: it is not used until it is added"
         return Finding("shard", "warn", told, "`holdfast shards add` makes it a shard")
-    if summary.state == "open" and summary.message is None:
-        return Finding("shard", "ok", f"one of {summary.counts[-1]}")
+    if summary.state in _SERVED and summary.message is None:
+        closed = ", closed for new runs" if summary.state == "closed" else ""
+        return Finding("shard", "ok", f"one of {max(summary.history)}{closed}")
     return Finding("shard", "fail", summary.message or f"it belongs to {summary.state}")
 
 
@@ -131,7 +138,7 @@ async def _look(
         number=number,
         database=shown,
         state="spare" if state is None else "open",
-        counts=() if state is None else state.counts,
+        history=() if state is None else state.history,
         runs=dict(runs),
         forwards=waiting,
     )

@@ -18,18 +18,19 @@ ShardChange = Literal["written", "same", "other"]
 class ShardState(Value, frozen=True):
     """What a database says of the engine whose shard it is.
 
-    `engine` is the same in all shards. `counts` says how many shards there were, oldest first: the
-    last one is how many there are. The shards of a count are those with lower numbers.
+    `engine` is the same in all shards. `history` is what was done to them, oldest first: 3 where
+    there came to be three shards, with the numbers 0 to 2; -2 where shard 2 was closed for new
+    runs, or opened again.
     """
 
     engine: str
     number: int
-    counts: tuple[int, ...]
+    history: tuple[int, ...]
 
     @property
     def count(self) -> int:
         """How many shards there are."""
-        return self.counts[-1]
+        return max(self.history)
 
 
 class Forward(Value, frozen=True):

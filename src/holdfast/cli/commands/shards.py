@@ -1,4 +1,4 @@
-"""`holdfast shards`: see the databases of an engine, and add one."""
+"""`holdfast shards`: see the databases of an engine, add one, and close one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from holdfast.cli.framework import Group, command
 from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from rich.table import Table
 
     from holdfast.database.resolve import Database
     from holdfast.insight.shards import ShardSummary
+    from holdfast.store.port import Store
     from holdfast.types import ShardState
 
 _HERE = "holdfast.cli.commands.shards"
@@ -23,20 +26,25 @@ _HERE = "holdfast.cli.commands.shards"
 @click.group(
     "shards",
     cls=Group,
-    sources={"list": f"{_HERE}:list_shards", "add": f"{_HERE}:add"},
-    examples=("holdfast shards list", "holdfast shards add"),
+    sources={
+        "list": f"{_HERE}:list_shards",
+        "add": f"{_HERE}:add",
+        "close": f"{_HERE}:close",
+        "open": f"{_HERE}:open_again",
+    },
+    examples=("holdfast shards list", "holdfast shards add", "holdfast shards close 2"),
 )
 def shards() -> None:
-    """Look at several databases that are one engine, and add databases to them."""
+    """Look at several databases that are one engine, add some, and close some for new runs."""
 
 
 @command("list", examples=("holdfast shards list", "holdfast shards list --json | jq '.[].state'"))
 def list_shards() -> None:
     """List the databases that are named, and what each is.
 
-    A database is open, away, or spare: named, and no shard until `holdfast shards add` makes it
-    one. The line also says how many runs it has by status, and how many signals and events wait
-    there until another shard takes them.
+    A database is open, closed for new runs, away, or spare: named, and no shard until `holdfast
+    shards add` makes it one. The line also says how many runs it has by status, and how many
+    signals and events wait there until another shard takes them.
     """
     import asyncio
 
@@ -64,25 +72,72 @@ def add() -> None:
     must be migrated, and have no runs; only the first of a new engine may have some. Give all
     programs the longer list before. What was cut off is completed when it is run again.
     """
+    from holdfast.store.shards import add_shards
+
+    _change(add_shards)
+
+
+@command(
+    "close",
+    examples=("holdfast shards close 2     with all databases in $HOLDFAST_DATABASE_URL",),
+)
+@click.argument("number", type=int)
+def close(number: int) -> None:
+    """Close a shard for new runs: what it has continues, and its worker is still needed.
+
+    Children, retries, forks and `continue_as_new` stay with their runs. `holdfast shards list`
+    says how many runs it has left. Name the databases of all shards. What was cut off is completed
+    when it is run again, and `holdfast shards open` takes it back.
+    """
+    from functools import partial
+
+    from holdfast.store.shards import close_shard
+
+    _change(partial(close_shard, number=number))
+
+
+@command(
+    "open",
+    examples=("holdfast shards open 2     with all databases in $HOLDFAST_DATABASE_URL",),
+)
+@click.argument("number", type=int)
+def open_again(number: int) -> None:
+    """Let new runs begin again in a shard that was closed."""
+    from functools import partial
+
+    from holdfast.store.shards import close_shard
+
+    _change(partial(close_shard, number=number, reopens=True))
+
+
+def _change(change: Callable[[Sequence[Store]], Awaitable[tuple[ShardState, list[int]]]]) -> None:
+    """Change the shards of the databases that are named, and say what they are now."""
     import asyncio
 
     from holdfast.cli.connecting import database_of
     from holdfast.insight.wording import several
+    from holdfast.store.shards.homes import open_shards
 
     settings = current_settings()
     with database_of(settings) as database:
-        state, told = asyncio.run(_add(database, settings.schema))
+        state, told = asyncio.run(_changed(database, settings.schema, change))
+    closed = sorted(set(range(state.count)) - set(open_shards(state.history)))
     which = f"shard {', '.join(map(str, told))} was told" if told else "all of them knew it"
-    text = f"the engine has {several(state.count, 'shard')}: {which}"
-    Answer({"count": state.count, "engine": state.engine, "told": told}, text).write()
+    but = f", shard {', '.join(map(str, closed))} closed" if closed else ""
+    text = f"the engine has {several(state.count, 'shard')}{but}: {which}"
+    answer = {"count": state.count, "closed": closed, "engine": state.engine, "told": told}
+    Answer(answer, text).write()
 
 
-async def _add(database: Database, schema: str) -> tuple[ShardState, list[int]]:
+async def _changed(
+    database: Database,
+    schema: str,
+    change: Callable[[Sequence[Store]], Awaitable[tuple[ShardState, list[int]]]],
+) -> tuple[ShardState, list[int]]:
     from contextlib import AsyncExitStack
 
     from holdfast.database.distinct import refuse_same
     from holdfast.store.opening import opened_store
-    from holdfast.store.shards import add_shards
 
     await refuse_same([each.url for each in database.parts])
     async with AsyncExitStack() as stack:
@@ -90,7 +145,7 @@ async def _add(database: Database, schema: str) -> tuple[ShardState, list[int]]:
             await stack.enter_async_context(opened_store(each, schema, connections=1))
             for each in database.parts
         ]
-        return await add_shards(stores)
+        return await change(stores)
 
 
 def _table(found: list[ShardSummary]) -> Table:

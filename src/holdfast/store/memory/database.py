@@ -7,8 +7,10 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from holdfast.errors import ShardsChanged
 from holdfast.store.memory.clock import Clock
 from holdfast.store.memory.tables import Nesting, Tables
+from holdfast.store.port.shards import known_history
 
 
 class Part:
@@ -21,7 +23,13 @@ class Part:
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncGenerator[tuple[Tables, int], None]:
-        """Hold the tables at one moment. Others run first, as they would with a real database."""
+        """Hold the tables at one moment. Others run first, as they would with a real database.
+
+        Raises ShardsChanged for a caller that does not know what the shards are now.
+        """
         await asyncio.sleep(0)
         with self._lock:
+            known, shard = known_history.get(), self._tables.shard
+            if known is not None and shard is not None and len(shard.history) > known:
+                raise ShardsChanged(f"the caller knows {known} changes of the shards, not all")
             yield self._tables, self._clock()

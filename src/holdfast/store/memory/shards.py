@@ -36,16 +36,18 @@ class MemoryShards(Part):
 
     async def set_shard_state(self, state: ShardState) -> ShardChange:
         """Make it a shard; see `ShardStore.set_shard_state`."""
-        if not 0 <= state.number < state.count <= MOST_SHARDS:
+        if not all(-state.count < each <= MOST_SHARDS and each for each in state.history):
+            raise InvalidInput(f"there is no shard of this history: {state.history}")
+        if not 0 <= state.number < state.count:
             raise InvalidInput(f"there is no shard {state.number} of {state.count}")
         async with self._transaction() as (tables, _):
             known = tables.shard
             if known is not None:
                 if (known.engine, known.number) != (state.engine, state.number):
                     return "other"
-                if state.counts[: len(known.counts)] != known.counts:
+                if state.history[: len(known.history)] != known.history:
                     return "other"
-                if state.counts == known.counts:
+                if state.history == known.history:
                     return "same"
             tables.shard = state
             return "written"

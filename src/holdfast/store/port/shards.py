@@ -10,10 +10,10 @@ from uuid import UUID
 from holdfast.store.port.readable import readable
 from holdfast.types import Delivered, Forward, NewSignal, ShardChange, ShardState
 
-known_count: Final[ContextVar[int | None]] = ContextVar("holdfast_known_count", default=None)
-"""How many shards the caller of this context knows; None: it does not ask for a check.
+known_history: Final[ContextVar[int | None]] = ContextVar("holdfast_known_history", default=None)
+"""How long a history of the shards the caller of this context knows; None: it asks for no check.
 
-A call to a database that knows of more raises ShardsChanged, and changes nothing.
+A call to a database that knows a longer one raises ShardsChanged, and changes nothing.
 """
 
 
@@ -27,9 +27,9 @@ class ShardStore(Protocol):
 
     @readable
     async def set_shard_state(self, state: ShardState) -> ShardChange:
-        """Make this database a shard, or tell it of more shards.
+        """Make this database a shard, or tell it of a longer history.
 
-        Calls that know of fewer shards have ended when this returns, and later ones are refused.
+        Calls that know a shorter one have ended when this returns, and later ones are refused.
         """
         ...
 

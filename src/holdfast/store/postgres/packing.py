@@ -66,11 +66,11 @@ def call_text(
     count: int,
     packing: Packing = (),
     millis: int | None = None,
-    shards: int | None = None,
+    history: int | None = None,
 ) -> str:
     """Return the text of a call with numbered parameters, some of which may be packed.
 
-    It waits so long for each lock, and is refused if there are more shards than its caller knows.
+    It waits so long for each lock, and is refused if its caller knows less of the shards' history.
     Both are within the statement, for its transaction: no round trip is added, and a pooler may be
     in between. As conditions without a row they are computed before the call; a join costs more.
 
@@ -82,7 +82,7 @@ def call_text(
         marks[position] = unpacked(marks[position], kind)
     limit = f"(select pg_catalog.set_config('lock_timeout', '{millis}ms', true))"
     conditions = [] if millis is None else [f"{limit} is not null"]
-    if shards is not None:
-        conditions.append(f'(select "{schema}"._knows_shards({shards}))')
+    if history is not None:
+        conditions.append(f'(select "{schema}"._knows_shards({history}))')
     condition = " where " + " and ".join(conditions) if conditions else ""
     return f'select * from "{schema}".{function}({", ".join(marks)}){condition}'

@@ -38,7 +38,7 @@ class PostgresShards(Part):
     async def set_shard_state(self, state: ShardState) -> ShardChange:
         """Make it a shard; see `ShardStore.set_shard_state`."""
         row = await self._database.row(
-            "set_shard_state", state.engine, state.number, list(state.counts)
+            "set_shard_state", state.engine, state.number, list(state.history)
         )
         return cast("ShardChange", row["set_shard_state"])
 

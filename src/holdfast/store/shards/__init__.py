@@ -3,14 +3,14 @@
 `homes` computes where a new run belongs, `places` knows where a run is, `members` holds the
 databases, `routes` says of each call of the port how it reaches them, `router` makes the calls, and
 `store` has those that it cannot make alike. `forwarding` brings what one shard has for others to
-them, and `adding` makes databases shards.
+them, and `changing` adds shards, and closes them for new runs.
 """
 
 from __future__ import annotations
 
-from holdfast.store.shards.adding import add_shards
+from holdfast.store.shards.changing import add_shards, close_shard
 from holdfast.store.shards.forwarding import Pass
 from holdfast.store.shards.members import Members
 from holdfast.store.shards.store import NO_OBJECTS, sharded, shards_of
 
-__all__ = ["NO_OBJECTS", "Members", "Pass", "add_shards", "sharded", "shards_of"]
+__all__ = ["NO_OBJECTS", "Members", "Pass", "add_shards", "close_shard", "sharded", "shards_of"]

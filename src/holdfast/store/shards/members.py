@@ -89,13 +89,13 @@ class Members:
 
     def __init__(self, stores: Sequence[Store]) -> None:
         self.named = [Member(number, store) for number, store in enumerate(stores)]
-        self.counts: tuple[int, ...] = (len(stores),)
+        self.history: tuple[int, ...] = (len(stores),)
         self._noticed_at = 0.0
 
     @property
     def count(self) -> int:
         """How many shards there are, as far as is known."""
-        return self.counts[-1]
+        return max(self.history)
 
     async def open(self) -> None:
         """Open those that can be opened, and check that they are one engine. Idempotent.
@@ -116,7 +116,7 @@ class Members:
         await self._check()
 
     async def _check(self) -> None:
-        """Take the newest count that all its shards know. Raises ShardsChanged, ConfigurationError.
+        """Take the newest history that its shards know. Raises ShardsChanged, ConfigurationError.
 
         New shards are told before old ones: if one has not heard yet, nobody uses the new ones.
         """
@@ -126,7 +126,7 @@ class Members:
                 f"several databases are named, and none of them is a shard: {_ADD} makes them "
                 "one engine"
             )
-        newest = max(states, key=lambda state: state.count)
+        newest = max(states, key=lambda state: len(state.history))
         for state in states:
             if state.engine != newest.engine:
                 raise ConfigurationError(
@@ -146,10 +146,10 @@ class Members:
                 f"database {spare + 1} of those that are named does not know that it is a shard: "
                 f"if {_ADD} was cut off, run it again"
             )
-        counts = max(known, key=lambda state: state.count).counts
-        old = counts[-2] if len(counts) > 1 else 0
-        is_known = all(each.counts == counts for each in states if each.number < old)
-        self.counts = counts if is_known else counts[:-1]
+        history = max((each.history for each in known), key=len)
+        old = max(history[:-1], default=0)
+        is_known = all(each.history == history for each in states if each.number < old)
+        self.history = history if is_known else history[:-1]
 
     async def refresh(self) -> None:
         """Ask all databases that answer how many shards there are. Raises what `open` raises."""
@@ -230,9 +230,9 @@ class Members:
         Raises TransientDatabaseError while shards are being added.
         """
         member = self.named[number]
-        if member.state is None or member.state.counts != self.counts:
+        if member.state is None or member.state.history != self.history:
             member.state = await self.call(number, "shard_state")
-        if member.state is None or member.state.counts != self.counts:
+        if member.state is None or member.state.history != self.history:
             raise TransientDatabaseError(
                 f"shard {number} has not heard yet of all {self.count} shards: if {_ADD} was cut "
                 "off, run it again"

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port.reads import noting_reads
-from holdfast.store.shards.homes import home_of
+from holdfast.store.shards.homes import home_of, open_shards
 from holdfast.store.shards.members import Members
 
 _MOST: Final = 100_000
@@ -56,8 +56,8 @@ class Places:
             lost = await self._look(unknown)
         found = {each: known[0] for each in asked if (known := self._known.get(each))}
         if lost is None:
-            count = self._members.count
-            found |= {each: home_of(each, count) for each in asked if each not in found}
+            shards = open_shards(self._members.history)
+            found |= {each: home_of(each, shards) for each in asked if each not in found}
         return found, lost
 
     async def find_one(self, run_id: UUID) -> int:
@@ -67,7 +67,7 @@ class Places:
 
     def _get(self, run_id: UUID) -> int | None:
         number, at = self._known.get(run_id, (None, 0.0))
-        if number is None or len(self._members.counts) == 1 or run_id.bytes[0] != _OF_KEYS:
+        if number is None or len(self._members.history) == 1 or run_id.bytes[0] != _OF_KEYS:
             return number
         if asyncio.get_running_loop().time() - at < _BELIEVED_SECONDS:
             return number

@@ -10,8 +10,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.errors import ShardsChanged, TransientDatabaseError
-from holdfast.store.port.shards import known_count
-from holdfast.store.shards.homes import home_of, homes_of
+from holdfast.store.port.shards import known_history
+from holdfast.store.shards.homes import home_of, homes_of, open_shards
 from holdfast.store.shards.members import Members, gather
 from holdfast.store.shards.places import Places
 from holdfast.store.shards.router import in_order
@@ -48,7 +48,7 @@ class Starting:
                 await self._members.refresh()
             await asyncio.sleep(_PAUSE_SECONDS)
         raise TransientDatabaseError(
-            "shards are being added: if `holdfast shards add` was cut off, run it again"
+            "shards are being added or closed: if `holdfast shards` was cut off, run it again"
         )
 
     async def _start(
@@ -70,13 +70,13 @@ class Starting:
     async def _start_in(
         self, number: int, call: str, runs: Sequence[NewRun]
     ) -> tuple[list[StartedRun], list[Notice]]:
-        token = known_count.set(self._members.count)
+        token = known_history.set(len(self._members.history))
         try:
             found: tuple[list[StartedRun], list[Notice]] = await self._members.call(
                 number, call, runs
             )
         finally:
-            known_count.reset(token)
+            known_history.reset(token)
         return found
 
     async def _places_of(self, runs: Sequence[NewRun]) -> list[int]:
@@ -84,7 +84,8 @@ class Starting:
 
         Runs of workflows with rules for starts are in shard 0, as these hold for all together.
         """
-        ruled, count = await self._workflows_with_rules(), self._members.count
+        ruled = await self._workflows_with_rules()
+        shards = open_shards(self._members.history)
         anchors = [
             each.run_id if each.key is None else keyed_run_id(each.name, each.key) for each in runs
         ]
@@ -97,19 +98,19 @@ class Starting:
             }
         )
         return [
-            begun.get(anchor, 0 if is_ruled else home_of(anchor, count))
+            begun.get(anchor, 0 if is_ruled else home_of(anchor, shards))
             for anchor, is_ruled in zip(anchors, at_home, strict=True)
         ]
 
     async def _begun(self, anchors: Mapping[UUID, bool]) -> dict[UUID, int]:
         """Return where runs of keys are that began elsewhere than they would now.
 
-        There were fewer shards then, or the workflow, which has rules if it is true, had none.
+        Other shards were open then, or the workflow, which has rules if it is true, had none.
         """
-        counts = self._members.counts
+        history = self._members.history
         asked: dict[int, list[UUID]] = {}
         for anchor, is_ruled in anchors.items():
-            for number in homes_of(anchor, counts)[0 if is_ruled else 1 :]:
+            for number in homes_of(anchor, history)[0 if is_ruled else 1 :]:
                 if number != 0 or not is_ruled:
                     asked.setdefault(number, []).append(anchor)
         found: dict[UUID, int] = {}

@@ -1,60 +1,64 @@
 -- Shards: which of the databases of an engine this is, and what it keeps for the others.
 
--- Return which shard this database is; nulls for an engine alone. Called by clients and workers.
+-- Return which shard this database is; and the history of all; nulls
+-- for an engine alone. Called by clients and workers.
 create or replace function holdfast.shard_state(out engine text, out number int, out counts int[])
 language sql stable
 return (select row (s.engine, s.number, s.counts) from (values (1)) as v
     left join holdfast.shard s on true);
 
--- Make this database a shard, or tell it of more shards: the counts must begin with those that it
--- knows. `written`, `same`, or `other` if they do not, or if it is another shard. Calls that know
--- fewer shards have ended then, see _knows_shards. Refuses values that are not allowed (22023).
--- Locks: the table, alone, until the commit: each call that names a count reads it. Called by
+-- Make this database a shard, or tell it of a longer history of the shards, which must begin with
+-- what it knows: 3 where there came to be three, -2 where shard 2 was closed, or opened again.
+-- `written`, `same`, or `other` if it does not, or if this is another shard. Calls that know less
+-- have ended then, see _knows_shards. Refuses values that are not allowed (22023).
+-- Locks: the table, alone, until the commit: each call that says what it knows reads it. Called by
 -- clients.
-create or replace function holdfast.set_shard_state(p_engine text, p_number int, p_counts int[])
+create or replace function holdfast.set_shard_state(p_engine text, p_number int, p_history int[])
 returns text
 language plpgsql
 as $$
 declare
     v_known record;
+    v_count int := (select max(u.change) from unnest(p_history) as u (change));
 begin
-    if (p_number between 0 and 63 and p_number < p_counts[cardinality(p_counts)]
-        and p_counts[cardinality(p_counts)] <= 64) is not true
+    if (p_number >= 0 and p_number < v_count and v_count <= 64
+        and (select bool_and(u.change > -v_count and u.change <> 0)
+            from unnest(p_history) as u (change))) is not true
     then
         raise invalid_parameter_value using message = format(
-            'there is no shard %s of %s', p_number, p_counts[cardinality(p_counts)]);
+            'there is no shard %s of %s, or not this history', p_number, v_count);
     end if;
     lock table holdfast.shard in access exclusive mode;
     select s.engine, s.number, s.counts into v_known from holdfast.shard s;
     if not found then
-        insert into holdfast.shard (engine, number, counts) values (p_engine, p_number, p_counts);
+        insert into holdfast.shard (engine, number, counts) values (p_engine, p_number, p_history);
         return 'written';
     elsif (v_known.engine, v_known.number) <> (p_engine, p_number)
-        or p_counts[1:cardinality(v_known.counts)] <> v_known.counts
+        or p_history[1:cardinality(v_known.counts)] <> v_known.counts
     then
         return 'other';
-    elsif p_counts = v_known.counts then
+    elsif p_history = v_known.counts then
         return 'same';
     end if;
-    update holdfast.shard set counts = p_counts;
+    update holdfast.shard set counts = p_history;
     return 'written';
 end $$;
 
--- Return true if this database knows no more shards than its caller, else refuse (HF009): the
--- caller would start a run of a key in a shard that is not the key's any more. A call that changes
--- the count waits for the transaction, as the table is read in it. Called in the condition of calls
--- of clients that know shards.
-create or replace function holdfast._knows_shards(p_count int) returns boolean
+-- Return true if this database knows no more of the shards than its caller, whose history is so
+-- long, else refuse (HF009): the caller would start a run of a key in a shard that is not the key's
+-- any more. A call that changes the history waits for the transaction, as the table is read in it.
+-- Called in the condition of calls of clients that know shards.
+create or replace function holdfast._knows_shards(p_length int) returns boolean
 language plpgsql
 as $$
 declare
-    v_count int;
+    v_length int;
 begin
     perform from holdfast.shard s;  -- a statement later: what a change wrote that it waited for
-    select s.counts[cardinality(s.counts)] into v_count from holdfast.shard s;
-    if v_count > p_count then
+    select cardinality(s.counts) into v_length from holdfast.shard s;
+    if v_length > p_length then
         raise exception using errcode = 'HF009', message = format(
-            'there are %s shards, and the caller knows %s', v_count, p_count);
+            'the shards have changed %s times, and the caller knows %s', v_length, p_length);
     end if;
     return true;
 end $$;
@@ -84,7 +88,8 @@ begin
     select n.number, json_build_object(
         'topic', p_topic, 'payload', p_payload::text, 'event_id', p_event_id), holdfast.now()
     from holdfast.shard s
-    cross join lateral generate_series(0, s.counts[cardinality(s.counts)] - 1) as n (number)
+    cross join lateral generate_series(
+        0, (select max(u.change) - 1 from unnest(s.counts) as u (change))) as n (number)
     where n.number <> s.number
     order by n.number;
     return found;

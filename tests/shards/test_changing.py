@@ -53,23 +53,23 @@ async def start_one(store: Store) -> None:
 
 async def told(stores: list[Store]) -> list[tuple[int, ...] | None]:
     states = [await each.shard_state() for each in stores]
-    return [None if each is None else each.counts for each in states]
+    return [None if each is None else each.history for each in states]
 
 
 async def test_the_first_of_a_new_engine_may_have_runs() -> None:
     used, empty = make(2), make(2)
     await start_one(used[0])
-    assert (await add_shards(used))[0].counts == (1, 2)
-    assert (await add_shards(empty))[0].counts == (2,)
+    assert (await add_shards(used))[0].history == (1, 2)
+    assert (await add_shards(empty))[0].history == (2,)
     await start_one(empty[0])
     assert await add_shards(empty) == (await empty[0].shard_state(), [])
 
 
 async def test_one_database_can_be_an_engine_that_grows() -> None:
     stores = make(3)
-    assert (await add_shards(stores[:1]))[0].counts == (1,)
+    assert (await add_shards(stores[:1]))[0].history == (1,)
     state, new = await add_shards(stores)
-    assert (state.counts, new) == ((1, 3), [0, 1, 2])
+    assert (state.history, new) == ((1, 3), [0, 1, 2])
 
 
 @pytest.mark.parametrize("is_used", [True, False])

@@ -1,0 +1,125 @@
+"""Make databases one engine, add more of them to it, close some for new runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from uuid import uuid4
+
+from holdfast.errors import ConfigurationError, InvalidInput, ShardsChanged
+from holdfast.store.port import Store
+from holdfast.store.shards.homes import open_shards
+from holdfast.types import ShardState
+
+
+async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
+    """Make all databases shards of one engine, in this order; return its state, and what was told.
+
+    The numbers are of shards that did not know it before. New shards are told first: until then
+    nobody uses them. A call that was cut off is completed by another one. The stores are open.
+
+    Raises ConfigurationError for databases that cannot be one engine, and ShardsChanged if it has
+    more shards than these.
+    """
+    states, newest = await _known(stores)
+    used = [await _has_runs(each) for each in stores]
+    began = newest is None or newest.history[0] == 1  # with the runs of the first one
+    for number, state in enumerate(states):
+        if state is None and used[number] and not (number == 0 and began):
+            raise ConfigurationError(
+                f"database {number + 1} of those that are named has runs: a new shard is empty"
+            )
+    before = newest.history if newest is not None else (1,) if used[0] else ()
+    history = before if max(before, default=0) == len(stores) else (*before, len(stores))
+    state = ShardState(str(uuid4()) if newest is None else newest.engine, 0, history)
+    order: Iterable[int] = range(len(stores))
+    if newest is not None or used[0]:  # else programs that know the first one alone start nothing
+        new = [number for number, each in enumerate(states) if each is None]
+        order = [*reversed(new), *(number for number in order if number not in new)]
+    return state, await _tell(stores, states, state, order)
+
+
+async def close_shard(
+    stores: Sequence[Store], number: int, *, reopens: bool = False
+) -> tuple[ShardState, list[int]]:
+    """Close a shard for new runs, or open it again; return the engine's state, and what was told.
+
+    The runs that it has continue. A call that was cut off is completed by another one. The stores
+    are those of all shards, and open.
+
+    Raises InvalidInput for a number that cannot be closed, ConfigurationError for databases that
+    are not the shards of one engine, and ShardsChanged if it has more shards than these.
+    """
+    states, newest = await _known(stores)
+    if newest is None or None in states:
+        raise ConfigurationError(
+            f"database {states.index(None) + 1} of those that are named is not a shard: name the "
+            "databases of all shards, and no others"
+        )
+    if not 0 <= number < newest.count:
+        raise InvalidInput(f"there is no shard {number}: there are {newest.count}, from 0 on")
+    if number == 0:
+        raise InvalidInput(
+            "shard 0 has what is known by a name, such as schedules and queues: it stays open"
+        )
+    is_open = number in open_shards(newest.history)
+    history = newest.history if is_open == reopens else (*newest.history, -number)
+    state = ShardState(newest.engine, 0, history)
+    return state, await _tell(stores, states, state, range(len(stores)))
+
+
+async def _known(
+    stores: Sequence[Store],
+) -> tuple[Sequence[ShardState | None], ShardState | None]:
+    """Return what each database says, and what the one says that knows most."""
+    states = await asyncio.gather(*(each.shard_state() for each in stores))
+    known = [(number, each) for number, each in enumerate(states) if each is not None]
+    newest = max((each for _, each in known), key=lambda each: len(each.history), default=None)
+    for number, each in known:
+        _check(number, each, known[0][1])
+        if newest is not None and newest.history[: len(each.history)] != each.history:
+            raise ConfigurationError(
+                f"database {number + 1} of those that are named was being added while the shards "
+                "were changed otherwise: nobody uses it yet, so make an empty one in its place, "
+                "and add that"
+            )
+    if newest is not None and newest.count > len(stores):
+        raise ShardsChanged(
+            f"this engine has {newest.count} shards, and {len(stores)} are named: name all of them"
+        )
+    return states, newest
+
+
+def _check(number: int, state: ShardState, first: ShardState) -> None:
+    if state.engine != first.engine:
+        raise ConfigurationError(
+            f"database {number + 1} of those that are named is shard {state.number} of another "
+            f"engine than shard {first.number}"
+        )
+    if state.number != number:
+        raise ConfigurationError(
+            f"database {number + 1} of those that are named is shard {state.number}: name each "
+            "shard once, in the order of their numbers"
+        )
+
+
+async def _tell(
+    stores: Sequence[Store],
+    states: Sequence[ShardState | None],
+    state: ShardState,
+    order: Iterable[int],
+) -> list[int]:
+    """Tell the databases that do not know the state, in this order; return their numbers."""
+    behind = [n for n in order if (known := states[n]) is None or known.history != state.history]
+    for number in behind:
+        told = ShardState(state.engine, number, state.history)
+        if await stores[number].set_shard_state(told) == "other":
+            raise ConfigurationError(
+                f"database {number + 1} of those that are named has become another shard "
+                "meanwhile, or the shards were changed by another command: run it again"
+            )
+    return sorted(behind)
+
+
+async def _has_runs(store: Store) -> bool:
+    return any((await store.count_runs(None, 1)).values())
