@@ -109,6 +109,19 @@ async def test_old_shards_hear_of_it_when_all_new_ones_have(after: int) -> None:
     await clients.close()
 
 
+@pytest.mark.parametrize("after", range(3))
+async def test_what_is_paused_is_paused_in_a_new_shard_before_it_is_one(after: int) -> None:
+    stores = make(3)
+    await add_shards(stores[:1])
+    await stores[0].set_pause("workflow", "spread/add_one", paused=True)
+    with pytest.raises(CutOff):
+        await add_shards(Cut(stores, after).stores)
+    for number in (1, 2):
+        assert len(await stores[number].list_pauses()) == 1
+    await add_shards(stores)
+    assert await told(stores) == [(1, 3)] * 3
+
+
 async def test_a_new_shard_has_no_runs() -> None:
     stores = make(2)
     await start_one(stores[1])

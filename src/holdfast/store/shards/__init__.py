@@ -3,7 +3,7 @@
 `homes` computes where a new run belongs, `places` knows where a run is, `members` holds the
 databases, `routes` says of each call of the port how it reaches them, `router` makes the calls, and
 `store` has those that it cannot make alike. `forwarding` brings what one shard has for others to
-them, and `changing` adds shards, and closes them for new runs.
+them. `changing` adds shards, to which `copying` brings what was set by hand, and closes them.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from holdfast.errors import ConfigurationError, InvalidInput, ShardsChanged
 from holdfast.store.port import Store
+from holdfast.store.shards.copying import copy_settings
 from holdfast.store.shards.homes import open_shards
 from holdfast.types import ShardState
 
@@ -15,6 +16,7 @@ from holdfast.types import ShardState
 async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
     """Make all databases shards of one engine, in this order; return its state, and what was told.
 
+    New ones get what was set by hand in the first one; see `copy_settings`.
     The numbers are of shards that did not know it before. New shards are told first: until then
     nobody uses them. A call that was cut off is completed by another one. The stores are open.
 
@@ -33,8 +35,11 @@ async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
     history = before if max(before, default=0) == len(stores) else (*before, len(stores))
     state = ShardState(str(uuid4()) if newest is None else newest.engine, 0, history)
     order: Iterable[int] = range(len(stores))
+    new = [number for number, each in enumerate(states) if each is None]
+    for number in new:
+        if number != 0:
+            await copy_settings(stores[0], stores[number])
     if newest is not None or used[0]:  # else programs that know the first one alone start nothing
-        new = [number for number, each in enumerate(states) if each is None]
         order = [*reversed(new), *(number for number in order if number not in new)]
     return state, await _tell(stores, states, state, order)
 
