@@ -34,7 +34,7 @@ class Proxy:
         self._socket = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
         self._user, self._path = parts.username, parts.path
         self._links: set[_Link] = set()
-        self._delay, self._refuses = 0.0, False
+        self._delay, self._refuses, self._is_silent = 0.0, False, False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
         self._listening: Future[int] = Future()
@@ -75,6 +75,11 @@ class Proxy:
         """Reset new connections, too, until told otherwise."""
         self._refuses = refuses
 
+    def hush(self, is_silent: bool = True) -> None:
+        """Accept connections, and carry nothing over old and new ones, until told otherwise."""
+        self._is_silent = is_silent
+        self.mute()
+
     def _do(self, work: Callable[[], object]) -> None:
         """Do something on the proxy's loop, and return when it is done."""
         done: Future[None] = Future()
@@ -105,6 +110,9 @@ class Proxy:
         link = _Link([writer])
         if self._refuses:
             _reset(link)
+            return
+        if self._is_silent:
+            self._links.add(link)
             return
         try:
             far_reader, far_writer = await asyncio.open_unix_connection(self._socket)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
+import asyncpg
 import pytest
 
 from holdfast import Client
@@ -76,6 +78,25 @@ async def test_the_others_continue(client: Client, urls: list[str]) -> None:
                 await asyncio.sleep(0.1)
         assert await there.result() == ["back"]
     waiting.cancel()
+
+
+async def test_a_database_that_takes_no_connections_is_away(
+    client: Client, urls: list[str]
+) -> None:
+    place = urlsplit(urls[1])
+    name = place.path[1:]
+    server = await asyncpg.connect(place._replace(path="/postgres").geturl())
+    await server.execute(f'alter database "{name}" allow_connections false')
+    await server.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", name
+    )
+    async with client_of(app, urls) as new:
+        handle = await new.start(add_one, 2, run_id=id_of(2))
+        assert await handle.result(timeout=20) == 3
+        with pytest.raises(DatabaseUnavailable, match="shard 1"):
+            await new.start(add_one, 1, run_id=id_of(1))
+    await server.execute(f'alter database "{name}" allow_connections true')
+    await server.close()
 
 
 async def test_signals_for_it_wait_and_keep_their_order(client: Client, urls: list[str]) -> None:

@@ -29,6 +29,9 @@ _HELD: Final = 10_000_000
 class MemoryShards(Part):
     """Says which shard the store is, and keeps what it has for the others."""
 
+    async def ping(self) -> None:
+        """Return at once; see `ShardStore.ping`."""
+
     async def shard_state(self) -> ShardState | None:
         """Return which shard it is; see `ShardStore.shard_state`."""
         async with self._transaction() as (tables, _):

@@ -21,6 +21,11 @@ class ShardStore(Protocol):
     """Says which shard a database is, and keeps what it has for the others."""
 
     @readable
+    async def ping(self) -> None:
+        """Return when the database has answered over a new connection. Raises what calls raise."""
+        ...
+
+    @readable
     async def shard_state(self) -> ShardState | None:
         """Return which shard this database is; None for one that is an engine alone."""
         ...

@@ -46,6 +46,7 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "28": DatabaseUnavailable,  # login refused
     "25006": DatabaseUnavailable,  # read-only: a standby, until it is promoted
     "3D000": DatabaseUnavailable,  # no such database
+    "55000": DatabaseUnavailable,  # it takes no connections: `alter database … allow_connections`
     "42501": InsufficientRights,
     "3F000": SchemaMissing,
     "42P01": SchemaMissing,

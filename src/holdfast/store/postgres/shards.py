@@ -8,7 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.store.postgres.database import Part, read_notices
+from holdfast.database.connection import close_connection
+from holdfast.store.postgres.database import Part, read_notices, translated
 from holdfast.types import Delivered, Forward, NewEvent, NewSignal, ShardChange, ShardState
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ _read_event: Final = msgspec.json.Decoder(NewEvent).decode
 
 class PostgresShards(Part):
     """Says which shard the database is, and keeps what it has for the others."""
+
+    async def ping(self) -> None:
+        """Return when the database has answered; see `ShardStore.ping`."""
+        with translated():
+            await close_connection(await self._database.connect_unlimited())
 
     async def shard_state(self) -> ShardState | None:
         """Return which shard it is; see `ShardStore.shard_state`."""

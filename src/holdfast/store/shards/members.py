@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -21,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.store.port import Store
 from holdfast.store.port.reads import read_from
+from holdfast.store.shards.silence import Silence
 from holdfast.types import MOST_SHARDS, ShardState
 
 T = TypeVar("T")
@@ -39,6 +41,7 @@ class Member:
         self.number, self.store = number, store
         self.state: ShardState | None = None
         self._is_open = False
+        self._silence = Silence(store.ping)
         self._opening = asyncio.Lock()
         self._failed_at = -_PAUSE_SECONDS
         self._failure = ""
@@ -53,8 +56,13 @@ class Member:
         if not self._is_open:
             async with self._opening:
                 if not self._is_open:
-                    await self._connect()
+                    await self._silence.bounded(self._connect)
         return self.store
+
+    async def call(self, name: str, *args: Any, **options: Any) -> Any:
+        """Make a call to the open store. Raises DatabaseUnavailable also if it does not answer."""
+        store = await self.open()
+        return await self._silence.bounded(partial(getattr(store, name), *args, **options))
 
     async def _connect(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -70,7 +78,7 @@ class Member:
 
     async def look(self) -> ShardState | None:
         """Read what the database says of its engine now. Raises ConfigurationError."""
-        self.state = await self.store.shard_state()
+        self.state = await self._silence.bounded(self.store.shard_state)
         if self.state is not None and self.state.number != self.number:
             raise ConfigurationError(
                 f"database {self.number + 1} of those that are named is shard "
@@ -81,6 +89,7 @@ class Member:
     async def close(self) -> None:
         """Close the store."""
         self._is_open = False
+        await self._silence.close()
         await self.store.close()
 
 
@@ -179,8 +188,7 @@ class Members:
         Raises DatabaseUnavailable, with the shard's number, if it is away.
         """
         try:
-            store = await self.named[number].open()
-            return await getattr(store, name)(*args, **options)
+            return await self.named[number].call(name, *args, **options)
         except DatabaseUnavailable as error:
             raise DatabaseUnavailable(f"shard {number}: {error}") from error
 
