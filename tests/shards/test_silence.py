@@ -9,7 +9,9 @@ import asyncpg
 import pytest
 
 from holdfast import Client
+from holdfast.database.resolve import resolve_database
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
+from holdfast.insight import shards
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards import silence
@@ -82,6 +84,18 @@ async def test_a_client_opens_beside_a_silent_shard(ways: list[str], proxy: Prox
         proxy.hush(False)
         while not await has_all(client):
             await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("stores", ["postgres"], indirect=True)
+async def test_shards_that_are_listed_say_which_is_silent(
+    ways: list[str], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "_ANSWER_SECONDS", 1.0)
+    proxy.hush()
+    async with asyncio.timeout(18):
+        found = await shards.look_at_shards(resolve_database(" ".join(ways)), "holdfast")
+    assert [each.state for each in found] == ["open", "away", "open"]
+    assert "the server has not answered for 1 s" in (found[1].message or "")
 
 
 @pytest.mark.parametrize("stores", ["postgres"], indirect=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -22,7 +22,11 @@ from holdfast.store.port import Store
 from holdfast.store.shards.homes import open_shards
 from holdfast.types import ShardState, Value
 
+if TYPE_CHECKING:
+    from holdfast.database.connection import Connection
+
 _MOST: Final = 10_001  # that are counted of each kind
+_ANSWER_SECONDS: Final = 5.0
 _SERVED: Final = ("open", "closed")  # shards of the engine
 
 ShardSituation: TypeAlias = Literal[
@@ -114,17 +118,29 @@ def _finding(summary: ShardSummary) -> Finding:
     return Finding("shard", "fail", summary.message or f"it belongs to {summary.state}")
 
 
+async def _connect(database: Database, shown: str, stack: AsyncExitStack) -> Connection:
+    """Connect, or raise DatabaseUnavailable soon: a server may accept it and answer nothing."""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await stack.enter_async_context(connected(database.url))
+    except TimeoutError as error:
+        message = f"{shown}: the server has not answered for {_ANSWER_SECONDS:g} s"
+        raise DatabaseUnavailable(message) from error
+
+
 async def _look(
     database: Database, number: int, schema: str
 ) -> tuple[ShardState | None, ShardSummary]:
     shown = redact(database.url)
     try:
-        async with opened_store(database, schema, connections=1) as store:
+        async with AsyncExitStack() as stack:
+            connection = await _connect(database, shown, stack)
+            opened = opened_store(database, schema, connections=1)
+            store = await stack.enter_async_context(opened)
             state = await store.shard_state()
             runs = Counter[str]()
             for by_status in (await store.count_runs(None, _MOST)).values():
                 runs.update(by_status)
-        async with connected(database.url) as connection:
             waiting = await connection.fetchval(
                 f'select count(*) from (select from "{schema}".forwards limit {_MOST}) as f'
             )
