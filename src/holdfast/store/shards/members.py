@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -22,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.store.port import Store
 from holdfast.store.port.reads import read_from
+from holdfast.store.shards.homes import homes_of
 from holdfast.store.shards.silence import Silence
 from holdfast.types import MOST_SHARDS, ShardState
 
@@ -204,19 +205,9 @@ class Members:
         They are noted for the caller of lists. Raises DatabaseError if no shard answers.
         """
         await self.notice(_NOTICE_SECONDS)
-        calls = [self.call(number, name, *args, **options) for number in range(self.count)]
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        answers: dict[int, Any] = {}
-        away: list[DatabaseError] = []
-        for number, answer in enumerate(found):
-            if isinstance(answer, DatabaseError) and not isinstance(answer, QueryTooSlow):
-                away.append(answer)
-                if (notes := read_from.get()) is not None:
-                    notes.away.add(number)
-            elif isinstance(answer, BaseException):
-                raise answer
-            else:
-                answers[number] = answer
+        answers, away = await answered(
+            {number: self.call(number, name, *args, **options) for number in range(self.count)}
+        )
         if not answers:
             raise away[0]
         return answers
@@ -224,12 +215,22 @@ class Members:
     async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[int, dict[UUID, UUID]]:
         """Return which shards have these runs, and as which run each continues there.
 
-        A run that no shard has is looked for in those that were added meanwhile.
+        They are looked for where their ids belong first, then in all shards: a child is with its
+        parent. A run that no shard has is looked for in those that were added meanwhile.
         """
-        found = await self.present("newest_runs", run_ids)
-        known = set(chain.from_iterable(found.values()))
-        if not known.issuperset(run_ids) and await self.notice():
-            found = await self.present("newest_runs", run_ids)
+        homes: dict[int, list[UUID]] = {}
+        for run_id in run_ids:
+            for number in homes_of(run_id, self.history):
+                homes.setdefault(number, []).append(run_id)
+        found, _ = await answered(
+            {number: self.call(number, "newest_runs", which) for number, which in homes.items()}
+        )
+        if missing := _missing(run_ids, found):
+            everywhere = await self.present("newest_runs", missing)
+            if _missing(missing, everywhere) and await self.notice():
+                everywhere = await self.present("newest_runs", missing)
+            for number, more in everywhere.items():
+                found[number] = found.get(number, {}) | more
         return found
 
     async def agreed(self, number: int) -> None:
@@ -245,6 +246,31 @@ class Members:
                 f"shard {number} has not heard yet of all {self.count} shards: if {_ADD} was cut "
                 "off, run it again"
             )
+
+
+async def answered(calls: Mapping[int, Awaitable[T]]) -> tuple[dict[int, T], list[DatabaseError]]:
+    """Return the answers of the shards that answer, and the errors of the others.
+
+    Those are noted for the caller of lists.
+    """
+    found = await asyncio.gather(*calls.values(), return_exceptions=True)
+    answers: dict[int, T] = {}
+    away: list[DatabaseError] = []
+    for number, answer in zip(calls, found, strict=True):
+        if isinstance(answer, DatabaseError) and not isinstance(answer, QueryTooSlow):
+            away.append(answer)
+            if (notes := read_from.get()) is not None:
+                notes.away.add(number)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            answers[number] = answer
+    return answers, away
+
+
+def _missing(run_ids: Sequence[UUID], found: Mapping[int, Mapping[UUID, UUID]]) -> list[UUID]:
+    known = set(chain.from_iterable(found.values()))
+    return [run_id for run_id in run_ids if run_id not in known]
 
 
 async def gather(calls: Iterable[Awaitable[T]]) -> list[T]:
