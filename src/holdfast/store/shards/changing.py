@@ -24,7 +24,7 @@ async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
     more shards than these.
     """
     states, newest = await _known(stores)
-    used = [await _has_runs(each) for each in stores]
+    used = await asyncio.gather(*map(_has_runs, stores))
     began = newest is None or newest.history[0] == 1  # with the runs of the first one
     for number, state in enumerate(states):
         if state is None and used[number] and not (number == 0 and began):

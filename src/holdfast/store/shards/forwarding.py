@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
 from holdfast.store.port.reads import noting_reads
-from holdfast.store.shards.members import Members
+from holdfast.store.shards.members import Members, gather
 from holdfast.types import Delivered, Forward, NewSignal
 
 logger = logging.getLogger("holdfast.shards")
@@ -31,11 +31,20 @@ class Pass:
 
     async def send(self, page: Sequence[Forward]) -> list[int]:
         """Send a page; return the numbers of those that have arrived, or never will."""
-        done = await self._send_signals([each for each in page if each.signal is not None])
+        events: dict[int, list[Forward]] = {}
         for each in page:
-            if each.event is not None and each.shard is not None and await self._publish(each):
-                done.append(each.forward_id)
-        return done
+            if each.event is not None and each.shard is not None:
+                events.setdefault(each.shard, []).append(each)
+        done = await gather(
+            [
+                self._send_signals([each for each in page if each.signal is not None]),
+                *(self._publish_all(some) for some in events.values()),
+            ]
+        )
+        return list(chain.from_iterable(done))
+
+    async def _publish_all(self, forwards: Sequence[Forward]) -> list[int]:
+        return [each.forward_id for each in forwards if await self._publish(each)]
 
     async def _publish(self, forward: Forward) -> bool:
         number, event = forward.shard, forward.event
@@ -56,11 +65,12 @@ class Pass:
             return []
         with noting_reads() as notes:
             found = await self._members.newest_runs(list({*map(_run_of, free)}))
-        done: list[int] = []
-        for number, newest in found.items():
-            here = [each for each in free if _run_of(each) in newest]
-            if here:
-                done += await self._deliver(number, here, newest)
+        parts = await gather(
+            self._deliver(number, here, newest)
+            for number, newest in found.items()
+            if (here := [each for each in free if _run_of(each) in newest])
+        )
+        done = list(chain.from_iterable(parts))
         known = set(chain.from_iterable(found.values()))
         absent = [each for each in free if _run_of(each) not in known]
         if notes.away:  # one of these may have the run
