@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from heapq import merge
+from itertools import chain, islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -21,8 +22,9 @@ def merge_pages(pages: Sequence[RecordPage], where: RunFilter) -> RecordPage:
     """
     ends = [place_of(page.cursor) for page in pages if page.cursor is not None]
     frontier = max(ends, default=(0, ""))
-    runs = sorted(chain.from_iterable(page.runs for page in pages), key=_place, reverse=True)
-    shown = [run for run in runs if _place(run) >= frontier][: where.limit]
+    ordered = merge(*(page.runs for page in pages), key=_place, reverse=True)
+    runs = list(islice(ordered, where.limit + 1))
+    shown = [run for run in runs[: where.limit] if _place(run) >= frontier]
     if len(shown) == where.limit and (ends or len(runs) > len(shown)):
         return RecordPage(shown, cursor_of(*_place(shown[-1])))
     if not ends:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -13,9 +13,15 @@ from holdfast.store.shards import routes
 from holdfast.store.shards.members import Members, gather
 from holdfast.store.shards.merging import add_up, unite
 from holdfast.store.shards.places import Places
-from holdfast.types import Delivered, Delivery
+from holdfast.types import Delivered, Delivery, Notice
 
 T = TypeVar("T")
+
+
+class ShardNotice(Notice, frozen=True, gc=False):
+    """A wake-up for those who listen in one shard."""
+
+    shard: int
 
 
 class Router:
@@ -59,7 +65,7 @@ class Router:
             for number, which in parts.items()
         )
         outcomes: list[Delivery] = in_order(parts, [each.outcomes for each in found])
-        return Delivered(outcomes, [notice for each in found for notice in each.notices])
+        return Delivered(outcomes, notices_of(parts, [each.notices for each in found]))
 
     async def everywhere(self, name: str, *args: Any, **options: Any) -> Any:
         """Call all shards; the answer is that of shard 0."""
@@ -152,6 +158,15 @@ def run_of(item: Any) -> UUID:
 def merged(found: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
     """Return the entries of all mappings."""
     return dict(chain.from_iterable(each.items() for each in found))
+
+
+def notices_of(numbers: Iterable[int], found: Iterable[Sequence[Notice]]) -> list[Notice]:
+    """Return the wake-ups of answers, each for the shard that gave it."""
+    return [
+        ShardNotice(each.topic, each.payload, number)
+        for number, notices in zip(numbers, found, strict=True)
+        for each in notices
+    ]
 
 
 def in_order(parts: Mapping[int, Sequence[int]], found: Sequence[Sequence[Any]]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from holdfast.store.port.shards import known_history
 from holdfast.store.shards.homes import home_of, homes_of, open_shards
 from holdfast.store.shards.members import Members, gather
 from holdfast.store.shards.places import Places
-from holdfast.store.shards.router import in_order
+from holdfast.store.shards.router import in_order, notices_of
 from holdfast.types import NewRun, Notice, RulesOfStart, StartedRun
 from holdfast.values.ids import keyed_run_id
 
@@ -65,7 +65,7 @@ class Starting:
         for number, (found, _) in zip(by_shard, answers, strict=True):
             self._places.keep((each.run_id for each in found), number)
         started: list[StartedRun] = in_order(by_shard, [found for found, _ in answers])
-        return started, [notice for _, told in answers for notice in told]
+        return started, notices_of(by_shard, [told for _, told in answers])
 
     async def _start_in(
         self, number: int, call: str, runs: Sequence[NewRun]
@@ -114,11 +114,16 @@ class Starting:
                 if number != 0 or not is_ruled:
                     asked.setdefault(number, []).append(anchor)
         found: dict[UUID, int] = {}
-        for number, which in asked.items():
-            await self._members.agreed(number)
-            for run_id in await self._members.call(number, "newest_runs", which):
+        answers = await gather(self._kept(number, which) for number, which in asked.items())
+        for number, kept in zip(asked, answers, strict=True):
+            for run_id in kept:
                 found.setdefault(run_id, number)
         return found
+
+    async def _kept(self, number: int, run_ids: Sequence[UUID]) -> Iterable[UUID]:
+        await self._members.agreed(number)
+        kept: dict[UUID, UUID] = await self._members.call(number, "newest_runs", run_ids)
+        return kept
 
     async def _workflows_with_rules(self) -> frozenset[str]:
         """Return the workflows that have rules: the workers of each shard declare them there."""

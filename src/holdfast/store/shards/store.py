@@ -14,7 +14,7 @@ from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.objects import Objects
 from holdfast.store.port import Store
 from holdfast.store.shards.listening import Listening, Stop
-from holdfast.store.shards.members import Members, gather
+from holdfast.store.shards.members import Members, answered, gather
 from holdfast.store.shards.merging import (
     merge_counts,
     merge_counts_by,
@@ -22,7 +22,14 @@ from holdfast.store.shards.merging import (
     merge_pages,
 )
 from holdfast.store.shards.places import Places
-from holdfast.store.shards.router import Router, in_order, merged, run_of
+from holdfast.store.shards.router import (
+    Router,
+    ShardNotice,
+    in_order,
+    merged,
+    notices_of,
+    run_of,
+)
 from holdfast.store.shards.starting import Starting
 from holdfast.types import (
     ActivitiesEnded,
@@ -126,8 +133,15 @@ class ShardedStore:
     # Waiting, and being told
 
     async def notify(self, notices: Sequence[Notice]) -> None:
-        """Send wake-ups in all shards that answer: one that nobody waits for costs little."""
-        await self.members.present("notify", notices)
+        """Send wake-ups in the shards that they are of, as far as these answer, else in all."""
+        asked: dict[int, list[Notice]] = {}
+        for each in notices:
+            every = range(self.members.count)
+            for number in [each.shard] if isinstance(each, ShardNotice) else every:
+                asked.setdefault(number, []).append(each)
+        await answered(
+            {number: self.members.call(number, "notify", some) for number, some in asked.items()}
+        )
 
     async def listen(self, topic: str, callback: Callable[[str], None]) -> Stop:
         """Listen in all shards; see `Listening`."""
@@ -193,7 +207,7 @@ class ShardedStore:
         )
         outcomes: list[ActivityOutcome] = in_order(parts, [each.outcomes for each in found])
         now = max((each.now for each in found), default=0)
-        return ActivitiesEnded(now, outcomes, [x for each in found for x in each.notices])
+        return ActivitiesEnded(now, outcomes, notices_of(parts, [each.notices for each in found]))
 
     async def move_to_build(self, run_ids: Sequence[UUID], build: str | None) -> MovedRuns:
         """Move runs; see `BuildStore.move_to_build`."""
@@ -202,14 +216,29 @@ class ShardedStore:
             self.members.call(number, "move_to_build", which, build)
             for number, which in asked.items()
         )
-        notices = [notice for each in found for notice in each.notices]
+        notices = notices_of(asked, [each.notices for each in found])
         return MovedRuns(merged([each.outcomes for each in found]), notices)
 
     # Lists
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
-        """Return a page of the runs of all shards; see `QueryStore.list_runs`."""
-        return merge_pages(await self._router.present("list_runs", where), where)
+        """Return a page of the runs of all shards; see `QueryStore.list_runs`.
+
+        Each is asked for little more than its share, and again if it has more of the newest.
+        """
+        share = min(where.limit, 2 * where.limit // self.members.count + 8)
+        pages = await self.members.present("list_runs", replace(where, limit=share))
+        page = merge_pages([*pages.values()], where)
+        if share == where.limit or len(page.runs) == where.limit:
+            return page
+        fuller, _ = await answered(
+            {
+                number: self.members.call(number, "list_runs", where)
+                for number, each in pages.items()
+                if each.cursor is not None and len(each.runs) == share
+            }
+        )
+        return merge_pages([*(pages | fuller).values()], where)
 
     async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
         """Return the sums over the newest runs of each shard; see `QueryStore.count_runs_by`."""
