@@ -1,9 +1,10 @@
-"""How holdfast grows with its processes: `python -m benchmarks.curves [--processes 1,2,4,8]`.
+"""How holdfast grows: `python -m benchmarks.curves [--processes 1,2,4,8] [--shards 1,2,4]`.
 
 W1, W5 and LK with so many worker processes; E, starts one after another, with so many programs that
-start; idle: transactions a second of so many workers that have nothing to do. Beside each figure
-stands what bounded it: the processor time of each side, and what the connections of the database
-did while it was measured. It takes some minutes, and writes the curves as a file of
+start; idle: transactions a second of so many workers that have nothing to do. With `--shards` also
+over numbers of databases, all on the one server, of which each has as many workers. Beside each
+figure stands what bounded it: the processor time of each side, and what the connections of the
+database did while it was measured. It takes some minutes, and writes the curves as a file of
 benchmarks/machines, the table in RESULTS.md and a picture. With `--write` alone only these two.
 
 To publish those of another machine, measure with `--name` and send the file. `--database` takes a
@@ -19,8 +20,8 @@ import logging
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +37,7 @@ from benchmarks.runner import CACHE
 from benchmarks.server import Server, alone, serve
 from benchmarks.throughput import drain
 from benchmarks.watching import Usage, watched
-from benchmarks.worker import WorkerProcess, several
+from benchmarks.worker import WorkerProcess, several, together
 from holdfast import Client
 from holdfast._version import __version__
 
@@ -50,7 +51,7 @@ START_SECONDS = 5.0
 class Watched(Bench):
     """A bench that keeps what its last wait for the end of all runs used."""
 
-    url: str = ""
+    url: str = ""  # of all databases
     server_pid: int = 0
     usages: list[Usage] = field(default_factory=list)
 
@@ -60,6 +61,17 @@ class Watched(Bench):
         async with watched(self.url, self.server_pid, worker) as usage:
             yield
         self.usages[:] = [usage]
+
+    @contextmanager
+    def worker(self, setting: WorkerSetting) -> Iterator[WorkerProcess]:
+        """Run worker processes, as `holdfast worker` starts them for each of its databases."""
+        command, shards = self.engine.worker_command(setting), len(self.url.split())
+        commands = [
+            [*command, "--shard", str(number % shards)] if shards > 1 else command
+            for number in range(setting.processes)
+        ]
+        with WorkerProcess(together(commands), self.log) as process:
+            yield process
 
     async def wait_until_ended(self, worker: WorkerProcess) -> None:
         """Wait until no run is left unfinished."""
@@ -126,13 +138,13 @@ CURVES = {
 
 
 async def measure(
-    server: Server, url: str, server_pid: int, name: str, processes: int, scale: float
+    urls: Sequence[str], server_pid: int, name: str, processes: int, scale: float
 ) -> tuple[float, Usage]:
-    """Measure one point in an empty database."""
-    engine = HoldfastEngine(url)
+    """Measure one point in empty databases."""
+    engine = HoldfastEngine(*urls)
     await engine.open()
     try:
-        bench = Watched(engine, CACHE / "curves.log", scale, url, server_pid)
+        bench = Watched(engine, CACHE / "curves.log", scale, " ".join(urls), server_pid)
         return await CURVES[name].measure(bench, processes), bench.usages[0]
     finally:
         await engine.close()
@@ -140,26 +152,35 @@ async def measure(
 
 def points(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure every point, by turns, and return the round of the median of each."""
-    places = [(name, n) for name in options.curves for n in options.processes]
-    found: dict[tuple[str, int], list[tuple[float, Usage]]] = {place: [] for place in places}
+    places = [
+        (name, processes, shards)
+        for name in options.curves
+        for processes in options.processes
+        for shards in options.shards
+        if name == "E" or processes % shards == 0  # each shard has as many workers
+    ]
+    found: dict[tuple[str, int, int], list[tuple[float, Usage]]] = {each: [] for each in places}
+    databases = [f"{DATABASE}_{number}" for number in range(max(options.shards))]
     pid = server.process_id()
     for turn in range(options.rounds):
-        for name, processes in places:
-            url = server.fresh_database(DATABASE)
-            point = asyncio.run(measure(server, url, pid, name, processes, options.scale))
-            found[name, processes].append(point)
-            figure = f"{name} x {processes}: {point[0]:,.1f} {CURVES[name].unit}"
+        for name, processes, shards in places:
+            urls = [server.fresh_database(each) for each in databases[:shards]]
+            point = asyncio.run(measure(urls, pid, name, processes, options.scale))
+            found[name, processes, shards].append(point)
+            figure = f"{name} x {processes} / {shards}: {point[0]:,.1f} {CURVES[name].unit}"
             print(f"{turn + 1}/{options.rounds} {figure}", file=sys.stderr, flush=True)
-    server.drop_database(DATABASE)
+    for each in databases:
+        server.drop_database(each)
     return [
         {
             "curve": name,
             "processes": processes,
+            "shards": shards,
             "value": round(value, 1),
             "spread": [round(pick(each[0] for each in rounds), 1) for pick in (min, max)],
             **asdict(usage),
         }
-        for (name, processes), rounds in found.items()
+        for (name, processes, shards), rounds in found.items()
         for value, usage in [
             min(rounds, key=lambda each: abs(each[0] - statistics.median(r[0] for r in rounds)))
         ]
@@ -209,6 +230,7 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--processes", type=_numbers, default=[1, 2, 4, 8])
+    parser.add_argument("--shards", type=_numbers, default=[1], help="numbers of databases: 1,2,4")
     parser.add_argument("--curves", type=lambda text: text.split(","), default=list(CURVES))
     parser.add_argument("--rounds", type=int, default=3, help="the median counts")
     parser.add_argument("--scale", type=float, default=1.0, help="0.1: a tenth of the work")

@@ -45,9 +45,10 @@ def section(machines: Mapping[str, Machine]) -> Iterator[str]:
     yield (
         "By `python -m benchmarks.curves`: so many worker processes (E: so many programs that"
         " start runs one after another), on the same machine as the server. Medians, each point in"
-        " an empty database. Workers, server, client, others: how many cores each used. What the"
-        " connections did: how many, on average, were on a processor or waited, and for what. To"
-        " add a machine, measure with `--name` and send the file of"
+        " empty databases. Shards: how many databases of this one server are the engine; with more"
+        " than one, the processes are those of all. Workers, server, client, others: how many cores"
+        " each used. What the connections did: how many, on average, were on a processor or waited,"
+        " and for what. To add a machine, measure with `--name` and send the file of"
         " `benchmarks/machines`."
     )
     yield ""
@@ -67,15 +68,16 @@ def _table(name: str, machine: Machine) -> Iterator[str]:
         f" {about['rounds']}, load before {on['load before']}."
     )
     yield ""
-    yield f"| | unit | processes | figure | {' | '.join(SIDES)} | connections | bound by |"
-    yield "|---|---|---:|---:|" + "---:|" * len(SIDES) + "---|---|"
+    yield f"| | unit | processes | shards | figure | {' | '.join(SIDES)} | connections | bound by |"
+    yield "|---|---|---:|---:|---:|" + "---:|" * len(SIDES) + "---|---|"
     for point in machine["points"]:
         _, unit = machine["curves"][point["curve"]]
         cores = point["cores"]
         used = " | ".join(f"{cores[side]:.2f}" for side in SIDES)
         waits = ", ".join(f"{what} {count:.1f}" for what, count in _waits(point)) or "nothing"
         yield (
-            f"| {point['curve']} | {unit} | {point['processes']} | {point['value']:,.0f}"
+            f"| {point['curve']} | {unit} | {point['processes']} | {point.get('shards', 1)}"
+            f" | {point['value']:,.0f}"
             f" | {used} | {waits} | {bound(point, int(on['cores']))} |"
         )
     yield ""
@@ -163,10 +165,11 @@ def _chart(
 
 
 def _points(machine: Machine, name: str) -> list[tuple[int, float]]:
+    """Return the points of a curve over processes: of one database."""
     return [
         (point["processes"], point["value"])
         for point in machine["points"]
-        if point["curve"] == name
+        if point["curve"] == name and point.get("shards", 1) == 1
     ]
 
 

@@ -24,25 +24,33 @@ RUN_TABLES = ("runs", "events", "tasks")
 
 
 class HoldfastEngine:
-    """holdfast with its defaults."""
+    """holdfast with its defaults: on one database, or on several as one engine."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, *urls: str) -> None:
+        self._urls, self._url = urls, " ".join(urls)
         self._handles: dict[str, RunHandle[Any]] = {}
 
     async def open(self) -> None:
-        migrate = [HOLDFAST, "migrate", "--database", self._url]
-        process = await asyncio.create_subprocess_exec(*migrate, stdout=subprocess.DEVNULL)
-        if await process.wait() != 0:
-            raise RuntimeError("holdfast migrate failed")
+        await self._prepare("migrate")
+        if len(self._urls) > 1:
+            await self._prepare("shards", "add")
         self._client = Client(database=self._url)
         await self._client.__aenter__()
-        self._connection = await asyncpg.connect(
-            self._url, server_settings={"search_path": "holdfast"}
-        )
+        settings = {"search_path": "holdfast"}
+        self._connections = [
+            await asyncpg.connect(url, server_settings=settings) for url in self._urls
+        ]
+        self._connection = self._connections[0]
+
+    async def _prepare(self, *command: str) -> None:
+        called = [HOLDFAST, *command, "--database", self._url]
+        process = await asyncio.create_subprocess_exec(*called, stdout=subprocess.DEVNULL)
+        if await process.wait() != 0:
+            raise RuntimeError(f"holdfast {' '.join(command)} failed")
 
     async def close(self) -> None:
-        await self._connection.close()
+        for connection in self._connections:
+            await connection.close()
         await self._client.__aexit__(None, None, None)
 
     def worker_command(self, setting: WorkerSetting) -> list[str]:
@@ -85,10 +93,12 @@ class HoldfastEngine:
         await self._client.runs.fork(UUID(run_id), index=1 + steps)  # after the event of its start
 
     async def unfinished(self) -> bool:
-        return bool(await self._ask("select exists (select from runs where status = 'running')"))
+        return bool(
+            await self._sum("select exists (select from runs where status = 'running')::int")
+        )
 
     async def completed(self) -> int:
-        return await self._ask(
+        return await self._sum(
             "select count(*) from runs where status = 'completed' and name <> 'bench/old'"
         )
 
@@ -165,7 +175,7 @@ class HoldfastEngine:
 
     async def stored_runs(self) -> int:
         """Count the runs that are in the database."""
-        return int(await self._connection.fetchval("select count(*) from runs"))
+        return await self._sum("select count(*) from runs")
 
     async def create_schedules(self, count: int, cron: str, workflow: str) -> None:
         await self._connection.fetch(
@@ -215,7 +225,7 @@ class HoldfastEngine:
         return [row[0] for row in rows]
 
     async def transactions(self) -> int:
-        return await self._ask(
+        return await self._sum(
             "select xact_commit + xact_rollback from pg_stat_database"
             " where datname = current_database()"
         )
@@ -224,6 +234,10 @@ class HoldfastEngine:
         run_id = str(handle.run_id)
         self._handles[run_id] = handle
         return run_id
+
+    async def _sum(self, query: str) -> int:
+        """Return the sum of what all databases answer."""
+        return sum([int(await each.fetchval(query)) for each in self._connections])
 
     async def _ask(self, query: str) -> Any:
         return await self._connection.fetchval(query)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -20,7 +21,7 @@ BUSY = "on a processor"  # what a backend does that works and waits for nothing
 
 LOOK = """
 select coalesce(wait_event_type || ':' || wait_event, $1) from pg_stat_activity
-where datname = current_database() and backend_type = 'client backend' and state = 'active'
+where datname = any ($2) and backend_type = 'client backend' and state = 'active'
     and pid <> pg_backend_pid()
 """
 
@@ -42,7 +43,12 @@ class Usage:
 
 @asynccontextmanager
 async def watched(url: str, server_pid: int, worker: WorkerProcess | None) -> AsyncIterator[Usage]:
-    """Watch a server, a worker and this process; what is given has the usage at the end."""
+    """Watch a server, a worker and this process; what is given has the usage at the end.
+
+    The URL may be several, separated by spaces: of databases of one server.
+    """
+    urls = url.split()
+    names = [urlsplit(each).path[1:] for each in urls]
 
     def used() -> dict[str, float]:
         return {
@@ -52,11 +58,11 @@ async def watched(url: str, server_pid: int, worker: WorkerProcess | None) -> As
             "machine": _busy_seconds(),
         }
 
-    usage, connection, seen = Usage(), await asyncpg.connect(url), Counter[str]()
+    usage, connection, seen = Usage(), await asyncpg.connect(urls[0]), Counter[str]()
 
     async def look() -> None:
         while True:
-            seen.update(row[0] for row in await connection.fetch(LOOK, BUSY))
+            seen.update(row[0] for row in await connection.fetch(LOOK, BUSY, names))
             usage.looks += 1
             await asyncio.sleep(PAUSE_SECONDS)
 

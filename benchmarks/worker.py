@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -118,9 +118,14 @@ class WorkerProcess:
 
 def several(command: list[str], processes: int) -> list[str]:
     """Return a command that runs another one so many times at once, the same for every engine."""
-    if processes == 1:
-        return command
-    return ["sh", "-c", f"{shlex.join(command)} & " * processes + "wait"]
+    return together([command] * processes)
+
+
+def together(commands: Sequence[list[str]]) -> list[str]:
+    """Return a command that runs all of these at once."""
+    if len(commands) == 1:
+        return commands[0]
+    return ["sh", "-c", "".join(f"{shlex.join(each)} & " for each in commands) + "wait"]
 
 
 def cpu_seconds(*, group: int = -1, process: int = -1) -> float:

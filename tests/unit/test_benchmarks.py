@@ -190,7 +190,10 @@ def test_curves_of_two_machines_are_tables_and_lines_of_one_picture() -> None:
         **dict.fromkeys(("holdfast", "date", "rounds"), 1),
     }
     points = [point({"workers": 0.5}, {"on a processor": 0.5}, n) for n in (1, 2)]
+    points.append(points[1] | {"shards": 2, "value": 7.0})  # which is no point of the picture
     one = {"about": about, "curves": {"W1": ["runs", "runs/s"]}, "points": points}
     lines = list(section({"here": one, "there": one}))
-    assert len([line for line in lines if line.startswith("| W1 |")]) == 4
+    rows = [line.split(" | ")[2:5] for line in lines if line.startswith("| W1 |")]
+    assert rows == [["1", "1", "5"], ["2", "1", "5"], ["2", "2", "7"]] * 2
+    assert "W1 1: 5, 2: 5;" in picture({"here": one, "there": one})
     assert picture({"here": one, "there": one}).count('style="stroke:') == 2
