@@ -14,8 +14,17 @@ from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.shards import Members, Pass, sharded, shards_of
 from holdfast.store.shards.homes import home_of
+from holdfast.store.shards.merging import cut_short
 from holdfast.store.shards.router import notices_of
-from holdfast.types import Forward, NewEvent, NewRun, NewSignal, Notice, RunFilter
+from holdfast.types import (
+    Forward,
+    NewEvent,
+    NewRun,
+    NewSignal,
+    Notice,
+    RecordPage,
+    RunFilter,
+)
 from holdfast.values.ids import keyed_run_id, uuid7
 from tests.shards.conftest import COUNT
 from tests.shards.engine import make_engine
@@ -100,6 +109,22 @@ async def test_a_page_is_full_though_one_shard_has_all_its_runs(
     assert len({each.run_id for each in seen}) == len(seen) == 180
     moments = [each.created_at for each in seen]
     assert moments == sorted(moments, reverse=True)
+
+
+async def test_only_a_shard_whose_share_ends_the_page_is_asked_again() -> None:
+    """A shard that searched for some time and found little ends the page, whatever others have."""
+    store = MemoryStore(wall_clock)
+    await store.start_runs([NewRun(run_id=uuid7(), name="spread/add_one")])
+    [run] = (await store.list_runs(RunFilter())).runs
+    place = f"/{run.run_id}"
+    pages = {
+        0: RecordPage([run, run], f"30{place}"),
+        1: RecordPage([run, run], f"10{place}"),
+        2: RecordPage([run], f"20{place}"),
+        3: RecordPage([run, run], None),
+    }
+    assert cut_short(pages, 2) == [0]
+    assert cut_short({n: page for n, page in pages.items() if n != 2}, 2) == [0, 1]
 
 
 async def test_a_wake_up_is_sent_in_the_shard_that_it_is_of(

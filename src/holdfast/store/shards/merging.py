@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import merge
 from itertools import chain, islice
 from typing import Any, Final
@@ -30,6 +30,14 @@ def merge_pages(pages: Sequence[RecordPage], where: RunFilter) -> RecordPage:
     if not ends:
         return RecordPage(shown, None)
     return RecordPage(shown, cursor_of(*frontier), frontier[0])
+
+
+def cut_short(pages: Mapping[int, RecordPage], share: int) -> list[int]:
+    """Return the shards whose pages, full with a share, end before any that searches for more."""
+    ends = {n: place_of(page.cursor) for n, page in pages.items() if page.cursor is not None}
+    full = {number for number in ends if len(pages[number].runs) == share}
+    searched = max((end for number, end in ends.items() if number not in full), default=(0, ""))
+    return [number for number in full if ends[number] > searched]
 
 
 def place_of(cursor: str) -> tuple[int, str]:

@@ -16,6 +16,7 @@ from holdfast.store.port import Store
 from holdfast.store.shards.listening import Listening, Stop
 from holdfast.store.shards.members import Members, answered, gather
 from holdfast.store.shards.merging import (
+    cut_short,
     merge_counts,
     merge_counts_by,
     merge_ids,
@@ -234,8 +235,7 @@ class ShardedStore:
         fuller, _ = await answered(
             {
                 number: self.members.call(number, "list_runs", where)
-                for number, each in pages.items()
-                if each.cursor is not None and len(each.runs) == share
+                for number in cut_short(pages, share)
             }
         )
         return merge_pages([*(pages | fuller).values()], where)
