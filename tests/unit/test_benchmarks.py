@@ -190,7 +190,7 @@ def test_curves_of_two_machines_are_tables_and_lines_of_one_picture() -> None:
         **dict.fromkeys(("holdfast", "date", "rounds"), 1),
     }
     points = [point({"workers": 0.5}, {"on a processor": 0.5}, n) for n in (1, 2)]
-    points.append(points[1] | {"shards": 2, "value": 7.0})  # which is no point of the picture
+    points.append(points[1] | {"shards": 2, "value": 7.0})  # the picture leaves it out
     one = {"about": about, "curves": {"W1": ["runs", "runs/s"]}, "points": points}
     lines = list(section({"here": one, "there": one}))
     rows = [line.split(" | ")[2:5] for line in lines if line.startswith("| W1 |")]
