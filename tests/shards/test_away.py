@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast import Client
-from holdfast.errors import DatabaseUnavailable, ResultTimeout, RunActive
+from holdfast.errors import DatabaseUnavailable, HoldfastError, ResultTimeout, RunActive
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.homes import home_of
@@ -128,3 +128,38 @@ async def test_a_rule_holds_while_the_shard_that_keeps_it_is_away(
                 break
             except DatabaseUnavailable:
                 await asyncio.sleep(0.1)
+
+
+async def test_a_start_fails_of_its_own_shard_alone(client: Client, urls: list[str]) -> None:
+    """Fault: those of one moment became one call, and all failed with the one that did."""
+    ids = [id_of(shard) for shard in (0, 1, 2) for _ in range(4)]
+    waiting = [await client.start(gather_signals, 1, run_id=id_of(n)) for n in (0, 1, 2)]
+    async with away(urls[1]):
+        starts = (client.start(add_one, 1, run_id=run_id) for run_id in ids)
+        found = await asyncio.gather(*starts, return_exceptions=True)
+        assert [isinstance(each, DatabaseUnavailable) for each in found] == [
+            home_of(run_id, range(3)) == 1 for run_id in ids
+        ]
+        for each in found:
+            if not isinstance(each, BaseException):
+                assert await each.result(timeout=30) == 2
+        told = await asyncio.gather(
+            *(each.signal("tell", "x") for each in waiting), return_exceptions=True
+        )
+        assert [type(each) for each in told] == [bool, DatabaseUnavailable, bool]
+        for number in (0, 2):
+            assert await waiting[number].result(timeout=30) == ["x"]
+
+
+async def test_results_come_while_the_shard_of_another_wake_up_is_away(
+    client: Client, urls: list[str]
+) -> None:
+    there, here = [await client.start(gather_signals, 1, run_id=id_of(n)) for n in (1, 2)]
+    results = [asyncio.create_task(each.result(timeout=20)) for each in (there, here)]
+    await asyncio.sleep(0.5)
+    async with away(urls[1]):
+        client._session.ends._named.add(there.run_id)  # told just before its shard went away
+        await here.terminate()
+        with pytest.raises(HoldfastError, match="terminated"):
+            await results[1]
+    results[0].cancel()

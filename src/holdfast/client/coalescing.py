@@ -9,12 +9,13 @@ waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import DatabaseUnavailable, LockTimeout, TransientDatabaseError
 from holdfast.store.port.locks import FIRST_PAUSE, Locked, persist
+from holdfast.store.port.parts import taking_parts
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -27,6 +28,7 @@ LOCKED_CALLS = 2  # of a session at a time, so that other calls find a connectio
 class Coalescer(Generic[Item, Answer]):
     """Collect the items of many callers for `send`, which answers a list of them in order.
 
+    A call that fails for some items is answered for the others; see `taking_parts`.
     An item that `send` refuses fails alone: its batch is halved until the item is found. So is a
     batch that meets the lock of another transaction, but after it: the next batches do not wait.
     """
@@ -99,8 +101,11 @@ class Coalescer(Generic[Item, Answer]):
         if not batch:
             return
         try:
-            answers = await persist(partial(self._send_briefly, [item for item, _ in batch]))
+            with taking_parts() as answered:
+                answers = await persist(partial(self._send_briefly, [item for item, _ in batch]))
         except Exception as error:
+            if not (batch := _without(batch, answered)):
+                return
             alone = len(batch) == 1
             if alone or isinstance(error, DatabaseUnavailable | TransientDatabaseError):
                 for _, future in batch:
@@ -112,7 +117,7 @@ class Coalescer(Generic[Item, Answer]):
             await self._answer(batch[middle:], locked)
             return
         if isinstance(answers, LockTimeout):
-            self._try_later(batch, locked, answers)
+            self._try_later(_without(batch, answered), locked, answers)
             return
         for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():
@@ -147,6 +152,16 @@ class Coalescer(Generic[Item, Answer]):
         except BaseException:
             _cancel(batch)
             raise
+
+
+def _without(
+    batch: list[tuple[Item, asyncio.Future[Answer]]], answered: Mapping[int, Answer]
+) -> list[tuple[Item, asyncio.Future[Answer]]]:
+    """Give callers what was answered of a call that failed, and return the others."""
+    for place, answer in answered.items():
+        if not batch[place][1].done():
+            batch[place][1].set_result(answer)
+    return [entry for place, entry in enumerate(batch) if place not in answered]
 
 
 def _cancel(batch: Iterable[tuple[object, asyncio.Future[Any]]]) -> None:

@@ -200,8 +200,9 @@ class EndWatcher:
     async def _look(self, now: float) -> None:
         """Read the runs that a wake-up named, and those that are due."""
         named = list(self._named & self._watches.keys())
-        if named:
-            self._check_existence(named, await self._store.get_runs(named), now)
+        if not await self._read(named, now):  # one of them may be in a shard that is away
+            for run_id in named:
+                self._watches[run_id].look_at = now
         self._named.difference_update(named)
         due = [
             run_id
@@ -214,8 +215,7 @@ class EndWatcher:
         self._end(ended)
         going = [run_id for run_id in due if run_id in self._watches and run_id not in ended]
         unseen = [run_id for run_id in going if self._watches[run_id].is_unseen(now)]
-        if unseen:
-            self._check_existence(unseen, await self._store.get_runs(unseen), now)
+        await self._read(unseen, now)
         long: list[UUID] = []
         for run_id in going:
             if watch := self._watches.get(run_id):
@@ -223,6 +223,16 @@ class EndWatcher:
                 if now - watch.began_at >= PATIENCE_SECONDS:
                     long.append(run_id)
         self._unserved.look(long, now)
+
+    async def _read(self, run_ids: list[UUID], now: float) -> bool:
+        """Read runs, and end those that have ended or do not exist; False if that failed."""
+        try:
+            found = await self._store.get_runs(run_ids) if run_ids else {}
+        except DatabaseUnavailable as error:
+            logger.debug("cannot read runs that are waited for now: %s", error)
+            return False
+        self._check_existence(run_ids, found, now)
+        return True
 
     async def _register(self, run_ids: list[UUID]) -> dict[UUID, RunRecord]:
         """Register for the ends of runs; return those that have ended.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -21,10 +21,11 @@ from holdfast.errors import (
     TransientDatabaseError,
 )
 from holdfast.store.port import Store
+from holdfast.store.port.parts import taken_parts
 from holdfast.store.port.reads import read_from
 from holdfast.store.shards.homes import homes_of
 from holdfast.store.shards.silence import Silence
-from holdfast.types import MOST_SHARDS, ShardState
+from holdfast.types import MOST_SHARDS, Notice, ShardState
 
 T = TypeVar("T")
 
@@ -233,15 +234,15 @@ class Members:
                 found[number] = found.get(number, {}) | more
         return found
 
-    async def agreed(self, number: int) -> None:
-        """Make sure that a shard knows all others, so that it refuses callers that do not.
+    async def agreed(self, number: int, history: tuple[int, ...]) -> None:
+        """Make sure that a shard knows this history, so that it refuses callers that do not.
 
-        Raises TransientDatabaseError while shards are being added.
+        Raises TransientDatabaseError while shards are being added or closed.
         """
-        member = self.named[number]
-        if member.state is None or member.state.history != self.history:
+        member, known = self.named[number], slice(len(history))
+        if member.state is None or member.state.history[known] != history:
             member.state = await self.call(number, "shard_state")
-        if member.state is None or member.state.history != self.history:
+        if member.state is None or member.state.history[known] != history:
             raise TransientDatabaseError(
                 f"shard {number} has not heard yet of all {self.count} shards: if {_ADD} was cut "
                 "off, run it again"
@@ -271,6 +272,34 @@ async def answered(calls: Mapping[int, Awaitable[T]]) -> tuple[dict[int, T], lis
 def _missing(run_ids: Sequence[UUID], found: Mapping[int, Mapping[UUID, UUID]]) -> list[UUID]:
     known = set(chain.from_iterable(found.values()))
     return [run_id for run_id in run_ids if run_id not in known]
+
+
+async def gather_parts(
+    members: Members,
+    parts: Mapping[int, Sequence[int]],
+    call: Callable[[int, Sequence[int]], Awaitable[tuple[Sequence[Any], Sequence[Notice]]]],
+    lost: BaseException | None = None,
+) -> list[tuple[Sequence[Any], Sequence[Notice]]]:
+    """Call shards, each with the places of its items; return their answers, with wake-ups.
+
+    Raises what the first that failed raised, or `lost`, after it has told what was answered by the
+    others, see `taking_parts`, and sent their wake-ups.
+    """
+    calls = (call(number, which) for number, which in parts.items())
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    error = next((each for each in found if isinstance(each, BaseException)), lost)
+    answered = taken_parts()
+    answers: list[tuple[Sequence[Any], Sequence[Notice]]] = []
+    for (number, which), each in zip(parts.items(), found, strict=True):
+        if not isinstance(each, BaseException):
+            answers.append(each)
+            if error is not None and answered is not None:
+                answered.update(zip(which, each[0], strict=True))
+                with suppress(DatabaseError):
+                    await members.call(number, "notify", each[1])
+    if error is not None:
+        raise error
+    return answers
 
 
 async def gather(calls: Iterable[Awaitable[T]]) -> list[T]:

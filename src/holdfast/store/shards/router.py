@@ -10,7 +10,7 @@ from uuid import UUID
 
 from holdfast.errors import HoldfastError
 from holdfast.store.shards import routes
-from holdfast.store.shards.members import Members, gather
+from holdfast.store.shards.members import Members, gather, gather_parts
 from holdfast.store.shards.merging import add_up, unite
 from holdfast.store.shards.places import Places
 from holdfast.types import Delivered, Delivery, Notice
@@ -59,13 +59,22 @@ class Router:
 
     async def change(self, name: str, targets: Sequence[Any], *args: Any, **options: Any) -> Any:
         """Change runs in their shards; the outcomes are in the order of the targets."""
-        parts = await self.parts(targets, run_of)
-        found: list[Delivered] = await gather(
-            self.members.call(number, name, [targets[at] for at in which], *args, **options)
-            for number, which in parts.items()
-        )
-        outcomes: list[Delivery] = in_order(parts, [each.outcomes for each in found])
-        return Delivered(outcomes, notices_of(parts, [each.notices for each in found]))
+
+        async def call(
+            number: int, which: Sequence[int]
+        ) -> tuple[Sequence[Delivery], Sequence[Notice]]:
+            some = [targets[at] for at in which]
+            told: Delivered = await self.members.call(number, name, some, *args, **options)
+            return told.outcomes, told.notices
+
+        places, lost = await self._places.find_most(map(run_of, targets))
+        parts: dict[int, list[int]] = {}
+        for at, each in enumerate(targets):
+            if (number := places.get(run_of(each))) is not None:
+                parts.setdefault(number, []).append(at)
+        found = await gather_parts(self.members, parts, call, lost)
+        outcomes: list[Delivery] = in_order(parts, [each for each, _ in found])
+        return Delivered(outcomes, notices_of(parts, [notices for _, notices in found]))
 
     async def everywhere(self, name: str, *args: Any, **options: Any) -> Any:
         """Call all shards; the answer is that of shard 0."""

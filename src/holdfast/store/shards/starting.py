@@ -9,10 +9,15 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import ShardsChanged, TransientDatabaseError
+from holdfast.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    ShardsChanged,
+    TransientDatabaseError,
+)
 from holdfast.store.port.shards import known_history
 from holdfast.store.shards.homes import home_of, homes_of, open_shards
-from holdfast.store.shards.members import Members, gather
+from holdfast.store.shards.members import Members, gather_parts
 from holdfast.store.shards.places import Places
 from holdfast.store.shards.router import in_order, notices_of
 from holdfast.types import NewRun, Notice, RulesOfStart, StartedRun
@@ -54,74 +59,86 @@ class Starting:
     async def _start(
         self, call: str, runs: Sequence[NewRun]
     ) -> tuple[list[StartedRun], list[Notice]]:
-        places = await self._places_of(runs)
+        history = self._members.history  # of all that follows: it may change meanwhile
+        places, lost = await self._places_of(runs, history)
         by_shard: dict[int, list[int]] = {}
         for at, number in enumerate(places):
-            by_shard.setdefault(number, []).append(at)
-        answers = await gather(
-            self._start_in(number, call, [runs[at] for at in which])
-            for number, which in by_shard.items()
+            if number is not None:
+                by_shard.setdefault(number, []).append(at)
+
+        async def start(number: int, which: Sequence[int]) -> tuple[list[StartedRun], list[Notice]]:
+            token = known_history.set(len(history))
+            try:
+                told = await self._members.call(number, call, [runs[at] for at in which])
+            finally:
+                known_history.reset(token)
+            started, notices = told
+            self._places.keep((each.run_id for each in started), number)
+            return started, notices
+
+        answers = await gather_parts(
+            self._members, by_shard, start, lost if None in places else None
         )
-        for number, (found, _) in zip(by_shard, answers, strict=True):
-            self._places.keep((each.run_id for each in found), number)
         started: list[StartedRun] = in_order(by_shard, [found for found, _ in answers])
         return started, notices_of(by_shard, [told for _, told in answers])
 
-    async def _start_in(
-        self, number: int, call: str, runs: Sequence[NewRun]
-    ) -> tuple[list[StartedRun], list[Notice]]:
-        token = known_history.set(len(self._members.history))
-        try:
-            found: tuple[list[StartedRun], list[Notice]] = await self._members.call(
-                number, call, runs
-            )
-        finally:
-            known_history.reset(token)
-        return found
-
-    async def _places_of(self, runs: Sequence[NewRun]) -> list[int]:
-        """Return the shard of each start.
+    async def _places_of(
+        self, runs: Sequence[NewRun], history: tuple[int, ...]
+    ) -> tuple[list[int | None], DatabaseError | None]:
+        """Return the shard of each start, None if one cannot tell that may have it, and its error.
 
         Runs of workflows with rules for starts are in shard 0, as these hold for all together.
         """
-        ruled = await self._workflows_with_rules()
-        shards = open_shards(self._members.history)
+        ruled, shards = await self._workflows_with_rules(), open_shards(history)
         anchors = [
             each.run_id if each.key is None else keyed_run_id(each.name, each.key) for each in runs
         ]
         at_home = [each.name in ruled or _has_rules(each) for each in runs]
-        begun = await self._begun(
-            {
-                anchor: is_ruled
-                for each, anchor, is_ruled in zip(runs, anchors, at_home, strict=True)
-                if each.key is not None
-            }
-        )
-        return [
+        keyed = {
+            anchor: is_ruled
+            for each, anchor, is_ruled in zip(runs, anchors, at_home, strict=True)
+            if each.key is not None
+        }
+        begun, lost = await self._begun(keyed, history)
+        places = [
             begun.get(anchor, 0 if is_ruled else home_of(anchor, shards))
             for anchor, is_ruled in zip(anchors, at_home, strict=True)
         ]
+        return places, lost
 
-    async def _begun(self, anchors: Mapping[UUID, bool]) -> dict[UUID, int]:
+    async def _begun(
+        self, anchors: Mapping[UUID, bool], history: tuple[int, ...]
+    ) -> tuple[dict[UUID, int | None], DatabaseError | None]:
         """Return where runs of keys are that began elsewhere than they would now.
 
-        Other shards were open then, or the workflow, which has rules if it is true, had none.
+        Other shards were open then, or the workflow, which has rules if it is true, had none. None
+        for a key that may be in a shard that cannot tell, with its error.
         """
-        history = self._members.history
         asked: dict[int, list[UUID]] = {}
         for anchor, is_ruled in anchors.items():
             for number in homes_of(anchor, history)[0 if is_ruled else 1 :]:
                 if number != 0 or not is_ruled:
                     asked.setdefault(number, []).append(anchor)
-        found: dict[UUID, int] = {}
-        answers = await gather(self._kept(number, which) for number, which in asked.items())
-        for number, kept in zip(asked, answers, strict=True):
-            for run_id in kept:
-                found.setdefault(run_id, number)
-        return found
+        calls = (self._kept(number, which, history) for number, which in asked.items())
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        found: dict[UUID, int | None] = {}
+        silent: dict[UUID, int | None] = {}
+        lost: DatabaseError | None = None
+        for (number, which), kept in zip(asked.items(), answers, strict=True):
+            if isinstance(kept, DatabaseUnavailable | TransientDatabaseError):
+                lost = lost or kept
+                silent.update(dict.fromkeys(which))
+            elif isinstance(kept, BaseException):
+                raise kept
+            else:
+                for run_id in kept:
+                    found.setdefault(run_id, number)
+        return silent | found, lost
 
-    async def _kept(self, number: int, run_ids: Sequence[UUID]) -> Iterable[UUID]:
-        await self._members.agreed(number)
+    async def _kept(
+        self, number: int, run_ids: Sequence[UUID], history: tuple[int, ...]
+    ) -> Iterable[UUID]:
+        await self._members.agreed(number, history)
         kept: dict[UUID, UUID] = await self._members.call(number, "newest_runs", run_ids)
         return kept
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
@@ -154,15 +155,13 @@ class ShardedStore:
         Raises DatabaseUnavailable if none of them does.
         """
         asked = await self._router.most_apart(run_ids)
-        found = await gather(
-            _or_away(self.members.call(number, "wait_for_end", topic, which))
-            for number, which in asked.items()
-        )
-        away = [each for each in found if isinstance(each, DatabaseUnavailable)]
-        if away and len(away) == len(found):
-            raise away[0]
-        ended = [each for each in found if not isinstance(each, DatabaseUnavailable)]
-        return merged(ended)
+        calls = [self.members.call(n, "wait_for_end", topic, which) for n, which in asked.items()]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        errors = [each for each in found if isinstance(each, BaseException)]
+        severe = [each for each in errors if not isinstance(each, DatabaseUnavailable)]
+        if severe or (errors and len(errors) == len(found)):
+            raise (severe or errors)[0]
+        return merged([each for each in found if not isinstance(each, BaseException)])
 
     async def await_streams(self, streams: Sequence[tuple[UUID, str]], seconds: float) -> None:
         """Ask for wake-ups; see `StreamStore.await_streams`."""
@@ -334,13 +333,6 @@ def sharded(stores: Sequence[Store]) -> Store:
 def shards_of(store: Store) -> Members | None:
     """Return the shards of a store, None for a database alone."""
     return store.members if isinstance(store, ShardedStore) else None
-
-
-async def _or_away(call: Awaitable[T]) -> T | DatabaseUnavailable:
-    try:
-        return await call
-    except DatabaseUnavailable as error:
-        return error
 
 
 def _first(item: tuple[UUID, Any]) -> UUID:
