@@ -6,12 +6,13 @@ Importing this module adds them to the app of the crash suite, so only processes
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, TypedDict
+from uuid import UUID
 
 import asyncpg
 
 from holdfast import Context, Retry, current_activity, current_message, current_step
-from tests.chaos.names import EVENT, FIFO, PARCELS, STARTING, STREAM, TOKENS
+from tests.chaos.names import EVENT, FIFO, NEWS, PARCELS, STARTING, STREAM, TOKENS, WORDS
 from tests.crash.across import app
 from tests.crash.worker import work as work_of_crash
 from tests.crash.workload import Effect, act, leave_trace
@@ -67,6 +68,40 @@ async def book(connection: asyncpg.Connection, run_id: str) -> str:
 @app.workflow
 async def stay(ctx: Context, number: int) -> str:
     return await book(str(ctx.run_id))
+
+
+@app.workflow
+async def listen(ctx: Context, number: int) -> list[str]:
+    """Take the words of another run, in their order, and then an event."""
+    nonces: list[str] = []
+    for expected in range(WORDS):
+        word = await ctx.wait_for_signal("word", type=int)
+        assert word == expected, f"word {word} in the place of {expected}"
+        nonces.append((await act(f"listen {number} {word}"))["nonce"])
+    await ctx.wait_for_event(f"{NEWS}.{number}")
+    return [*nonces, (await act(f"listen {number} news"))["nonce"]]
+
+
+class Talk(TypedDict):
+    """Whom to talk to."""
+
+    number: int
+    to: str
+
+
+@app.transaction
+async def announce(connection: asyncpg.Connection, number: int) -> None:
+    """Publish an event with the record of the step."""
+    await connection.execute("select holdfast.publish($1, $2)", EVENT, str(number))
+
+
+@app.workflow
+async def talk(ctx: Context, given: Talk) -> None:
+    """Send another run words, and publish an event."""
+    for word in range(WORDS):
+        ctx.signal_run(UUID(given["to"]), "word", word)
+        await asyncio.sleep(0.02)
+    await announce(given["number"])
 
 
 @app.workflow

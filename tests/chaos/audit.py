@@ -9,9 +9,6 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
-import psycopg
-from psycopg.rows import TupleRow
-
 from holdfast.client import Client, Run
 from holdfast.types import StreamItem
 from tests.chaos.load import Load
@@ -33,11 +30,16 @@ from tests.crash.ledger import (
     check_nothing_is_queued,
     check_run,
     check_ticks,
+    query_all,
     read_ledger,
 )
 
 MESSAGES = (PARCELS, FIFO)
-NOT_BY_LOG = ("crash/sheet", "crash/stay")  # a flow has no such log; what books leaves no trace
+NOT_BY_LOG = (
+    "crash/sheet",
+    "crash/stay",
+    "crash/talk",
+)  # a flow has no such log; others leave no trace
 
 
 class Audit:
@@ -56,15 +58,15 @@ class Audit:
         await self._check_logs(runs)
         async with self._checking("flows"):
             flows = [run for run in runs if run.full_name == "crash/sheet"]
-            self.seen += check_flows(self._world.server, flows, self._world.ledger)
+            self.seen += check_flows(self._world, flows, self._world.ledger)
         async with self._checking("bookings"):
             self._check_bookings(runs)
         async with self._checking("messages"):
             self._check_messages(runs)
         async with self._checking("schedules"):
-            check_ticks(self._world.server, SCHEDULES, f"{TICKING}%")
+            check_ticks(self._world, SCHEDULES, f"{TICKING}%")
         async with self._checking("queues"):
-            check_nothing_is_queued(self._world.server)
+            check_nothing_is_queued(self._world)
         async with self._checking("limits"):
             [limit] = await self._client.limits.list()
             assert (limit.held, limit.waiting) == (0, 0), f"places are held: {limit}"
@@ -95,6 +97,8 @@ class Audit:
             output = by_id[run_id].output
             assert output == result, f"{run_id}: {output!r} is not what the caller got: {result!r}"
         self.seen["runs"] += len(runs)
+        begun = query_all(self._world, "select count(*) from holdfast.runs")
+        assert all(count for (count,) in begun), f"a shard has no run: {begun}"
 
     async def _check_logs(self, runs: Sequence[Run]) -> None:
         """Each result was recorded once, and each effect is explained: see `check_run`."""
@@ -113,8 +117,7 @@ class Audit:
             assert not strangers, f"effects of no run: {strangers}"
 
     def _check_bookings(self, runs: Sequence[Run]) -> None:
-        with psycopg.connect(self._world.server.url) as connection:
-            booked = [row for (row,) in _rows(connection, "select run_id from public.booked")]
+        booked = [row for (row,) in query_all(self._world, "select run_id from public.booked")]
         stays = [str(run.run_id) for run in runs if run.full_name == "crash/stay"]
         assert sorted(booked) == sorted(stays), "a booking is missing, or there are two"
         self.seen["bookings"] += len(booked)
@@ -151,9 +154,8 @@ class Audit:
         orders = [int(id.partition("/")[2]) for id in self._load.sent if id.startswith(STARTING)]
         assert sorted(by_message) == sorted(orders), "messages did not start one run each"
         assert sorted(by_event) == sorted(self._load.published), "events did not start one run each"
-        with psycopg.connect(self._world.server.url) as connection:
-            left = [sum(count for (count,) in _rows(connection, LEFT))]
-        assert left == [0], f"{left} messages are left"
+        left = sum(count for (count,) in query_all(self._world, f"select {LEFT}"))
+        assert left == 0, f"{left} messages are left"
 
     def _told(self) -> list[str]:
         return self._world.told.read_text().splitlines()
@@ -184,13 +186,9 @@ class Audit:
 
 
 LEFT = """
-select (select count(*) from holdfast.messages) + (select count(*) from holdfast.grouped_messages)
+(select count(*) from holdfast.messages) + (select count(*) from holdfast.grouped_messages)
     + (select count(*) from holdfast.filtered_messages)
 """
-
-
-def _rows(connection: psycopg.Connection[TupleRow], query: str) -> list[TupleRow]:
-    return connection.execute(query.encode()).fetchall()
 
 
 def _input(run: Run) -> int:

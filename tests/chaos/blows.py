@@ -12,7 +12,8 @@ from contextlib import suppress
 from itertools import count, islice
 from typing import Any
 
-from tests.chaos.world import World
+from holdfast.database.embedded import EmbeddedServer
+from tests.chaos.world import World, backends_of
 
 Blow = Callable[[World, random.Random], Coroutine[Any, Any, None]]
 
@@ -26,11 +27,11 @@ PATIENCE_SECONDS = 20.0  # for progress in a calm: a busy machine needs more tha
 async def kill_worker(world: World, choose: random.Random) -> None:
     """SIGKILL of a worker; another one begins at once, or later."""
     if workers := world.fleet.workers:
-        world.fleet.kill(choose.choice(workers))
+        begin_another = world.fleet.kill(choose.choice(workers))
         try:
             await asyncio.sleep(choose.choice((0.0, choose.uniform(0, LONGEST_SECONDS / 2))))
         finally:
-            world.begin_worker()
+            begin_another()
 
 
 async def stop_worker(world: World, choose: random.Random) -> None:
@@ -73,39 +74,43 @@ async def kill_reader(world: World, choose: random.Random) -> None:
 
 async def kill_postgres(world: World, choose: random.Random) -> None:
     """SIGKILL of the database's first process, which is started again at once, or later."""
-    await _away(world, choose, signal.SIGKILL)
+    await _away(choose.choice(world.servers), choose, signal.SIGKILL)
 
 
 async def restart_postgres(world: World, choose: random.Random) -> None:
     """A fast shutdown of the database, and a start."""
-    stopped = world.server.postmaster_pid
+    server = choose.choice(world.servers)
+    stopped = server.postmaster_pid
     try:
         async with asyncio.timeout(SHUTDOWN_SECONDS):
-            await _away(world, choose, signal.SIGINT)
+            await _away(server, choose, signal.SIGINT)
     except TimeoutError:  # PostgreSQL 18 may not end if it is told to while it recovers
-        if world.server.postmaster_pid == stopped:
-            await _away(world, choose, signal.SIGQUIT)
+        if server.postmaster_pid == stopped:
+            await _away(server, choose, signal.SIGQUIT)
 
 
-async def _away(world: World, choose: random.Random, number: signal.Signals) -> None:
-    world.signal_postgres(number)
+async def _away(server: EmbeddedServer, choose: random.Random, number: signal.Signals) -> None:
+    if (pid := server.postmaster_pid) is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
     try:
         await asyncio.sleep(choose.choice((0.0, choose.uniform(0, LONGEST_SECONDS / 2))))
     finally:
-        await asyncio.to_thread(world.server.ensure_running)
+        await asyncio.to_thread(server.ensure_running)
 
 
 async def kill_backend(world: World, choose: random.Random) -> None:
     """SIGKILL of one session's process, after which the database recovers from a crash."""
-    if backends := world.backends():
+    server = choose.choice(world.servers)
+    if backends := backends_of(server):
         with suppress(ProcessLookupError):
             os.kill(choose.choice(backends), signal.SIGKILL)
-        await asyncio.to_thread(world.server.ensure_running)
+        await asyncio.to_thread(server.ensure_running)
 
 
 async def end_sessions(world: World, choose: random.Random) -> None:
-    """All sessions of the database end, as when a pooler is restarted."""
-    for backend in world.backends():
+    """All sessions of a database end, as when a pooler is restarted."""
+    for backend in backends_of(choose.choice(world.servers)):
         with suppress(ProcessLookupError):
             os.kill(backend, signal.SIGTERM)
 

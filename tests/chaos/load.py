@@ -29,6 +29,7 @@ from tests.chaos.names import (
     FIFO,
     GROUPS,
     NARROW,
+    NEWS,
     PARCELS,
     SCHEDULES,
     SIDE,
@@ -43,7 +44,7 @@ from tests.crash.people import update_all
 MOST_OPEN = 30  # programs at once
 SIGNALS = {"signalled": 3, "everything": 1, "office": 1}
 RUNS = ("chain", "fan_out", "signalled", "everything", "office", "sheet", "tell", "stay", "narrow")
-KINDS = (*RUNS, "tell", "tell", "messages", "events")
+KINDS = (*RUNS, "tell", "tell", "messages", "events", "listen", "listen")
 PAUSE_SECONDS = 0.1
 LONGEST_BETWEEN_SECONDS = 0.3
 
@@ -186,6 +187,8 @@ class Load:
         self.started[run_id], self.keys[key] = kind, run_id
         if twice:
             assert await insist(start) == run_id, f"{key} was started twice"
+        if kind == "listen":
+            await self._talk_to(run_id, number, twice, by_server)
         if kind == "tell":
             with self.world.told.open("a") as told:
                 told.write(f"{run_id}\n")
@@ -198,9 +201,29 @@ class Load:
                 await insist(signal)
                 if twice:
                     await insist(signal)
-        self.results[run_id] = await insist(
-            partial(self.caller.result, run_id, by_server=not by_server)
-        )
+            news = group.create_task(self._bring_news(number)) if kind == "listen" else None
+            self.results[run_id] = await insist(
+                partial(self.caller.result, run_id, by_server=not by_server)
+            )
+            if news is not None:
+                news.cancel()
+
+    async def _talk_to(self, run_id: UUID, number: int, twice: bool, by_server: bool) -> None:
+        """Start a run that sends another one words, and publishes an event."""
+        given = {"number": number, "to": str(run_id)}
+        key = f"talk-{number}"
+        start = partial(self.caller.start, "talk", given, key, by_server=by_server)
+        talking = await insist(start)
+        self.started[talking], self.keys[key] = "talk", talking
+        self.published.add(number)
+        if twice:
+            assert await insist(start) == talking, f"{key} was started twice"
+
+    async def _bring_news(self, number: int) -> None:
+        """Publish what a run waits for, again and again: it may not wait for it yet."""
+        while True:
+            await insist(partial(self.caller.client.topics.publish, f"{NEWS}.{number}"))
+            await asyncio.sleep(5 * PAUSE_SECONDS)
 
     async def _send(self, number: int, twice: bool) -> None:
         for queue in (PARCELS, FIFO, STARTING):

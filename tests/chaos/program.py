@@ -15,6 +15,7 @@ import httpx
 import psycopg
 
 from holdfast import Client
+from holdfast.database.urls import split_urls
 from tests.chaos.audit import LEFT, Audit
 from tests.chaos.blows import strike
 from tests.chaos.load import Caller, Load
@@ -30,7 +31,10 @@ LATE = f"""
 select greatest(0, {SCHEDULES} + 1 - count(*))
 from holdfast.schedule_buckets where outcome = 'started'
 """
-OPEN = f"select (select count(*) from holdfast.runs where status = 'running') + ({LEFT})"
+OPEN = f"""
+select (select count(*) from holdfast.runs where status = 'running') + {LEFT}
+    + (select count(*) from holdfast.forwards)
+"""
 
 
 Strike = Callable[[World, random.Random, Counter[str]], Coroutine[Any, Any, None]]
@@ -54,13 +58,16 @@ async def chaos(
     say: Callable[[str], None] = lambda _: None,
     strike: Strike = strike,
 ) -> Verdict:
-    """Let everything run, and kill what can be killed, for so long; then let it end, and look."""
+    """Let everything run, and kill what can be killed, for so long; then let it end, and look.
+
+    There are so many worker processes of each database.
+    """
     choose = random.Random(seed)
     blows = Counter[str]()
     for _ in range(processes):
-        world.begin_worker()
+        world.begin_workers()
     async with (
-        Client(world.server.url, redis=world.redis_url or None) as client,
+        Client(world.url, redis=world.redis_url or None) as client,
         httpx.AsyncClient(base_url=world.http_url, timeout=30) as http,
     ):
         load = Load(world, Caller(client, http), random.Random(choose.random()))
@@ -73,7 +80,7 @@ async def chaos(
             await asyncio.wait([striking], timeout=seconds)
             striking.cancel()
             await asyncio.wait([striking])
-            await asyncio.to_thread(world.server.ensure_running)
+            await asyncio.to_thread(world.ensure_running)
             load.stop()
             late = await _until_over(world, load, running)
             for task in (*always, telling, running):
@@ -84,7 +91,7 @@ async def chaos(
 
 async def look(world: World, load: Load) -> tuple[Counter[str], list[str]]:
     """Return what is seen in the end, and what is wrong."""
-    async with Client(world.server.url) as client:
+    async with Client(world.url) as client:
         audit = Audit(world, load, client)
         audit.faults += load.errors
         await audit.check_all()
@@ -96,9 +103,11 @@ async def _until_over(world: World, load: Load, running: asyncio.Task[None]) -> 
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await asyncio.shield(running)
-            await _until_none(world, LATE)
+            [home, *others] = split_urls(world.url)
+            await _until_none(home, LATE)
             await load.pause_schedules()
-            await _until_none(world, OPEN)
+            for url in (home, *others, home, *others):  # one may have sent something to another
+                await _until_none(url, OPEN)
             await _until_read(world)
     except TimeoutError:
         open_ = [each for each in load.started if each not in load.results]
@@ -106,11 +115,11 @@ async def _until_over(world: World, load: Load, running: asyncio.Task[None]) -> 
     return []
 
 
-async def _until_none(world: World, left: str) -> None:
+async def _until_none(url: str, left: str) -> None:
     """Wait until a count is 0."""
     while True:
         with suppress(psycopg.OperationalError):  # it recovers from the last blow
-            async with await psycopg.AsyncConnection.connect(world.server.url) as connection:
+            async with await psycopg.AsyncConnection.connect(url) as connection:
                 while (row := await (await connection.execute(left.encode())).fetchone()) != (0,):
                     await connection.rollback()
                     assert row is not None

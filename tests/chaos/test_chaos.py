@@ -32,7 +32,7 @@ async def test_what_is_killed_at_random_loses_and_repeats_nothing(
     homes: Homes, tmp_path: Path, redis: bool
 ) -> None:
     """Everything at once; `python -m tests.chaos` does it for as long as it is asked to."""
-    with World(homes.make(tmp_path / "home"), redis=redis) as world:
+    with World([homes.make(tmp_path / "home")], redis=redis) as world:
         verdict = await chaos(world, SEEDS[redis], PATIENCE_SECONDS, 2, strike=few)
         assert verdict.faults == []
         assert verdict.blows.keys() >= MUST, "too little was killed: the test shows nothing"
@@ -52,7 +52,7 @@ async def see_what_is_broken(world: World, verdict: Verdict) -> None:
     notes = world.notes("client").read_text().splitlines(keepends=True)
     first = next(n for n, note in enumerate(notes) if '"item"' in note)
     world.notes("client").write_text("".join([*notes[: first + 1], *notes[first:]]))
-    execute(world.server.url, "insert into public.booked values ('nobody')")
+    execute(world.servers[0].url, "insert into public.booked values ('nobody')")
     _, faults = await look(world, verdict.load)
     found = sorted(fault.partition(":")[0].partition(" ")[0] for fault in faults)
     assert found == ["bookings", "crash/tell", "messages", "the"], faults

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -40,13 +40,14 @@ def _work(*given: Any) -> None:
 class World(ExitStack):
     """The processes, in a folder of their own. All of them end with the block.
 
-    The folder is removed, unless `keep` was set. `home` is a database that exists; without it, one
-    is made.
+    The folder is removed, unless `keep` was set. `homes` has the databases that exist, each with a
+    server of its own; without it, they are made: one, or several that are `shards`.
     """
 
-    def __init__(self, home: Path | None = None, *, redis: bool = False) -> None:
+    def __init__(self, homes: Sequence[Path] = (), *, redis: bool = False, shards: int = 1) -> None:
         super().__init__()
-        self._home, self._with_redis, self.keep = home, redis, False
+        self._homes, self._with_redis, self.keep = homes, redis, False
+        self._count = len(homes) or shards
         self.redis: Valkey | None = None
         self.way: Proxy | None = None  # of the workers to Redis
         self.readers: dict[str, ForkServerProcess] = {}
@@ -66,17 +67,23 @@ class World(ExitStack):
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-chaos-"))
         self.callback(lambda: self.keep or shutil.rmtree(self.folder, ignore_errors=True))
         self.folder.chmod(0o755)  # PostgreSQL may run as another account
-        self.server = self.enter_context(EmbeddedServer.acquire(self._home or self.folder / "home"))
-        if self._home is None:
-            execute(self.server.url, render())
-        execute(self.server.url, "create table if not exists public.booked (run_id text)")
+        homes = self._homes or [self.folder / f"home-{number}" for number in range(self._count)]
+        self.servers = [self.enter_context(EmbeddedServer.acquire(home)) for home in homes]
+        for server in self.servers:
+            if not self._homes:
+                execute(server.url, render())
+            execute(server.url, "create table if not exists public.booked (run_id text)")
+        if self._count > 1:
+            subprocess.run(
+                command("shards", "add", *self._databases()), env=environment({}), check=True
+            )
         self.ledger, self.told = self.folder / "ledger", self.folder / "told"
         self.ledger.touch()
         self.told.touch()
         if self._with_redis:
             self.redis = self.enter_context(valkey())
             self.way = self.enter_context(Proxy(f"postgresql:///?host={self.redis.folder}"))
-        self.fleet = Fleet(self.server.url, self.ledger, target=_work)
+        self.fleet = Fleet(self.url, self.ledger, target=_work)
         self.fleet.redis = "" if self.way is None else f"redis://127.0.0.1:{self.way.port}/0"
         self.callback(self.fleet.kill_all)
         self.callback(self._end_server)
@@ -84,6 +91,14 @@ class World(ExitStack):
         for how in READERS:
             self.begin_reader(how)
             self.callback(self.end_reader, how)
+
+    @property
+    def url(self) -> str:
+        """The URLs of all databases."""
+        return " ".join(server.url for server in self.servers)
+
+    def _databases(self) -> list[str]:
+        return [part for server in self.servers for part in ("--database", server.url)]
 
     @property
     def redis_url(self) -> str:
@@ -100,8 +115,10 @@ class World(ExitStack):
 
     # Workers
 
-    def begin_worker(self) -> None:
-        self.fleet.start(DEFAULT, SIDE, pace=PACE)
+    def begin_workers(self) -> None:
+        """Start a worker of each database."""
+        for number in range(self._count):
+            self.fleet.start(DEFAULT, SIDE, pace=PACE, shard=number)
 
     async def supervise(self) -> None:
         """Start again what has ended by itself, as systemd does; without end."""
@@ -127,7 +144,7 @@ class World(ExitStack):
     # The server
 
     def _popen(self, port: int) -> subprocess.Popen[bytes]:
-        options = ("--database", self.server.url, "--port", str(port), "--auth", "any")
+        options = (*self._databases(), "--port", str(port), "--auth", "any")
         with (self.folder / "server.log").open("ab") as log:
             return subprocess.Popen(
                 command("server", *options),
@@ -163,7 +180,7 @@ class World(ExitStack):
     # Readers
 
     def begin_reader(self, how: str) -> None:
-        place = self.server.url if how == "client" else self.http_url
+        place = self.url if how == "client" else self.http_url
         given = (how, place, self.told, self.notes(how), self.redis_url)
         self.readers[how] = processes.Process(target=read, args=given, daemon=True)
         self.readers[how].start()
@@ -172,21 +189,19 @@ class World(ExitStack):
         self.readers[how].kill()
         self.readers[how].join()
 
-    # The database
+    def ensure_running(self) -> None:
+        """Start the databases that do not run."""
+        for server in self.servers:
+            server.ensure_running()
 
-    def signal_postgres(self, number: signal.Signals) -> None:
-        pid = self.server.postmaster_pid
-        if pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, number)
 
-    def backends(self) -> list[int]:
-        """The processes of the database that serve its clients."""
-        pid = self.server.postmaster_pid
-        found = Path(f"/proc/{pid}/task/{pid}/children")
-        with suppress(OSError):
-            return [each for each in map(int, found.read_text().split()) if _serves(each)]
-        return []
+def backends_of(server: EmbeddedServer) -> list[int]:
+    """Return the processes of a database that serve its clients."""
+    pid = server.postmaster_pid
+    found = Path(f"/proc/{pid}/task/{pid}/children")
+    with suppress(OSError):
+        return [each for each in map(int, found.read_text().split()) if _serves(each)]
+    return []
 
 
 def _serves(pid: int) -> bool:

@@ -59,10 +59,11 @@ class Fleet:
         pace: Pace = QUICK,
         release: int = 0,
         archive: str = "",
+        shard: int | None = None,
     ) -> ForkServerProcess:
         """Start a worker of these queues; it takes work as soon as it can.
 
-        With an archive, it sweeps all the time.
+        With an archive, it sweeps all the time. Of several databases it serves one, or all.
         """
         worker = processes.Process(
             target=self._target,
@@ -76,26 +77,24 @@ class Fleet:
                 release,
                 archive,
                 self.redis,
+                shard,
             ),
             daemon=True,
         )
         worker.start()
-        self._again[worker] = partial(
-            self.start, *queues, kill_at=kill_at, pace=pace, release=release, archive=archive
-        )
+        options = {"pace": pace, "release": release, "archive": archive, "shard": shard}
+        self._again[worker] = partial(self.start, *queues, kill_at=kill_at, **options)
         return worker
 
-    def kill(self, worker: ForkServerProcess) -> None:
-        """Kill a worker with SIGKILL, if it has not done so itself."""
+    def kill(self, worker: ForkServerProcess) -> Callable[[], ForkServerProcess]:
+        """Kill a worker with SIGKILL, if it has not done so itself; return what starts another."""
         worker.kill()
         worker.join()
-        del self._again[worker]
+        return self._again.pop(worker)
 
     def replace(self, worker: ForkServerProcess) -> ForkServerProcess:
         """Kill a worker, and start another of its kind."""
-        start = self._again[worker]
-        self.kill(worker)
-        return start()
+        return self.kill(worker)()
 
     def freeze(self, worker: ForkServerProcess) -> None:
         """Stop a worker where it stands, with SIGSTOP."""

@@ -6,14 +6,14 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from uuid import UUID
 
 import psycopg
 from psycopg.rows import TupleRow
 
 from holdfast.client import Client, Run
-from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.urls import split_urls
 from holdfast.types import LoggedEvent
 
 TERMINAL = {"WorkflowCompleted", "WorkflowFailed", "WorkflowCanceled", "WorkflowTimedOut"}
@@ -119,43 +119,59 @@ def check_answers(log: list[LoggedEvent]) -> None:
     assert set(keys["SignalReceived"].values()) <= {1}, "a message was taken twice"
 
 
-def check_nothing_is_queued(server: EmbeddedServer) -> None:
-    """Check that no task outlived its run."""
-    with psycopg.connect(server.url) as connection:
-        left = connection.execute("select run_id, key, kind from holdfast.tasks").fetchall()
-    assert not left
+class Engine(Protocol):
+    """Where the runs are: `url` has a database, or several that are shards, with spaces."""
+
+    @property
+    def url(self) -> str:
+        """The URL, or URLs."""
+        ...
 
 
-def check_flows(server: EmbeddedServer, runs: Sequence[Run], ledger: Path) -> Counter[str]:
+def query_all(engine: Engine, query: str, parameters: Any = None) -> list[TupleRow]:
+    """Return the rows of each of its databases."""
+    rows: list[TupleRow] = []
+    for url in split_urls(engine.url):
+        with psycopg.connect(url) as connection:
+            rows += connection.execute(query.encode(), parameters).fetchall()
+    return rows
+
+
+def check_nothing_is_queued(engine: Engine) -> None:
+    """Check that no task outlived its run, and that shards have nothing for others."""
+    assert not query_all(engine, "select run_id, key, kind from holdfast.tasks")
+    assert query_all(engine, "select from holdfast.forwards") == []
+
+
+def check_flows(engine: Engine, runs: Sequence[Run], ledger: Path) -> Counter[str]:
     """Check runs of the flow against the ledger; return what was seen, for the test to look at."""
     executions, seen = read_ledger(ledger), Counter[str]()
-    with psycopg.connect(server.url) as connection:
-        for run in runs:
-            assert run.status == "completed", f"{run.run_id} {run.status} {run.error}"
-            nonces: list[str] = []
-            lost = _lost(connection, run.run_id)
-            seen["lost"] += lost.total()
-            for key, nonce, attempts in _results(connection, run.run_id):
-                done = executions[f"{run.run_id}/{key}"]
-                assert nonce in done, f"{key}: the recorded execution left no trace"
-                # A loss that the run cannot have caused does not count as an attempt.
-                assert len(done) <= attempts + lost[key], f"{key}: executions without a reason"
-                seen["elements"] += ":" in key
-                nonces.append(nonce)
-            assert run.output == {"joined": nonces}, "a result was not used once, and in order"
-            seen["runs"] += 1
+    for run in runs:
+        assert run.status == "completed", f"{run.run_id} {run.status} {run.error}"
+        nonces: list[str] = []
+        lost = _lost(engine, run.run_id)
+        seen["lost"] += lost.total()
+        for key, nonce, attempts in query_all(engine, RESULTS, {"run": run.run_id}):
+            done = executions[f"{run.run_id}/{key}"]
+            assert nonce in done, f"{key}: the recorded execution left no trace"
+            # A loss that the run cannot have caused does not count as an attempt.
+            assert len(done) <= attempts + lost[key], f"{key}: executions without a reason"
+            seen["elements"] += ":" in key
+            nonces.append(nonce)
+        assert run.output == {"joined": nonces}, "a result was not used once, and in order"
+        seen["runs"] += 1
     return seen
 
 
-def check_letters(server: EmbeddedServer, run: Run, ledger: Path) -> int:
+def check_letters(engine: Engine, run: Run, ledger: Path) -> int:
     """Check a run with rules against the ledger; return how many tasks lost their worker."""
-    with psycopg.connect(server.url) as connection:
-        lost = _lost(connection, run.run_id)
-        [(nonce, attempts)] = connection.execute(
-            "select output #>> '{}', attempts from holdfast.step_states "
-            "where run_id = %s and step_slug = 'cleaned' and status = 'completed'",
-            [run.run_id],
-        ).fetchall()
+    lost = _lost(engine, run.run_id)
+    [(nonce, attempts)] = query_all(
+        engine,
+        "select output #>> '{}', attempts from holdfast.step_states "
+        "where run_id = %s and step_slug = 'cleaned' and status = 'completed'",
+        [run.run_id],
+    )
     executions, under_way = read_ledger(ledger), set[str]()
     cleaned = executions[f"{run.run_id}/cleaned"]
     assert nonce in cleaned, "the recorded execution left no trace"
@@ -175,9 +191,10 @@ def check_letters(server: EmbeddedServer, run: Run, ledger: Path) -> int:
     return lost.total()
 
 
-def _lost(connection: psycopg.Connection[TupleRow], run_id: UUID) -> Counter[str]:
+def _lost(engine: Engine, run_id: UUID) -> Counter[str]:
     """Return how many workers each task lost."""
-    rows = connection.execute(
+    rows = query_all(
+        engine,
         "select details ->> 'task_key' from holdfast.events "
         "where run_id = %s and event_type = 'WorkerLost'",
         [run_id],
@@ -185,25 +202,23 @@ def _lost(connection: psycopg.Connection[TupleRow], run_id: UUID) -> Counter[str
     return Counter(key for (key,) in rows)
 
 
-def _results(connection: psycopg.Connection[TupleRow], run_id: UUID) -> list[TupleRow]:
-    """Return the key, nonce and attempts of each task that had an effect, in order."""
-    return connection.execute(
-        "select x.step_slug || ':' || x.task_index, x.output ->> 'nonce', x.attempts "
-        "from (select *, step_slug = 'second' as is_second from holdfast.step_tasks "
-        "      where run_id = %(run)s order by is_second, task_index) as x "
-        "union all "
-        "select s.step_slug, s.output ->> 'nonce', s.attempts from holdfast.step_states s "
-        "where s.run_id = %(run)s and s.step_slug = 'beside'",
-        {"run": run_id},
-    ).fetchall()
+# The key, nonce and attempts of each task that had an effect, in order.
+RESULTS = """
+select x.step_slug || ':' || x.task_index, x.output ->> 'nonce', x.attempts
+from (select *, step_slug = 'second' as is_second from holdfast.step_tasks
+      where run_id = %(run)s order by is_second, task_index) as x
+union all
+select s.step_slug, s.output ->> 'nonce', s.attempts from holdfast.step_states s
+where s.run_id = %(run)s and s.step_slug = 'beside'
+"""
 
 
-def check_ticks(server: EmbeddedServer, schedules: int, names: str) -> None:
+def check_ticks(engine: Engine, schedules: int, names: str) -> None:
     """Compare buckets, runs and moments: each tick up to the last has one bucket, and one run.
 
-    `names` is the pattern of the keys of the runs that schedules start.
+    `names` is the pattern of the keys of the runs that schedules start: all are in shard 0.
     """
-    with psycopg.connect(server.url) as connection:
+    with psycopg.connect(split_urls(engine.url)[0]) as connection:
         tick_gaps = connection.execute(
             """
             select s.name, count(b.*), extract(epoch from max(b.tick_at) - min(b.tick_at))

@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast import App
+from holdfast.database.urls import split_urls
 from holdfast.retention.archive import ARCHIVE_VARIABLE
+from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore, database, listening
 from holdfast.store.redis import RedisHintedStore
+from holdfast.store.shards import sharded
 from holdfast.values.retention import SWEEPER_INTERVAL_VARIABLE
 from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, until_served
 from tests.crash import releases
 from tests.crash.flows import app
 from tests.crash.workload import LEDGER
@@ -48,19 +52,29 @@ WORK = {
 
 
 class KillSwitch:
-    """A store that kills the process at the n-th point between the calls that do its work.
+    """Kills the process at the n-th point between the calls that do its work.
 
     The calls that only look whether there is work are left out, as how many there are depends
     on the time: to die before a claim is to die after the call before it.
     """
 
-    def __init__(self, store: PostgresStore, kill_at: int) -> None:
-        self._store, self._kill_at, self._points = store, kill_at, 0
+    def __init__(self, kill_at: int) -> None:
+        self._kill_at, self._points = kill_at, 0
 
-    def _pass_point(self) -> None:
+    def pass_point(self) -> None:
+        """Be at the next point."""
         self._points += 1
         if self._points == self._kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def before_calls_of(self, store: PostgresStore) -> Store:
+        """Return a store whose calls are points."""
+        return cast("Store", _Switched(store, self))
+
+
+class _Switched:
+    def __init__(self, store: PostgresStore, switch: KillSwitch) -> None:
+        self._store, self._switch = store, switch
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._store, name)
@@ -69,10 +83,10 @@ class KillSwitch:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             if name in WORK:
-                self._pass_point()
+                self._switch.pass_point()
             answer = await method(*args, **kwargs)
             if name in WORK or (name == "claim_tasks" and answer):
-                self._pass_point()
+                self._switch.pass_point()
             return answer
 
         return call
@@ -92,8 +106,9 @@ def session_name(pid: int) -> str:
 
 
 def signed(url: str) -> str:
-    """Return a URL over which the sessions of this process have its name."""
-    return f"{url}{'&' if '?' in url else '?'}application_name={session_name(os.getpid())}"
+    """Return a URL, or several, over which the sessions of this process have its name."""
+    name = f"application_name={session_name(os.getpid())}"
+    return " ".join(f"{each}{'&' if '?' in each else '?'}{name}" for each in split_urls(url))
 
 
 def work(
@@ -106,10 +121,12 @@ def work(
     release: int,
     archive: str,
     redis: str,
+    shard: int | None,
 ) -> None:
     """Be a worker process until it is killed; what it says goes beside the ledger.
 
     `release` is that of the app, 0 for the usual one. With an archive, it sweeps all the time.
+    Of several databases it serves the one with the number `shard`, or all of them.
     """
     if archive:
         os.environ[ARCHIVE_VARIABLE] = archive
@@ -120,7 +137,7 @@ def work(
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     served = releases.release(release) if release else app
-    asyncio.run(serve(url, served, queues, kill_at, pace, patience, redis))
+    asyncio.run(serve(url, served, queues, kill_at, pace, patience, redis, shard))
 
 
 async def serve(
@@ -131,28 +148,44 @@ async def serve(
     pace: Pace = QUICK,
     patience: float | None = None,
     redis: str = "",
+    shard: int | None = None,
 ) -> None:
-    """Be a worker of an app until SIGTERM; impatient, if at all, once it has begun."""
+    """Be a worker of an app until SIGTERM; impatient, if at all, once it has begun.
+
+    Of several databases it is a worker of the one with the number `shard`, or of each.
+    """
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
-    make_store = partial(RedisHintedStore, redis) if redis else PostgresStore
-    store = make_store(url, tells=True)
-    worker = Worker(
-        served,
-        KillSwitch(store, kill_at) if kill_at else store,  # type: ignore[arg-type]
-        WorkerOptions(
-            queues=queues,
-            concurrency=50,
-            lease_seconds=pace.lease,
-            heartbeat_seconds=pace.heartbeat,
-            silent_seconds=pace.silent,
-            poll_seconds=0.2,
-            maintenance_seconds=0.3,
-        ),
-        heartbeat_store=lambda: make_store(url, connections=1),
+    make = partial(partial(RedisHintedStore, redis) if redis else PostgresStore, tells=True)
+    urls = split_urls(url)
+    kill = KillSwitch(kill_at)
+    options = WorkerOptions(
+        queues=queues,
+        concurrency=50,
+        lease_seconds=pace.lease,
+        heartbeat_seconds=pace.heartbeat,
+        silent_seconds=pace.silent,
+        poll_seconds=0.2,
+        maintenance_seconds=0.3,
     )
-    await worker.start()
+
+    async def make_worker(number: int) -> Worker:
+        store, place = make(urls[number]), None
+        if len(urls) > 1:
+            around = sharded([make(each, connections=SHARD_CONNECTIONS) for each in urls])
+            place = Shard(number, around)
+            await until_served(store, number)
+        return Worker(
+            served,
+            kill.before_calls_of(store) if kill_at else store,
+            options,
+            heartbeat_store=lambda: make(urls[number], connections=1),
+            shard=place,
+        )
+
+    workers = [await make_worker(each) for each in (range(len(urls)) if shard is None else [shard])]
+    await asyncio.gather(*(worker.start() for worker in workers))
     if patience is not None:
         impatient(patience)
     await terminated.wait()
-    await worker.stop(grace=0.5)
+    await asyncio.gather(*(worker.stop(grace=0.5) for worker in workers))
