@@ -148,3 +148,25 @@ async def test_a_retry_and_a_fork_stay_with_their_run(
     assert len({handle.run_id, retried.run_id, forked.run_id}) == 3
     assert Counter(await counts_of(stores)) == Counter([0, 0, 3])
     assert (await client.runs.get(forked.run_id)).run_id == forked.run_id
+
+
+async def test_an_archived_run_is_restored_once_and_where_its_id_belongs(
+    stores: list[Store], store: Store, client: Client
+) -> None:
+    """Elsewhere nobody would see that there is a run with its id."""
+    started = [await client.start(add_one, number, retention="0s") for number in range(12)]
+    ids = [handle.run_id for handle in started]
+    homes = {run_id: home_of(run_id, len(stores)) for run_id in ids}
+    assert set(homes.values()) == {0, 1, 2}, "a shard has no run: it shows nothing"
+    await store.terminate_runs(ids)
+    lines = [
+        [(await stores[homes[run_id]].export_runs({run_id: None})).lines[run_id]] for run_id in ids
+    ]
+    kept = [await store.restore_run(each, retention_seconds=60) for each in lines]
+    assert set(kept) == {"exists"}
+    before = await counts_of(stores)
+    deleted = [(await each.sweep_runs()).deleted for each in stores]
+    assert deleted == before
+    restored = [await store.restore_run(each, retention_seconds=60) for each in lines]
+    assert set(restored) == {"restored"}
+    assert await counts_of(stores) == before

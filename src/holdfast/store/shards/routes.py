@@ -13,7 +13,7 @@ HOME: Final = frozenset(
         "list_messages", "list_queues", "list_schedules", "list_subscriptions", "message_failures",
         "message_page", "next_delivery_at", "next_look", "now", "pause_schedule", "publish",
         "purge_messages", "queue_metrics", "receive_messages", "redrive_deliveries",
-        "redrive_messages", "restore_run", "resume_schedule", "return_messages", "send_messages",
+        "redrive_messages", "resume_schedule", "return_messages", "send_messages",
         "start_buffered", "subscribe", "trigger_schedule", "unsubscribe", "update_queue",
         "update_schedule",
     }

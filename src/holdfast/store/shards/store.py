@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.objects import Objects
 from holdfast.store.port import Store
+from holdfast.store.port.run_lines import read_line
 from holdfast.store.shards.listening import Listening, Stop
 from holdfast.store.shards.members import Members, answered, gather
 from holdfast.store.shards.merging import (
@@ -47,6 +48,7 @@ from holdfast.types import (
     NewRun,
     Notice,
     RecordPage,
+    Restoring,
     RunCounts,
     RunFilter,
     RunRecord,
@@ -218,6 +220,20 @@ class ShardedStore:
         )
         notices = notices_of(asked, [each.notices for each in found])
         return MovedRuns(merged([each.outcomes for each in found]), notices)
+
+    async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
+        """Make an ended run of its lines, in the shard that has one with its id, or would have.
+
+        See `ArchiveStore.restore_run`.
+        """
+        run = read_line(lines[0]).run if lines else None
+        number = 0  # which refuses lines without a run
+        if run is not None and not isinstance(run, UUID):
+            [number] = await self._router.apart([run.run_id])
+        answer: Restoring = await self.members.call(
+            number, "restore_run", lines, retention_seconds=retention_seconds
+        )
+        return answer
 
     # Lists
 
