@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +11,18 @@ import pytest
 from holdfast.database.embedded import EmbeddedServer
 from tests.clusters import Homes
 from tests.crash.fleet import Fleet
+from tests.shards.engine import ShardedServer
 
 
 @pytest.fixture
 def server(tmp_path: Path, homes: Homes) -> Iterator[EmbeddedServer]:
-    """A database server of the test's own, which it may kill."""
-    with EmbeddedServer.acquire(homes.make(tmp_path / "home")) as server:
+    """A database server of the test's own, which it may kill.
+
+    With HOLDFAST_TEST_SHARDS=4 it has four databases, which are the shards of one engine.
+    """
+    with ShardedServer.acquire(homes.make(tmp_path / "home")) as server:
+        if count := int(os.environ.get("HOLDFAST_TEST_SHARDS", "0")):
+            server.make_shards(count)
         yield server
 
 

@@ -19,6 +19,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.run import Run
+from holdfast.database.urls import split_urls
 from holdfast.errors import DatabaseUnavailable, RunEnded
 from tests.crash.processes import processes
 from tests.crash.worker import DEFAULT, QUICK, Pace, work
@@ -45,6 +46,7 @@ class Fleet:
         """
         self._url, self._ledger, self._patience, self._target = url, ledger, patience, target
         self.redis = ""
+        self.databases = len(split_urls(url))
         self._again: dict[ForkServerProcess, Callable[[], ForkServerProcess]] = {}
 
     @property
@@ -82,8 +84,8 @@ class Fleet:
             daemon=True,
         )
         worker.start()
-        options = {"pace": pace, "release": release, "archive": archive, "shard": shard}
-        self._again[worker] = partial(self.start, *queues, kill_at=kill_at, **options)
+        again = partial(self.start, *queues, kill_at=kill_at, pace=pace, release=release)
+        self._again[worker] = partial(again, archive=archive, shard=shard)
         return worker
 
     def kill(self, worker: ForkServerProcess) -> Callable[[], ForkServerProcess]:
@@ -122,7 +124,7 @@ async def kill_at_every_point(
     """
     points = 0
     while True:
-        batch = range(points + 1, points + 1 + POINTS_AT_ONCE)
+        batch = range(points + 1, points + 1 + POINTS_AT_ONCE // fleet.databases)
         deaths = await asyncio.gather(*(_die_at(fleet, point, start) for point in batch))
         orphans = {f"point-{death.point}": death.ended for death in deaths if death.killed}
         if orphans:

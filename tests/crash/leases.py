@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from multiprocessing.context import ForkServerProcess
 
 import psycopg
@@ -12,6 +13,7 @@ from psycopg.rows import TupleRow
 
 from holdfast.client.handle import RunHandle
 from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.urls import split_urls
 from tests.crash.fleet import Fleet
 from tests.crash.worker import session_name
 
@@ -30,18 +32,19 @@ async def stop_at_work(
     `start` starts a run that keeps a worker busy, unless `busy` is one that does. It is called
     again if that run has ended before a worker was found.
     """
-    async with asyncio.timeout(120), await _connect(server) as connection:
+    async with asyncio.timeout(120), AsyncExitStack() as stack:
+        all_ = [await stack.enter_async_context(each) for each in await _connect_all(server)]
         busy = busy or await start()
         while True:
-            at_work = await _holders(connection, fleet)
+            at_work = await _holders(all_, fleet)
             if at_work:
                 worker = choose.choice(at_work)
                 fleet.freeze(worker)
-                await _until_silent(connection, worker)
-                if worker in await _holders(connection, fleet):
+                await _until_silent(all_[0], worker)
+                if worker in await _holders(all_, fleet):
                     return worker
                 fleet.thaw(worker)
-            elif not await _is_open(connection, busy):
+            elif not await _is_open(all_, busy):
                 busy = await start()
             await asyncio.sleep(0.01)
 
@@ -64,16 +67,23 @@ async def until_gone(server: EmbeddedServer, worker: ForkServerProcess) -> None:
 
 
 async def _connect(server: EmbeddedServer) -> Connection:
-    return await psycopg.AsyncConnection.connect(server.url, autocommit=True)
+    return (await _connect_all(server))[0]
 
 
-async def _holders(connection: Connection, fleet: Fleet) -> list[ForkServerProcess]:
+async def _connect_all(server: EmbeddedServer) -> list[Connection]:
+    """Connect to each of its databases."""
+    connect = psycopg.AsyncConnection.connect
+    return [await connect(url, autocommit=True) for url in split_urls(server.url)]
+
+
+async def _holders(all_: Sequence[Connection], fleet: Fleet) -> list[ForkServerProcess]:
     """Return the workers of a fleet that hold leases."""
-    rows = await connection.execute(
+    query = (
         "select distinct w.pid from holdfast.tasks t "
         "join holdfast.workers w on w.worker_id = t.worker where t.visible_at > holdfast.now()"
     )
-    pids = {pid for (pid,) in await rows.fetchall()}
+    rows = [row for each in all_ for row in await (await each.execute(query)).fetchall()]
+    pids = {pid for (pid,) in rows}
     return [worker for worker in fleet.workers if worker.pid in pids]
 
 
@@ -88,6 +98,6 @@ async def _until_silent(connection: Connection, worker: ForkServerProcess) -> No
         await asyncio.sleep(0.01)
 
 
-async def _is_open(connection: Connection, run: RunHandle[object]) -> bool:
+async def _is_open(all_: Sequence[Connection], run: RunHandle[object]) -> bool:
     query = "select from holdfast.runs where run_id = %s and status = 'running'"
-    return (await connection.execute(query, [run.run_id])).rowcount > 0
+    return any([(await each.execute(query, [run.run_id])).rowcount for each in all_])

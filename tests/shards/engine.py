@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import asyncpg
 
 from holdfast import App, Client
+from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.urls import split_urls
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.shards import sharded
@@ -16,6 +18,7 @@ from holdfast.types import ShardState
 from holdfast.worker import Worker
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.shard import Shard
+from tests.databases import execute
 
 
 async def make_engine(stores: Sequence[Store], counts: tuple[int, ...] | None = None) -> None:
@@ -28,6 +31,33 @@ async def make_engine(stores: Sequence[Store], counts: tuple[int, ...] | None = 
 def opened(urls: Sequence[str]) -> list[Store]:
     """Return stores of databases, not open yet."""
     return [PostgresStore(url, tells=True) for url in urls]
+
+
+class ShardedServer(EmbeddedServer):
+    """A server with several databases, the shards of one engine; `url` names all of them."""
+
+    count = 1
+
+    @property
+    def url(self) -> str:
+        """The URLs of all databases."""
+        first = super().url
+        return " ".join(
+            first.replace("/holdfast?", f"/holdfast_{number}?") if number else first
+            for number in range(self.count)
+        )
+
+    def make_shards(self, count: int) -> None:
+        """Copy its database, which nobody uses, and make all of them one engine."""
+        first = self.url
+        for number in range(1, count):
+            execute(
+                first.replace("/holdfast?", "/postgres?"),
+                f"create database holdfast_{number} template holdfast",
+            )
+        self.count = count
+        for number, url in enumerate(split_urls(self.url)):
+            execute(url, f"select holdfast.set_shard_state('engine', {number}, '{{{count}}}')")
 
 
 class Workers:

@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from holdfast.store.memory import MemoryStore
-from holdfast.store.memory.clock import Clock, VirtualClock
+from holdfast.store.memory.clock import VirtualClock
 from holdfast.store.port import Store
 from holdfast.store.shards import Pass
 from holdfast.store.shards.router import in_order, merged, run_of
@@ -52,23 +52,28 @@ OF_RUN = {"find_step", "sealed_step"}
 
 
 class SpreadStore(ShardedStore):
-    """Memory stores as the shards of one engine, on one clock."""
+    """Stores as the shards of one engine: alike, and on one clock."""
 
-    def __init__(self, count: int, clock: Clock | None = None) -> None:
-        self.clock = VirtualClock() if clock is None else clock
-        self.stores = [MemoryStore(self.clock) for _ in range(count)]
-        super().__init__(self.stores)
+    def __init__(self, stores: Sequence[Any]) -> None:
+        self.stores = stores
+        super().__init__(stores)
 
     async def open(self) -> None:
         for number, each in enumerate(self.stores):
+            await each.open()
             state = ShardState("engine", number, (len(self.stores),))
             assert await each.set_shard_state(state) != "other"
         await super().open()
 
-    # What tests do with a memory store
+    # What tests do with memory stores
+
+    @property
+    def _clock(self) -> Any:
+        return self.stores[0]._clock  # pyright: ignore[reportPrivateUsage]
 
     def time(self) -> int:
-        return self.stores[0].time()
+        now: int = self.stores[0].time()
+        return now
 
     def advance(self, seconds: float) -> None:
         self.advance_to(self.time() + int(seconds * 1_000_000))
@@ -246,6 +251,12 @@ class SpreadStore(ShardedStore):
         return []
 
 
-def spread(count: int = 4, clock: Clock | None = None) -> Store:
+def spread(count: int) -> Store:
     """Return an engine of so many memory stores as one store, not open yet."""
-    return cast("Store", SpreadStore(count, clock))
+    clock = VirtualClock()
+    return spread_over([MemoryStore(clock) for _ in range(count)])
+
+
+def spread_over(stores: Sequence[Store]) -> Store:
+    """Return an engine of stores as one store, not open yet."""
+    return cast("Store", SpreadStore(stores))

@@ -6,7 +6,7 @@ in a table: `holdfast.now()` reads it there instead of taking the session's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol, Self, cast
@@ -156,6 +156,18 @@ class PostgresClock:
         self._now = at
         move = in_schema("update test.clock set at = holdfast._moment($1)", self._schema)
         await self._connection.execute(move, at)
+
+
+@dataclass
+class Clocks:
+    """The clocks of several databases, as one."""
+
+    all: Sequence[Clock]
+
+    async def advance(self, seconds: float) -> None:
+        """Move on."""
+        for each in self.all:
+            await each.advance(seconds)
 
 
 class ThoroughStore(PostgresStore):

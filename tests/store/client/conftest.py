@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 
 import pytest
-from tests.shards.spread import spread
+from tests.databases import DatabaseServer
+from tests.shards.spread import spread, spread_over
 
 from holdfast.client import Client
 from holdfast.store.memory import MemoryStore
@@ -15,21 +17,24 @@ from holdfast.store.postgres import PostgresStore
 
 from .workflows import Finisher
 
+SHARDS = int(os.environ.get("HOLDFAST_TEST_SHARDS", "0"))
 
-@pytest.fixture(
-    params=["shards"] if os.environ.get("HOLDFAST_TEST_SHARDS") else ["memory", "postgres"]
-)
+
+@pytest.fixture(params=["memory", "postgres"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """Provide an open, empty store."""
-    if request.param == "shards":
-        opened: Store = spread()
-    elif request.param == "memory":
-        opened = MemoryStore()
-    else:
-        opened = PostgresStore(request.getfixturevalue("database_url"))
-    await opened.open()
-    yield opened
-    await opened.close()
+    """Provide an open, empty store; with HOLDFAST_TEST_SHARDS=4, one over four databases."""
+    with ExitStack() as stack:
+        if request.param == "memory":
+            opened: Store = spread(SHARDS) if SHARDS else MemoryStore()
+        elif SHARDS:
+            server: DatabaseServer = request.getfixturevalue("database_server")
+            urls = [stack.enter_context(server.database()) for _ in range(SHARDS)]
+            opened = spread_over([PostgresStore(url) for url in urls])
+        else:
+            opened = PostgresStore(request.getfixturevalue("database_url"))
+        await opened.open()
+        yield opened
+        await opened.close()
 
 
 @pytest.fixture

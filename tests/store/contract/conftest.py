@@ -6,20 +6,25 @@ engine works in a schema of another name. The other tests of the store use that 
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import cast
 
 import pytest
 import pytest_asyncio
-from clocks import Clock, MemoryClock, PostgresClock, ThoroughStore
+from clocks import Clock, Clocks, MemoryClock, PostgresClock, ThoroughStore
 from tests.databases import DatabaseServer
+from tests.shards.spread import spread, spread_over
 
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 
 from .actors import ManualWorker
 from .flow_actors import Flows, FlowsStore, StepWorker
+
+SHARDS = int(os.environ.get("HOLDFAST_TEST_SHARDS", "0"))
+"""With HOLDFAST_TEST_SHARDS=4 each store is one over four databases."""
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
@@ -65,23 +70,35 @@ class Kept:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kept(elsewhere: DatabaseServer) -> AsyncIterator[Kept]:
-    with elsewhere.database() as url:
-        kept = Kept(url, elsewhere.schema)
+async def kept(elsewhere: DatabaseServer) -> AsyncIterator[list[Kept]]:
+    with ExitStack() as stack:
+        urls = [stack.enter_context(elsewhere.database()) for _ in range(SHARDS or 1)]
+        kept = [Kept(url, elsewhere.schema) for url in urls]
         yield kept
-        await kept.close()
+        for each in kept:
+            await each.close()
 
 
 @pytest_asyncio.fixture(params=["memory", "postgres"], loop_scope="module")
-async def stage(request: pytest.FixtureRequest, kept: Kept) -> AsyncIterator[tuple[Store, Clock]]:
-    """Provide an open, empty store and its clock."""
+async def stage(
+    request: pytest.FixtureRequest, kept: list[Kept]
+) -> AsyncIterator[tuple[Store, Clock]]:
+    """Provide an open, empty store and its clock; see SHARDS."""
     if request.param == "memory":
-        memory = MemoryStore()
-        yield memory, MemoryClock(memory)
+        memory = spread(SHARDS) if SHARDS else MemoryStore()
+        await memory.open()
+        yield memory, MemoryClock(cast("MemoryStore", memory))
         await memory.close()
     else:
-        yield await kept.empty()
-        await kept.look_after()
+        stages = [await each.empty() for each in kept]
+        if SHARDS:
+            spread_store = spread_over([store for store, _ in stages])
+            await spread_store.open()
+            yield spread_store, Clocks([clock for _, clock in stages])
+        else:
+            yield stages[0]
+        for each in kept:
+            await each.look_after()
 
 
 @pytest.fixture
