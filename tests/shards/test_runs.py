@@ -156,7 +156,7 @@ async def test_an_archived_run_is_restored_once_and_where_its_id_belongs(
     """Elsewhere nobody would see that there is a run with its id."""
     started = [await client.start(add_one, number, retention="0s") for number in range(12)]
     ids = [handle.run_id for handle in started]
-    homes = {run_id: home_of(run_id, len(stores)) for run_id in ids}
+    homes = {run_id: home_of(run_id, range(len(stores))) for run_id in ids}
     assert set(homes.values()) == {0, 1, 2}, "a shard has no run: it shows nothing"
     await store.terminate_runs(ids)
     lines = [

@@ -100,8 +100,9 @@ class Coalescer(Generic[Item, Answer]):
     ) -> None:
         if not batch:
             return
+        answered: dict[int, Answer] = {}
         try:
-            with taking_parts() as answered:
+            with taking_parts(answered):
                 answers = await persist(partial(self._send_briefly, [item for item, _ in batch]))
         except Exception as error:
             if not (batch := _without(batch, answered)):

@@ -11,12 +11,11 @@ _parts: Final[ContextVar[dict[int, Any] | None]] = ContextVar("holdfast_parts", 
 
 
 @contextmanager
-def taking_parts() -> Generator[dict[int, Any]]:
-    """Give a mapping of what was answered in calls of the block that raise: by the item's place."""
-    answered: dict[int, Any] = {}
+def taking_parts(answered: dict[int, Any]) -> Generator[None]:
+    """Take what was answered in calls of the block that raise, by the places of the items."""
     token = _parts.set(answered)
     try:
-        yield answered
+        yield
     finally:
         _parts.reset(token)
 

@@ -33,20 +33,18 @@ class Silence:
         """Make a call. Raises DatabaseUnavailable if the database is silent, at once if it was."""
         if self._is_silent:
             raise DatabaseUnavailable(_SILENT)
-        suspicion = None
+        limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
+        suspicion = loop.call_later(_SUSPECT_SECONDS, self._suspect, limit)
         try:
-            async with asyncio.timeout(None) as limit:
-                loop = asyncio.get_running_loop()
-                suspicion = loop.call_later(_SUSPECT_SECONDS, self._suspect, limit)
+            async with limit:
                 return await call()
         except TimeoutError:
             if not limit.expired():
                 raise
             raise DatabaseUnavailable(_SILENT) from None
         finally:
-            if suspicion is not None:
-                suspicion.cancel()
-                self._waiting.discard(limit)
+            suspicion.cancel()
+            self._waiting.discard(limit)
 
     async def close(self) -> None:
         """Stop asking."""
