@@ -120,13 +120,15 @@ async def away(url: str) -> AsyncIterator[None]:
     connection = await asyncpg.connect(place._replace(path="/postgres").geturl())
 
     async def rename(before: str, after: str) -> None:
-        """Rename it once no session is left: new ones may come in between."""
+        """Rename it once no session is left: one that comes in between holds it up for 5 s."""
+        await connection.execute(f'alter database "{before}" allow_connections false')
         while True:
             await connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1", before
             )
             with suppress(asyncpg.ObjectInUseError):
                 await connection.execute(f'alter database "{before}" rename to "{after}"')
+                await connection.execute(f'alter database "{after}" allow_connections true')
                 return
 
     try:
