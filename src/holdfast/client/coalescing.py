@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.errors import DatabaseUnavailable, LockTimeout, TransientDatabaseError
-from holdfast.store.port.locks import FIRST_PAUSE, Locked, persist
-from holdfast.store.port.parts import taking_parts
+from holdfast.store.port.locks import FIRST_PAUSE, Locked, persist, taking_parts
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

@@ -1,17 +1,18 @@
-"""How long a call may wait for locks of other transactions, and when it is made again.
+"""Calls that carry what several callers want: none of them is to wait or fail for another one.
 
-A call that carries what several callers want gives up soon: otherwise one caller whose row another
-transaction has would make all of them wait. What met a lock leaves the batch, and is tried
-again alone.
+Such a call gives up soon if another transaction has a lock: what met it leaves the batch, and is
+tried again alone. And one that several databases answer says what it has from some of them,
+although it fails in another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.errors import LockTimeout, TransientDatabaseError
 
@@ -23,6 +24,24 @@ FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.32  # between two of these tries
 
 lock_millis: Final[ContextVar[int | None]] = ContextVar("holdfast_lock_millis", default=None)
 """For how long a call of this context waits for each lock; None: as long as it may take."""
+
+
+_parts: Final[ContextVar[dict[int, Any] | None]] = ContextVar("holdfast_parts", default=None)
+
+
+@contextmanager
+def taking_parts(answered: dict[int, Any]) -> Generator[None]:
+    """Take what was answered in calls of the block that raise, by the places of the items."""
+    token = _parts.set(answered)
+    try:
+        yield
+    finally:
+        _parts.reset(token)
+
+
+def taken_parts() -> dict[int, Any] | None:
+    """Return where a call that fails in part tells what was answered; None if nobody asks."""
+    return _parts.get()
 
 
 class BriefLocks:

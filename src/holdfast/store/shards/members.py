@@ -21,7 +21,7 @@ from holdfast.errors import (
     TransientDatabaseError,
 )
 from holdfast.store.port import Store
-from holdfast.store.port.parts import taken_parts
+from holdfast.store.port.locks import taken_parts
 from holdfast.store.port.reads import read_from
 from holdfast.store.shards.homes import homes_of
 from holdfast.store.shards.silence import Silence
