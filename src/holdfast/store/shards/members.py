@@ -244,8 +244,8 @@ class Members:
             member.state = await self.call(number, "shard_state")
         if member.state is None or member.state.history[known] != history:
             raise TransientDatabaseError(
-                f"shard {number} has not heard yet of all {self.count} shards: if {_ADD} was cut "
-                "off, run it again"
+                f"shard {number} has not heard yet what the shards are now: if the command that "
+                "added or closed one was cut off, run it again"
             )
 
 
