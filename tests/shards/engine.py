@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import asyncpg
 
@@ -14,7 +15,9 @@ from holdfast.database.urls import split_urls
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.shards import sharded
+from holdfast.store.shards.homes import home_of
 from holdfast.types import ShardState
+from holdfast.values.ids import uuid7
 from holdfast.worker import Worker
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.shard import Shard
@@ -58,6 +61,13 @@ class ShardedServer(EmbeddedServer):
         self.count = count
         for number, url in enumerate(split_urls(self.url)):
             execute(url, f"select holdfast.set_shard_state('engine', {number}, '{{{count}}}')")
+
+
+def id_of(shard: int) -> UUID:
+    """Return an id that belongs to a shard."""
+    while home_of(run_id := uuid7(), range(3)) != shard:
+        pass
+    return run_id
 
 
 class Workers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -15,9 +15,8 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, ResultTimeout, R
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.homes import home_of
-from holdfast.values.ids import uuid7
 from tests.shards.app import add_one, app, gather_signals, tell
-from tests.shards.engine import Workers, away, client_of, engine_of, opened
+from tests.shards.engine import Workers, away, client_of, engine_of, id_of, opened
 
 
 @pytest.fixture
@@ -35,13 +34,6 @@ async def client(urls: list[str], stores: list[Store]) -> AsyncIterator[Client]:
     async with client_of(app, urls) as client:
         yield client
     await workers.stop()
-
-
-def id_of(shard: int) -> UUID:
-    """Return an id that belongs to a shard."""
-    while home_of(run_id := uuid7(), range(3)) != shard:
-        pass
-    return run_id
 
 
 async def test_the_others_continue(client: Client, urls: list[str]) -> None:

@@ -18,8 +18,7 @@ from holdfast.store.shards import silence
 from holdfast.store.shards.silence import Silence
 from tests.proxy import Proxy
 from tests.shards.app import add_one, app
-from tests.shards.engine import Workers, client_of
-from tests.shards.test_away import id_of
+from tests.shards.engine import Workers, client_of, id_of
 
 
 @pytest.fixture(autouse=True)
