@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from holdfast.insight.shards import ShardSummary
     from holdfast.store.port import Store
     from holdfast.types import ShardState
+
+    Change: TypeAlias = Callable[[Sequence[Store]], Awaitable[tuple[ShardState, list[int]]]]
 
 _HERE = "holdfast.cli.commands.shards"
 
@@ -110,7 +112,7 @@ def open_again(number: int) -> None:
     _change(partial(close_shard, number=number, reopens=True))
 
 
-def _change(change: Callable[[Sequence[Store]], Awaitable[tuple[ShardState, list[int]]]]) -> None:
+def _change(change: Change) -> None:
     """Change the shards of the databases that are named, and say what they are now."""
     import asyncio
 
@@ -129,11 +131,7 @@ def _change(change: Callable[[Sequence[Store]], Awaitable[tuple[ShardState, list
     Answer(answer, text).write()
 
 
-async def _changed(
-    database: Database,
-    schema: str,
-    change: Callable[[Sequence[Store]], Awaitable[tuple[ShardState, list[int]]]],
-) -> tuple[ShardState, list[int]]:
+async def _changed(database: Database, schema: str, change: Change) -> tuple[ShardState, list[int]]:
     from contextlib import AsyncExitStack
 
     from holdfast.database.distinct import refuse_same

@@ -98,8 +98,8 @@ async def _known(
 def _check(number: int, state: ShardState, first: ShardState) -> None:
     if state.engine != first.engine:
         raise ConfigurationError(
-            f"database {number + 1} of those that are named is shard {state.number} of another "
-            f"engine than shard {first.number}"
+            f"database {number + 1} of those that are named belongs to another engine than those "
+            "before it"
         )
     if state.number != number:
         raise ConfigurationError(

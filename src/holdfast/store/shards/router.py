@@ -68,10 +68,7 @@ class Router:
             return told.outcomes, told.notices
 
         places, lost = await self._places.find_most(map(run_of, targets))
-        parts: dict[int, list[int]] = {}
-        for at, each in enumerate(targets):
-            if (number := places.get(run_of(each))) is not None:
-                parts.setdefault(number, []).append(at)
+        parts = in_parts(places.get(run_of(each)) for each in targets)
         found = await gather_parts(self.members, parts, call, lost)
         outcomes: list[Delivery] = in_order(parts, [each for each, _ in found])
         return Delivered(outcomes, notices_of(parts, [notices for _, notices in found]))
@@ -120,10 +117,7 @@ class Router:
     async def parts(self, items: Sequence[T], run_of: Callable[[T], UUID]) -> dict[int, list[int]]:
         """Return, by shard, the places of the items whose runs it has."""
         places = await self._places.find(run_of(each) for each in items)
-        parts: dict[int, list[int]] = {}
-        for at, each in enumerate(items):
-            parts.setdefault(places[run_of(each)], []).append(at)
-        return parts
+        return in_parts(places[run_of(each)] for each in items)
 
     async def aligned(
         self, name: str, items: Sequence[T], run_of: Callable[[T], UUID], **options: Any
@@ -176,6 +170,15 @@ def notices_of(numbers: Iterable[int], found: Iterable[Sequence[Notice]]) -> lis
         for number, notices in zip(numbers, found, strict=True)
         for each in notices
     ]
+
+
+def in_parts(numbers: Iterable[int | None]) -> dict[int, list[int]]:
+    """Return, by shard, the places of the items whose shards these are; without those of None."""
+    parts: dict[int, list[int]] = {}
+    for at, number in enumerate(numbers):
+        if number is not None:
+            parts.setdefault(number, []).append(at)
+    return parts
 
 
 def in_order(parts: Mapping[int, Sequence[int]], found: Sequence[Sequence[Any]]) -> list[Any]:

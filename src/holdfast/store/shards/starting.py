@@ -19,7 +19,7 @@ from holdfast.store.port.shards import known_history
 from holdfast.store.shards.homes import home_of, homes_of, open_shards
 from holdfast.store.shards.members import Members, gather_parts
 from holdfast.store.shards.places import Places
-from holdfast.store.shards.router import in_order, notices_of
+from holdfast.store.shards.router import in_order, in_parts, notices_of
 from holdfast.types import NewRun, Notice, RulesOfStart, StartedRun
 from holdfast.values.ids import keyed_run_id
 
@@ -61,10 +61,7 @@ class Starting:
     ) -> tuple[list[StartedRun], list[Notice]]:
         history = self._members.history  # of all that follows: it may change meanwhile
         places, lost = await self._places_of(runs, history)
-        by_shard: dict[int, list[int]] = {}
-        for at, number in enumerate(places):
-            if number is not None:
-                by_shard.setdefault(number, []).append(at)
+        by_shard = in_parts(places)
 
         async def start(number: int, which: Sequence[int]) -> tuple[list[StartedRun], list[Notice]]:
             token = known_history.set(len(history))

@@ -1,7 +1,7 @@
 -- Shards: which of the databases of an engine this is, and what it keeps for the others.
 
--- Return which shard this database is; and the history of all; nulls
--- for an engine alone. Called by clients and workers.
+-- Return which shard this database is, and the history of all; nulls for an engine alone.
+-- Called by clients and workers.
 create or replace function holdfast.shard_state(out engine text, out number int, out counts int[])
 language sql stable
 return (select row (s.engine, s.number, s.counts) from (values (1)) as v
