@@ -137,10 +137,14 @@ class DatabaseServer:
 
     def close(self) -> None:
         """Leave a server that is not ours as it was."""
-        for name in self.spare:
-            self._drop(name)
+        self.drop_spare()
         if self.template is not None:
             self._drop(self.template.name)
+
+    def drop_spare(self) -> None:
+        """Let the next tests have new copies of the template."""
+        while self.spare:
+            self._drop(self.spare.pop())
 
     def url_of(self, name: str) -> str:
         return urlsplit(self.url)._replace(path=f"/{name}").geturl()
