@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test test-quick test-random test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures bench-curves clean
+.PHONY: demo test test-quick test-random test-shards test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures bench-curves clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
@@ -33,6 +33,12 @@ test-quick: .venv/tools
 SEED ?= 1
 test-random: .venv/tools .venv/programs
 	HOLDFAST_TEST_ORDER=$(SEED) $(BIN)/pytest -n 4 --dist worksteal
+
+# What holds for one database, over so many as one engine: make test-shards SHARDS=4.
+SHARDS ?= 4
+test-shards: .venv/tools .venv/programs
+	HOLDFAST_TEST_SHARDS=$(SHARDS) $(BIN)/pytest -n 4 --dist worksteal \
+	tests/store/contract tests/store/client tests/crash
 
 # What may differ between versions of Python, on the others that this machine has.
 test-others: .venv/tools

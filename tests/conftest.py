@@ -30,6 +30,7 @@ from tests.clusters import Homes
 from tests.databases import DatabaseServer
 from tests.memory import FilesInMemory
 from tests.sessions import end_loop
+from tests.shards.differences import leave_out
 from tests.valkey import valkey
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -124,8 +125,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long; within a file, and among the others, the order stays.
 
     With HOLDFAST_TEST_ORDER, a number, files and the tests of each are in an order drawn by it.
-    What shares a fixture of a module or of the session stays together.
+    What shares a fixture of a module or of the session stays together. With HOLDFAST_TEST_SHARDS,
+    tests that say something else of several databases are left out.
     """
+    if os.environ.get("HOLDFAST_TEST_SHARDS"):
+        leave_out(items)
     if seed := os.environ.get("HOLDFAST_TEST_ORDER"):
         drawn = random.Random(int(seed))
         places = {path: drawn.random() for path in sorted({item.path for item in items})}

@@ -6,10 +6,12 @@ of its calls reaches all shards, or that of its run. What a shard has for others
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, cast
 from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.store.memory import MemoryStore
@@ -37,15 +39,19 @@ from holdfast.types import (
 AT_HOME = {
     "claim_deliveries", "declare_subscriptions", "due_backfills", "due_schedules",
     "end_deliveries", "ensure_schedules", "fire_backfill", "fire_schedules",
-    "release_schedules", "return_expired", "sweep_buckets", "sweep_queues", "sweep_topics",
+    "release_schedules", "return_expired", "sweep_queues",
 }  # fmt: skip
 EVERYWHERE = {
     "adopt_ended", "adopt_tasks", "begin_deletions", "begin_sweep", "declare_alerts",
     "declare_limits", "declare_start_rules", "due_payloads", "end_deletions",
-    "expire_start_keys", "forget_payloads",
+    "expire_start_keys", "forget_payloads", "kept_declarations",
     "look_at_alerts", "merge_samples", "merge_stats", "next_due", "reap_workers",
-    "remove_worker", "sample_load", "sign_on_app", "stray_leases", "sweep_limits", "sweep_runs",
-    "take_counts", "take_ends",
+    "remove_worker", "sample_load", "sign_on_app", "stray_leases", "sweep_buckets", "sweep_limits",
+    "sweep_runs", "sweep_topics",    "take_counts", "take_ends",
+}  # fmt: skip
+SUMS = {
+    "expire_start_keys", "merge_samples", "merge_stats", "sweep_buckets", "sweep_limits",
+    "sweep_topics",
 }  # fmt: skip
 LOOKS = {"free_singletons", "time_out_activities", "time_out_runs"}  # (number[, next], notices)
 OF_RUN = {"find_step", "sealed_step"}
@@ -155,7 +161,7 @@ class SpreadStore(ShardedStore):
             [x for each in found for x in each.lost],
             [x for each in found for x in each.unread],
             [x for each in found for x in each.cancelled],
-            sorted({x for each in found for x in each.duties}),
+            tuple(sorted({x for each in found for x in each.duties})),
         )
 
     async def lease_due_runs(self, **options: Any) -> Any:
@@ -183,6 +189,14 @@ class SpreadStore(ShardedStore):
         notices = [notice for each in found for notice in each.notices]
         return replace(found[0], offsets=offsets, notices=notices)
 
+    async def write_logs(self, writer: int, chunks: Sequence[Any], **options: Any) -> Any:
+        parts = await self._router.parts(chunks, run_of)
+        found: list[Any] = []
+        for number, which in parts.items():
+            part = [chunks[at] for at in which]
+            found.append(await self.stores[number].write_logs(writer, part, **options))
+        return found[0]
+
     async def terminate_runs(self, run_ids: Sequence[UUID], **options: Any) -> Delivered:
         answer: Delivered = await self._router.change("terminate_runs", run_ids, **options)
         return Delivered(answer.outcomes, [*answer.notices, *await self._forward()])
@@ -191,16 +205,24 @@ class SpreadStore(ShardedStore):
         published, notices = await self.stores[0].publish(event)
         return published, notices + await self._forward()
 
+    async def list_workers(self) -> Any:
+        found = await self._router.joined("list_workers")
+        return [*{each.worker_id: each for each in reversed(found)}.values()][::-1]
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return plainly(found) if iscoroutinefunction(found) and name[0] != "_" else found
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         if name in AT_HOME:
-            return getattr(self.stores[0], name)
+            return plainly(getattr(self.stores[0], name))
         if name in OF_RUN:
             return lambda *args, **options: self._router.of_run(name, *args, **options)
         if name in EVERYWHERE | LOOKS:
-            return lambda *args, **options: self._all(name, *args, **options)
-        return self._router.find(name)
+            return plainly(lambda *args, **options: self._all(name, *args, **options))
+        return plainly(self._router.find(name))
 
     async def _all(self, name: str, *args: Any, **options: Any) -> Any:
         found = [await getattr(each, name)(*args, **options) for each in self.stores]
@@ -213,8 +235,8 @@ class SpreadStore(ShardedStore):
             return found[0][0], min((x for _, x in found if x is not None), default=None)
         if name in ("due_payloads", "take_ends", "stray_leases", "take_counts"):
             return [x for each in found for x in each]
-        if name in ("adopt_ended", "adopt_tasks", "expire_start_keys", "sweep_limits"):
-            return sum(found) if isinstance(found[0], int) else found[0]
+        if name in SUMS:
+            return sum(found)
         if name == "sweep_runs":
             return replace(
                 found[0],
@@ -225,7 +247,8 @@ class SpreadStore(ShardedStore):
         if name == "look_at_alerts":
             await self._forward()
         if name in ("reap_workers", "look_at_alerts"):
-            return [x for each in found for x in each[0]], [x for each in found for x in each[1]]
+            first = dict.fromkeys(x for each in found for x in each[0])
+            return [*first], [x for each in found for x in each[1]]
         return found[0]
 
     async def _split(
@@ -249,6 +272,26 @@ class SpreadStore(ShardedStore):
                 if len(done) < len(page):
                     break
         return []
+
+
+def plainly(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Let the wake-ups of a call be those of one database."""
+
+    async def made(*args: Any, **options: Any) -> Any:
+        return plain(await call(*args, **options))
+
+    return made
+
+
+def plain(answer: Any) -> Any:
+    """Return an answer whose wake-ups name no shard, without those of who sends between shards."""
+    if isinstance(answer, Notice):
+        return Notice(answer.topic, answer.payload)
+    if type(answer) in (list, tuple):
+        return type(answer)(plain(x) for x in answer if getattr(x, "topic", None) != "forwards")
+    if isinstance(answer, Struct) and getattr(answer, "notices", None):
+        return replace(answer, notices=plain(answer.notices))
+    return answer
 
 
 def spread(count: int) -> Store:

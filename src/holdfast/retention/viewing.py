@@ -18,8 +18,10 @@ async def archived_store(archived: ArchivedRun, store: Store) -> Store:
 
     view, record = MemoryStore(), archived.record
     if record.kind == "flow":
-        name, version, created_at = record.full_name, record.version, record.created_at
-        shape = archived.shape or await store.get_flow(name, version, created_at=created_at)
+        name, version = record.full_name, record.version
+        shape = archived.shape or await store.shape_of_run(
+            record.run_id, name, version, record.created_at
+        )
         await view.ensure_flow(shape or FlowShape(name=name, version=version), "archived")
     await view.restore_run(archived.lines, retention_seconds=0)
     return view

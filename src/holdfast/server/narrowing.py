@@ -84,6 +84,7 @@ ABSENT: Final[Mapping[str, object]] = {
     "retry_plan": RetryPlan(),
     "set_attributes": None,
     "set_tags": None,
+    "shape_of_run": None,
     "start_wait": None,
 }
 """Calls about one run, which comes first, and what they answer of one that does not exist."""
@@ -177,11 +178,9 @@ class NarrowStore(NarrowRuns):
         """Return what code has said; see `AppStore.read_catalogue`."""
         return await self._store.read_catalogue([each for each in names if self._sees(each)])
 
-    async def get_flow(
-        self, name: str, version: int | None = None, *, created_at: int | None = None
-    ) -> FlowShape | None:
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
         """Return a flow; see `FlowStore.get_flow`."""
-        found = await self._store.get_flow(name, version, created_at=created_at)
+        found = await self._store.get_flow(name, version)
         return found if found is not None and self._sees(found.name) else None
 
     async def list_alerts(self) -> list[AlertInfo]:

@@ -122,7 +122,7 @@ async def test_an_ended_run_keeps_the_shape_that_it_had(
             (step.slug, step.kind, step.deps) for step in shape.steps
         ]
         run = (await flows.store.get_runs([run_id]))[run_id]
-        assert await flows.store.get_flow(NAME, 1, created_at=run.created_at) == shape
+        assert await flows.store.shape_of_run(run_id, NAME, 1, run.created_at) == shape
     assert await flows.store.get_flow(NAME, 1) == shapes[-1]
     assert [step.status for step in found[first]] == ["completed", "created", "created"]
     assert [step.delay_seconds for step in found[first]] == [0, 0, 3]

@@ -21,7 +21,7 @@ async def failed_element(store: Store, run: RunRecord, log: Iterable[Event]) -> 
     place = error.get("task_index") if isinstance(error, dict) else None
     if not isinstance(error, dict) or not isinstance(place, int):
         return ""
-    shape = await store.get_flow(run.full_name, run.version, created_at=run.created_at)
+    shape = await store.shape_of_run(run.run_id, run.full_name, run.version, run.created_at)
     if shape is None:  # the flow was deleted
         return ""
     deps = next((each.deps for each in shape.steps if each.slug == error.get("step")), ())

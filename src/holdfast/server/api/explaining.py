@@ -88,8 +88,7 @@ async def get_graph(call: Call[Nothing, None]) -> Graph:
     if run.kind != "flow":
         raise UnknownFlow(f"run {run.run_id} is one of a workflow, which has no graph")
     name, version = run.full_name, run.version
-    created_at = None if run.status == "running" else run.created_at
-    shape = await call.site.store.get_flow(name, version, created_at=created_at)
+    shape = await call.site.store.shape_of_run(run.run_id, name, version, run.created_at)
     if shape is None:
         shape = await call.site.reader.flows.get(name, version)  # raises UnknownFlow
     return Graph(shape.name, shape.version, shape.steps)

@@ -127,13 +127,17 @@ class FlowStore(Protocol):
         ...
 
     @readable
-    async def get_flow(
-        self, name: str, version: int | None = None, *, created_at: int | None = None
-    ) -> FlowShape | None:
-        """Return a version of a flow, by default the newest; None if there is none.
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
+        """Return a version of a flow, by default the newest; None if there is none."""
+        ...
 
-        With `created_at`, the shape that an ended run had which was created then: another one may
-        have replaced it since.
+    @readable
+    async def shape_of_run(
+        self, run_id: UUID, name: str, version: int, created_at: int
+    ) -> FlowShape | None:
+        """Return the shape that a run of a version of a flow has, or had when it ended.
+
+        Another one may have replaced it since. None if there is none.
         """
         ...
 

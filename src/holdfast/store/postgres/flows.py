@@ -56,10 +56,15 @@ class PostgresFlows(Part):
         """Return every version of every flow; see `FlowStore.list_flows`."""
         return [_read_flow(row) for row in await self._database.rows("list_flows")]
 
-    async def get_flow(
-        self, name: str, version: int | None = None, *, created_at: int | None = None
-    ) -> FlowShape | None:
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
         """Return a version of a flow; see `FlowStore.get_flow`."""
+        (found,) = await self._database.row("get_flow", name, version, None)
+        return _shape(found)
+
+    async def shape_of_run(
+        self, run_id: UUID, name: str, version: int, created_at: int
+    ) -> FlowShape | None:
+        """Return the shape that a run has or had; see `FlowStore.shape_of_run`."""
         (found,) = await self._database.row("get_flow", name, version, created_at)
         return _shape(found)
 

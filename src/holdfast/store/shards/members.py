@@ -61,7 +61,7 @@ class Member:
                     await self._silence.bounded(self._connect)
         return self.store
 
-    async def call(self, name: str, *args: Any, **options: Any) -> Any:
+    async def call(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Make a call to the open store. Raises DatabaseUnavailable also if it does not answer."""
         store = await self.open()
         return await self._silence.bounded(partial(getattr(store, name), *args, **options))
@@ -184,7 +184,7 @@ class Members:
         """Close all."""
         await asyncio.gather(*(each.close() for each in self.named))
 
-    async def call(self, number: int, name: str, *args: Any, **options: Any) -> Any:
+    async def call(self, number: int, name: str, /, *args: Any, **options: Any) -> Any:
         """Make a call to one shard.
 
         Raises DatabaseUnavailable, with the shard's number, if it is away.
@@ -194,13 +194,13 @@ class Members:
         except DatabaseUnavailable as error:
             raise DatabaseUnavailable(f"shard {number}: {error}") from error
 
-    async def each(self, name: str, *args: Any, **options: Any) -> list[Any]:
+    async def each(self, name: str, /, *args: Any, **options: Any) -> list[Any]:
         """Make a call to all shards. Raises what the first that fails raises."""
         return await gather(
             self.call(number, name, *args, **options) for number in range(self.count)
         )
 
-    async def present(self, name: str, *args: Any, **options: Any) -> dict[int, Any]:
+    async def present(self, name: str, /, *args: Any, **options: Any) -> dict[int, Any]:
         """Make a call that reads to all shards, and leave out those that cannot answer.
 
         They are noted for the caller of lists. Raises DatabaseError if no shard answers.

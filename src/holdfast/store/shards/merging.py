@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from heapq import merge
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.types import RecordPage, RunCounts, RunFilter, RunRecord, Status
+from holdfast.types import (
+    AlertInfo,
+    HeldKey,
+    LoadSample,
+    RecordPage,
+    RunCounts,
+    RunFilter,
+    RunRecord,
+    Status,
+    SweepShare,
+)
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 
 def merge_pages(pages: Sequence[RecordPage], where: RunFilter) -> RecordPage:
@@ -55,15 +69,12 @@ def _place(run: RunRecord) -> tuple[int, str]:
     return run.created_at, str(run.run_id)
 
 
-def merge_counts_by(counts: Sequence[RunCounts]) -> RunCounts:
-    """Return the sums, most first."""
+def merge_counts_by(counts: Sequence[RunCounts], until: datetime | None) -> RunCounts:
+    """Return the sums, most first, of runs that were created since `until`."""
     total: Counter[str] = Counter()
     for each in counts:
         total.update(each.counts)
-    since = [each.searched_until for each in counts if each.searched_until is not None]
-    return replace(
-        counts[0], counts=dict(total.most_common()), searched_until=max(since, default=None)
-    )
+    return replace(counts[0], counts=dict(total.most_common()), searched_until=until)
 
 
 def merge_counts(counts: Iterable[dict[str, dict[Status, int]]]) -> dict[str, dict[Status, int]]:
@@ -88,10 +99,7 @@ def unite(answers: Iterable[Any]) -> Any:
         return frozenset[str]().union(*found)
     if (found[0] and isinstance(found[0][0], str)) or all(not each for each in found):
         return sorted(set(chain.from_iterable(found)))
-    united: dict[object, list[Any]] = {}
-    for each in chain.from_iterable(found):
-        united.setdefault(_name(each), []).append(each)
-    return [add_up(each) for each in united.values()]
+    return [add_up(each) for each in _grouped(found, _name).values()]
 
 
 def add_up(found: Sequence[Any]) -> Any:
@@ -119,3 +127,74 @@ def _name(entry: Any) -> object:
 def merge_ids(found: Iterable[Sequence[UUID]], limit: int) -> list[UUID]:
     """Return the first ids of all."""
     return sorted(chain.from_iterable(found))[:limit]
+
+
+def merge_samples(found: Sequence[Sequence[LoadSample]]) -> list[LoadSample]:
+    """Return the sums by part and queue.
+
+    A shard that was looked at more seldom in a part than others counts as if it had been looked at
+    as often: `busy` and `places` are sums of so many looks.
+    """
+    most: dict[int, int] = {}
+    for row in chain.from_iterable(found):
+        most[row.part] = max(row.looks, most.get(row.part, 0))
+    total: dict[tuple[int, str], LoadSample] = {}
+    for rows in found:
+        own = {row.part: row.looks for row in rows if not row.queue}
+        for row in rows:
+            share = most[row.part] / max(own.get(row.part, row.looks), 1)
+            known = total.get((row.part, row.queue), replace(row, looks=0, due=0, busy=0, places=0))
+            total[row.part, row.queue] = replace(
+                known,
+                looks=max(known.looks, row.looks),
+                due=known.due + row.due,
+                busy=known.busy + round(row.busy * share),
+                places=known.places + round(row.places * share),
+            )
+    return [total[place] for place in sorted(total)]
+
+
+def merge_alerts(found: Iterable[Sequence[AlertInfo]]) -> list[AlertInfo]:
+    """Return each alert as it stands in the shard where it is worst."""
+
+    def badness(alert: AlertInfo) -> tuple[bool, bool, float]:
+        value = 0.0 if alert.value is None else alert.value
+        of_few = alert.rule.kind == "no_worker"
+        return alert.is_active, alert.looked_at is not None, -value if of_few else value
+
+    by_name = _grouped(found, lambda each: (each.app, each.rule.name))
+    return [
+        replace(max(some, key=badness), error=next((x.error for x in some if x.error), None))
+        for _, some in sorted(by_name.items())
+    ]
+
+
+def merge_held_keys(found: Iterable[Sequence[HeldKey]], limit: int) -> list[HeldKey]:
+    """Return the held keys of all shards by rule, at most so many of each."""
+    by_rule = _grouped(found, lambda each: each.rule)
+    return [each for some in by_rule.values() for each in some[:limit]]
+
+
+def merge_shares(found: Iterable[Sequence[SweepShare]]) -> list[SweepShare]:
+    """Return the sums by workflow."""
+    by_name = _grouped(found, lambda each: each.name)
+    return [_sum_of(some) for _, some in sorted(by_name.items())]
+
+
+def _sum_of(found: Sequence[SweepShare]) -> SweepShare:
+    oldest = [each.oldest for each in found if each.oldest is not None]
+    return SweepShare(
+        name=found[0].name,
+        due=sum(each.due for each in found),
+        oldest=min(oldest) if len(oldest) == len(found) else None,  # None: since ever
+        kept_for_child=sum(each.kept_for_child for each in found),
+        kept_for_successor=sum(each.kept_for_successor for each in found),
+        kept_for_retry=sum(each.kept_for_retry for each in found),
+    )
+
+
+def _grouped(found: Iterable[Sequence[T]], key: Callable[[T], K]) -> dict[K, list[T]]:
+    groups: dict[K, list[T]] = {}
+    for each in chain.from_iterable(found):
+        groups.setdefault(key(each), []).append(each)
+    return groups

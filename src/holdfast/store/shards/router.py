@@ -40,16 +40,16 @@ class Router:
             "clients"
         )
 
-    async def at_home(self, name: str, *args: Any, **options: Any) -> Any:
+    async def at_home(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Ask shard 0."""
         return await self.members.call(0, name, *args, **options)
 
-    async def of_run(self, name: str, first: Any, *args: Any, **options: Any) -> Any:
+    async def of_run(self, name: str, /, first: Any, *args: Any, **options: Any) -> Any:
         """Ask the shard of the run that comes first."""
         number = await self._places.find_one(getattr(first, "run_id", first))
         return await self.members.call(number, name, first, *args, **options)
 
-    async def of_runs(self, name: str, run_ids: Sequence[UUID], **options: Any) -> Any:
+    async def of_runs(self, name: str, /, run_ids: Sequence[UUID], **options: Any) -> Any:
         """Ask the shards of the runs that come first, and merge their mappings."""
         asked = await self.apart(run_ids)
         found = await gather(
@@ -57,7 +57,7 @@ class Router:
         )
         return merged(found)
 
-    async def change(self, name: str, targets: Sequence[Any], *args: Any, **options: Any) -> Any:
+    async def change(self, name: str, /, targets: Sequence[Any], *args: Any, **options: Any) -> Any:
         """Change runs in their shards; the outcomes are in the order of the targets."""
 
         async def call(
@@ -73,30 +73,28 @@ class Router:
         outcomes: list[Delivery] = in_order(parts, [each for each, _ in found])
         return Delivered(outcomes, notices_of(parts, [notices for _, notices in found]))
 
-    async def everywhere(self, name: str, *args: Any, **options: Any) -> Any:
+    async def everywhere(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Call all shards; the answer is that of shard 0."""
         return (await self.members.each(name, *args, **options))[0]
 
-    async def added(self, name: str, *args: Any, **options: Any) -> Any:
+    async def added(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Call all shards; the answer is that of shard 0 with the sums of all."""
         return add_up(await self.members.each(name, *args, **options))
 
-    async def joined(self, name: str, *args: Any, **options: Any) -> Any:
+    async def joined(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Join the lists of all shards."""
-        found = await self.present(name, *args, **options)
-        joined = [each for part in found if part is not None for each in part]
-        return joined[: options["limit"]] if "limit" in options else joined
+        return list(chain.from_iterable(await self.present(name, *args, **options)))
 
-    async def united(self, name: str, *args: Any, **options: Any) -> Any:
+    async def united(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Return each entry of the lists of all shards once."""
         return unite(await self.present(name, *args, **options))
 
-    async def first(self, name: str, *args: Any, **options: Any) -> Any:
+    async def first(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Return the first answer that is something."""
         found = await self.present(name, *args, **options)
         return next((each for each in found if each), found[0])
 
-    async def present(self, name: str, *args: Any, **options: Any) -> list[Any]:
+    async def present(self, name: str, /, *args: Any, **options: Any) -> list[Any]:
         """Return the answers of the shards that answer."""
         return list((await self.members.present(name, *args, **options)).values())
 

@@ -24,7 +24,8 @@ OF_RUN: Final = frozenset(
     {
         "decide_approval", "explain_limits", "failing_puts", "find_reply", "fork_flow",
         "fork_run", "list_activities", "list_streams", "open_step_tasks", "read_log",
-        "receive_webhook", "retry_flow", "retry_plan", "set_attributes", "set_tags", "start_wait",
+        "receive_webhook", "retry_flow", "retry_plan", "set_attributes", "set_tags",
+        "shape_of_run", "start_wait",
     }
 )  # fmt: skip
 """Calls about one run, which comes first, or whose `run_id` the first argument has."""
@@ -49,12 +50,7 @@ EVERYWHERE: Final = frozenset(
 )  # fmt: skip
 """Calls that must reach all shards; the answer is that of shard 0."""
 
-LISTS: Final = frozenset(
-    {
-        "kept_declarations", "list_alerts",
-        "list_start_keys", "list_workers", "preview_sweep", "read_samples", "read_stats",
-    }
-)  # fmt: skip
+LISTS: Final = frozenset({"list_workers"})
 """Calls whose lists are joined, shard by shard."""
 
 ADDED: Final = frozenset({"delete_flow", "ensure_flow"})

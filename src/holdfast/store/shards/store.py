@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import UUID
-
-from msgspec.structs import replace
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.objects import Objects
 from holdfast.store.port import Store
 from holdfast.store.port.run_lines import read_line
 from holdfast.store.shards.listening import Listening, Stop
+from holdfast.store.shards.lists import Lists
 from holdfast.store.shards.members import Members, answered, gather
-from holdfast.store.shards.merging import (
-    cut_short,
-    merge_counts,
-    merge_counts_by,
-    merge_ids,
-    merge_pages,
-)
 from holdfast.store.shards.places import Places
 from holdfast.store.shards.router import (
     Router,
@@ -38,26 +28,17 @@ from holdfast.types import (
     ActivitiesEnded,
     ActivityEnd,
     ActivityOutcome,
-    Approval,
     ClippedEvent,
-    CountBy,
     Event,
-    Gauges,
-    LoggedEvent,
     MovedRuns,
     NewRun,
     Notice,
-    RecordPage,
     Restoring,
-    RunCounts,
-    RunFilter,
     RunRecord,
     ShardState,
     StartedRun,
-    Status,
     StreamPart,
     StreamRead,
-    SweeperState,
 )
 
 T = TypeVar("T")
@@ -68,14 +49,14 @@ NO_OBJECTS: Final = (
 )
 
 
-class ShardedStore:
+class ShardedStore(Lists):
     """Makes the calls of the port over several databases. For clients: a worker has one of them."""
 
     def __init__(self, stores: Sequence[Store]) -> None:
         self.members = Members(stores)
         places = Places(self.members)
         self._starting = Starting(self.members, places)
-        self._router = Router(self.members, places)
+        super().__init__(Router(self.members, places))
 
     @property
     def schema(self) -> str | None:
@@ -234,101 +215,6 @@ class ShardedStore:
             number, "restore_run", lines, retention_seconds=retention_seconds
         )
         return answer
-
-    # Lists
-
-    async def list_runs(self, where: RunFilter) -> RecordPage:
-        """Return a page of the runs of all shards; see `QueryStore.list_runs`.
-
-        Each is asked for little more than its share, and again if it has more of the newest.
-        """
-        share = min(where.limit, 2 * where.limit // self.members.count + 8)
-        pages = await self.members.present("list_runs", replace(where, limit=share))
-        page = merge_pages([*pages.values()], where)
-        if share == where.limit or len(page.runs) == where.limit:
-            return page
-        fuller, _ = await answered(
-            {
-                number: self.members.call(number, "list_runs", where)
-                for number in cut_short(pages, share)
-            }
-        )
-        return merge_pages([*(pages | fuller).values()], where)
-
-    async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
-        """Return the sums over the newest runs of each shard; see `QueryStore.count_runs_by`."""
-        return merge_counts_by(await self._router.present("count_runs_by", by, where))
-
-    async def count_runs(
-        self, names: Sequence[str] | None, limit: int
-    ) -> dict[str, dict[Status, int]]:
-        """Return sums; each shard's count stops at `limit`; see `QueryStore.count_runs`."""
-        return merge_counts(await self._router.present("count_runs", names, limit))
-
-    async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
-        """Return ids in order; see `QueryStore.runs_between`."""
-        return merge_ids(await self._router.present("runs_between", first, last, limit), limit)
-
-    async def runs_of_build(
-        self, app: str, build: str, *, after: UUID | None = None, limit: int = 1_000
-    ) -> list[UUID]:
-        """Return ids in order; see `BuildStore.runs_of_build`."""
-        found = await self._router.present("runs_of_build", app, build, after=after, limit=limit)
-        return merge_ids(found, limit)
-
-    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
-        """Return what happened in all shards, oldest first; see `QueryStore.recent_events`."""
-        found = await self._router.present("recent_events", since=since, limit=limit)
-        return sorted(chain.from_iterable(found), key=lambda each: each.event.at)[:limit]
-
-    async def recent_log(
-        self, *, since: int, limit: int, clip: int
-    ) -> list[tuple[UUID, ClippedEvent]]:
-        """Return entries of all shards, oldest first; see `QueryStore.recent_log`."""
-        found = await self._router.present("recent_log", since=since, limit=limit, clip=clip)
-        return sorted(chain.from_iterable(found), key=lambda each: each[1].event.at)[:limit]
-
-    async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
-        """Return sums, and the longest waits; see `StatsStore.read_gauges`."""
-        found: list[Gauges] = await self._router.present("read_gauges", limit=limit)
-        oldest: dict[str, float] = {}
-        for each in found:
-            for queue, seconds in each.oldest_due_seconds.items():
-                oldest[queue] = max(seconds, oldest.get(queue, 0.0))
-        return Gauges(
-            in_flight=dict(sum((Counter(each.in_flight) for each in found), Counter[str]())),
-            due=dict(sum((Counter(each.due) for each in found), Counter[str]())),
-            oldest_due_seconds=oldest,
-            approvals_open=sum(each.approvals_open for each in found),
-            runs_stuck=sum(each.runs_stuck for each in found),
-        )
-
-    async def get_sweeper(self, *, limit: int = 10_000) -> SweeperState:
-        """Return what shard 0 says, with the sums of all; see `RetentionStore.get_sweeper`."""
-        found: list[SweeperState] = await self._router.present("get_sweeper", limit=limit)
-        return replace(
-            found[0],
-            deleted=sum(each.deleted for each in found),
-            due=sum(each.due for each in found),
-            oldest=min((x.oldest for x in found if x.oldest is not None), default=None),
-            error=next((each.error for each in found if each.error is not None), None),
-        )
-
-    async def list_approvals(
-        self, *, run_id: UUID | None = None, limit: int = 100
-    ) -> list[Approval]:
-        """Return open approvals, the oldest first; see `ApprovalStore.list_approvals`."""
-        found = await self._router.present("list_approvals", run_id=run_id, limit=limit)
-        return sorted(chain.from_iterable(found), key=lambda each: each.requested_at)[:limit]
-
-    async def unserved(self, **options: Any) -> list[tuple[str, str, int]]:
-        """Return sums by queue and handler; see `WorkerStore.unserved`."""
-        counts: Counter[tuple[str, str]] = Counter()
-        for queue, handler, count in chain.from_iterable(
-            await self._router.present("unserved", **options)
-        ):
-            counts[queue, handler] += count
-        return [(queue, handler, count) for (queue, handler), count in counts.items()]
 
     # All other calls
 

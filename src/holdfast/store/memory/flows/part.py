@@ -53,10 +53,15 @@ class MemoryFlows(Part):
         async with self._transaction() as (tables, _):
             return list_shapes(tables)
 
-    async def get_flow(
-        self, name: str, version: int | None = None, *, created_at: int | None = None
-    ) -> FlowShape | None:
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
         """Return a version of a flow; see `FlowStore.get_flow`."""
+        async with self._transaction() as (tables, _):
+            return find_shape(tables, name, version, None)
+
+    async def shape_of_run(
+        self, run_id: UUID, name: str, version: int, created_at: int
+    ) -> FlowShape | None:
+        """Return the shape that a run has or had; see `FlowStore.shape_of_run`."""
         async with self._transaction() as (tables, _):
             return find_shape(tables, name, version, created_at)
 
