@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
+from holdfast.database.urls import split_urls
+
 
 @dataclass(eq=False)
 class _Link:
@@ -30,9 +32,9 @@ class Proxy:
     """
 
     def __init__(self, server_url: str) -> None:
-        parts = urlsplit(server_url)
-        self._socket = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
-        self._user, self._path = parts.username, parts.path
+        databases = [urlsplit(each) for each in split_urls(server_url)]
+        self._socket = f"{parse_qs(databases[0].query)['host'][0]}/.s.PGSQL.5432"
+        self._user, self._paths = databases[0].username, [each.path for each in databases]
         self._links: set[_Link] = set()
         self._delay, self._refuses, self._is_silent = 0.0, False, False
         self._loop = asyncio.new_event_loop()
@@ -43,8 +45,9 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """The database's URL, through the proxy."""
-        return f"postgresql://{self._user}@127.0.0.1:{self.port}{self._path}"
+        """The URL of the database, or of each of several, through the proxy."""
+        server = f"postgresql://{self._user}@127.0.0.1:{self.port}"
+        return " ".join(f"{server}{path}" for path in self._paths)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -116,7 +116,7 @@ async def _working(
 
 async def _start_later(worker: Worker, store: Store, number: int) -> None:
     try:
-        await until_served(store, number)
+        await until_served(store, number, worker.declare)
         await worker.start()
     except HoldfastError:
         logger.exception("the worker of shard %d does not start", number)

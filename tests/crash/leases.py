@@ -15,6 +15,7 @@ from holdfast.client.handle import RunHandle
 from holdfast.database.embedded import EmbeddedServer
 from holdfast.database.urls import split_urls
 from tests.crash.fleet import Fleet
+from tests.crash.ledger import home_of, query_all
 from tests.crash.worker import session_name
 
 Connection = psycopg.AsyncConnection[TupleRow]
@@ -52,8 +53,8 @@ async def stop_at_work(
 async def until_held(server: EmbeddedServer, run: RunHandle[object]) -> None:
     """Wait until a worker holds the turn of a run."""
     query = "select from holdfast.tasks where run_id = %s and key = '' and worker is not null"
-    async with asyncio.timeout(120), await _connect(server) as connection:
-        while not (await connection.execute(query, [run.run_id])).rowcount:
+    async with asyncio.timeout(120):
+        while not await asyncio.to_thread(query_all, server, query, [run.run_id]):
             await asyncio.sleep(0.01)
 
 
@@ -61,13 +62,10 @@ async def until_gone(server: EmbeddedServer, worker: ForkServerProcess) -> None:
     """Wait until the database has carried out what a killed process has sent."""
     assert worker.pid is not None
     query = "select from pg_stat_activity where application_name = %s"
-    async with asyncio.timeout(120), await _connect(server) as connection:
+    connect = psycopg.AsyncConnection.connect(home_of(server), autocommit=True)
+    async with asyncio.timeout(120), await connect as connection:
         while (await connection.execute(query, [session_name(worker.pid)])).rowcount:
             await asyncio.sleep(0.01)
-
-
-async def _connect(server: EmbeddedServer) -> Connection:
-    return (await _connect_all(server))[0]
 
 
 async def _connect_all(server: EmbeddedServer) -> list[Connection]:

@@ -128,6 +128,11 @@ class Engine(Protocol):
         ...
 
 
+def home_of(engine: Engine) -> str:
+    """Return the URL of the database that has what is known by a name."""
+    return split_urls(engine.url)[0]
+
+
 def query_all(engine: Engine, query: str, parameters: Any = None) -> list[TupleRow]:
     """Return the rows of each of its databases."""
     rows: list[TupleRow] = []
@@ -218,7 +223,7 @@ def check_ticks(engine: Engine, schedules: int, names: str) -> None:
 
     `names` is the pattern of the keys of the runs that schedules start: all are in shard 0.
     """
-    with psycopg.connect(split_urls(engine.url)[0]) as connection:
+    with psycopg.connect(home_of(engine)) as connection:
         tick_gaps = connection.execute(
             """
             select s.name, count(b.*), extract(epoch from max(b.tick_at) - min(b.tick_at))

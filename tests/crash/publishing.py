@@ -7,15 +7,14 @@ are ready, and run until they are killed.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from multiprocessing.connection import Connection
 
 import asyncpg
 
 from holdfast import App, Client, Context
-from holdfast.store.postgres import PostgresStore
-from holdfast.worker import Worker, WorkerOptions
-from tests.crash.worker import signed
+from holdfast.database.urls import split_urls
+from holdfast.worker import WorkerOptions
+from tests.crash.worker import signed, work_on
 
 app = App("outbox")
 
@@ -35,7 +34,7 @@ app.subscribe("orders.placed", ship)
 
 async def publish(url: str, ready: Connection) -> None:
     """Write and publish, without end."""
-    connection = await asyncpg.connect(url)
+    connection = await asyncpg.connect(split_urls(url)[0])
     async with Client(url) as client:
         ready.send(True)
         while True:
@@ -46,12 +45,8 @@ async def publish(url: str, ready: Connection) -> None:
 
 async def work(url: str, ready: Connection) -> None:
     """Run what events start, and deliver them, without end."""
-    store = PostgresStore(url)
-    await store.open()
     options = WorkerOptions(lease_seconds=1.5, heartbeat_seconds=0.3, maintenance_seconds=0.3)
-    # Only a worker with a heartbeat takes over what a killed one held.
-    worker = Worker(app, store, options, heartbeat_store=partial(PostgresStore, url, connections=1))
-    await worker.start()
+    _ = await work_on(app, url, options)
     ready.send(True)
     await asyncio.Event().wait()
 

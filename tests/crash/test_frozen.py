@@ -13,7 +13,6 @@ import signal
 from functools import partial
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from holdfast.client import Client
@@ -28,7 +27,7 @@ from tests.crash.fleet import (
     until_all_end,
 )
 from tests.crash.leases import stop_at_work
-from tests.crash.ledger import check_runs, read_ledger
+from tests.crash.ledger import check_runs, query_all, read_ledger
 from tests.crash.worker import DEFAULT, PATIENT
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
@@ -122,9 +121,8 @@ async def test_workers_stopped_at_random_lose_and_repeat_nothing(
 async def until_heard(server: EmbeddedServer) -> None:
     """Wait until a worker has told the server that started last that it is alive."""
     query = "select from holdfast.workers where heard_at > pg_postmaster_start_time()"
-    connect = psycopg.AsyncConnection.connect(server.url, autocommit=True)
-    async with asyncio.timeout(120), await connect as connection:
-        while not (await connection.execute(query)).rowcount:
+    async with asyncio.timeout(120):
+        while not await asyncio.to_thread(query_all, server, query):
             await asyncio.sleep(0.01)
 
 

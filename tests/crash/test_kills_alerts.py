@@ -6,25 +6,26 @@ import asyncio
 import json
 import os
 import random
-from functools import partial
 from multiprocessing.context import ForkServerProcess
 
-import asyncpg
 import pytest
+from psycopg.rows import TupleRow
 
 from holdfast import App, Context
 from holdfast.client import Client
 from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.urls import split_urls
 from holdfast.definitions import backlog
-from holdfast.store.postgres import PostgresStore
-from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker import WorkerOptions
+from tests.crash.ledger import query_all
 from tests.crash.processes import processes
+from tests.crash.worker import work_on
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(180)]
 
 CHANGES = 8
 PATIENCE_SECONDS = 90
-LOOK_NOW = "update holdfast.alerts set look_at = now()"
+LOOK_NOW = "update holdfast.alerts set look_at = now() returning now()"
 ACTIVE = "select is_active from holdfast.alerts"
 LOOKED = "select looked_at from holdfast.alerts"
 
@@ -44,10 +45,7 @@ def look(url: str) -> None:
 
     async def run() -> None:
         options = WorkerOptions(queues=("default",), heartbeat_seconds=0.1)
-        worker = Worker(
-            shop(), PostgresStore(url), options, heartbeat_store=partial(PostgresStore, url)
-        )
-        await worker.start()
+        _ = await work_on(shop(), url, options)
         await asyncio.Event().wait()
 
     asyncio.run(run())
@@ -59,16 +57,20 @@ def started(url: str) -> ForkServerProcess:
     return process
 
 
+def look_now(server: EmbeddedServer) -> list[TupleRow]:
+    """Let the alerts of all databases be due; return when that was."""
+    return query_all(server, LOOK_NOW)
+
+
 async def test_killed_workers_tell_of_each_change_once(server: EmbeddedServer) -> None:
     choose = random.Random(7)
-    connection = await asyncpg.connect(server.url)
     workers = [started(server.url) for _ in range(3)]
     try:
         async with Client(server.url, app=shop()) as client:
             await client.queues.create("heard")
             await client.topics.subscribe("ops", queue="heard")
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while await connection.fetchval(ACTIVE) is None:
+                while len(query_all(server, ACTIVE)) < len(split_urls(server.url)):
                     await asyncio.sleep(0.05)
             for change in range(CHANGES):
                 if change % 2 == 0:
@@ -77,8 +79,8 @@ async def test_killed_workers_tell_of_each_change_once(server: EmbeddedServer) -
                     await client.runs.terminate(run.run_id)
                 seconds = 0.02  # longer each time: on a busy machine a worker takes long to look
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    while await connection.fetchval(ACTIVE) is not (change % 2 == 0):
-                        await connection.execute(LOOK_NOW)  # all wake, and look at once
+                    while ((True,) in query_all(server, ACTIVE)) is not (change % 2 == 0):
+                        look_now(server)  # all wake, and look at once
                         seconds += choose.uniform(0, 0.1)
                         await asyncio.sleep(seconds)
                         killed = workers.pop(0)
@@ -87,13 +89,15 @@ async def test_killed_workers_tell_of_each_change_once(server: EmbeddedServer) -
                         killed.join()
                         workers.append(started(server.url))
             for _ in range(2):  # what would be told twice is told by the next looks
-                since = await connection.fetchval(f"{LOOK_NOW} returning now()")
+                [(since,), *_] = look_now(server)
                 async with asyncio.timeout(PATIENCE_SECONDS):
-                    while await connection.fetchval(LOOKED) < since:
+                    while min(looked for (looked,) in query_all(server, LOOKED)) < since:
                         await asyncio.sleep(0.05)
-            bodies = await connection.fetch("select payload from holdfast.messages")
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while query_all(server, "select from holdfast.forwards"):
+                    await asyncio.sleep(0.05)
+            bodies = query_all(server, "select payload::text from holdfast.messages")
     finally:
-        await connection.close()
         for worker in workers:
             worker.kill()
             worker.join()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from functools import partial
 from multiprocessing.context import ForkServerProcess
 
 import pytest
@@ -13,10 +12,11 @@ import pytest
 from holdfast import App, Context
 from holdfast.client import Client
 from holdfast.database.embedded import EmbeddedServer
-from holdfast.store.postgres import PostgresStore
+from holdfast.database.urls import split_urls
 from holdfast.types import BuildInfo
-from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker import WorkerOptions
 from tests.crash.processes import processes
+from tests.crash.worker import work_on
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(180)]
 
@@ -53,10 +53,7 @@ def serve(url: str, build: str) -> None:
 
     async def run() -> None:
         options = WorkerOptions(heartbeat_seconds=0.3, lease_seconds=1.2, silent_seconds=1.0)
-        worker = Worker(
-            shop(build), PostgresStore(url), options, heartbeat_store=partial(PostgresStore, url)
-        )
-        await worker.start()
+        _ = await work_on(shop(build), url, options)
         await asyncio.Event().wait()
 
     asyncio.run(run())
@@ -75,7 +72,7 @@ def kill(process: ForkServerProcess) -> None:
 
 
 async def test_a_pinned_run_ends_on_its_build_and_another_moves(server: EmbeddedServer) -> None:
-    url = server.url
+    url, shards = server.url, len(split_urls(server.url))
     workers = [started(url, "b1")]
     try:
         async with Client(url) as client, asyncio.timeout(PATIENCE_SECONDS):
@@ -87,14 +84,14 @@ async def test_a_pinned_run_ends_on_its_build_and_another_moves(server: Embedded
                             return each
                     await asyncio.sleep(0.05)
 
-            await until("b1", lambda build: build.workers == 1)
+            await until("b1", lambda build: build.workers == shards)
             stays, moves = await client.start("shop/stays"), await client.start("shop/moves")
             parent = await client.start("shop/parent")
             for handle in (stays, moves, parent):
                 while (await client.runs.get(handle.run_id)).state != "waiting":
                     await asyncio.sleep(0.05)
             workers.append(started(url, "b2"))
-            await until("b2", lambda build: build.workers == 1)
+            await until("b2", lambda build: build.workers == shards)
             assert await client.builds.promote("b2") is True
             newer = await client.start("shop/stays")
             kill(workers.pop(0))

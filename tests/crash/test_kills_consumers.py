@@ -20,10 +20,11 @@ from holdfast.database.embedded import EmbeddedServer
 from holdfast.store.port import messages_topic
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import Notice
-from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker import WorkerOptions
 from tests.crash.leases import until_gone
+from tests.crash.ledger import home_of
 from tests.crash.processes import processes
-from tests.crash.worker import signed
+from tests.crash.worker import signed, work_on
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
@@ -55,10 +56,7 @@ def consume(url: str, ledger: Path) -> None:
 
     async def run() -> None:
         options = WorkerOptions(heartbeat_seconds=0.3, lease_seconds=1.2)
-        worker = Worker(
-            app, PostgresStore(url), options, heartbeat_store=partial(PostgresStore, url)
-        )
-        await worker.start()
+        _ = await work_on(app, url, options)
         await asyncio.Event().wait()
 
     asyncio.run(run())
@@ -84,7 +82,7 @@ async def end_visibility(server: EmbeddedServer, killed: ForkServerProcess) -> N
     Those of others stay in flight, however busy the machine is.
     """
     await until_gone(server, killed)
-    connection = await asyncpg.connect(server.url)
+    connection = await asyncpg.connect(home_of(server))
     try:
         await connection.execute(
             "update holdfast.deliveries d set visible_at = now() from holdfast.workers w "
@@ -93,7 +91,7 @@ async def end_visibility(server: EmbeddedServer, killed: ForkServerProcess) -> N
         )
     finally:
         await connection.close()
-    store = PostgresStore(server.url, connections=1)
+    store = PostgresStore(home_of(server), connections=1)
     await store.open()
     await store.notify([Notice(messages_topic(queue), "") for queue in ("parcels", "moves")])
     await store.close()

@@ -15,6 +15,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewSubscription, UrlTarget
 from tests.crash import publishing
 from tests.crash.leases import until_gone
+from tests.crash.ledger import home_of
 from tests.crash.processes import processes
 from tests.targets import Target, target
 
@@ -57,14 +58,14 @@ async def test_what_was_committed_is_started_and_delivered(server: EmbeddedServe
     """B14, section 4 of the design: edge cases 15 and 20 for publishers and deliverers."""
     choose = random.Random(11)
     async with target() as web:
-        store = PostgresStore(server.url)
+        store = PostgresStore(home_of(server))
         await store.open()
         for path in ("/ok", "/hangs"):
             url = UrlTarget(url=web.url(path), secret=SECRET, allow_inner=True)
             await store.subscribe(NewSubscription(pattern="orders.#", target=url))
         await store.close()
         listening = asyncio.create_task(listen(web))
-        connection = await asyncpg.connect(server.url)
+        connection = await asyncpg.connect(home_of(server))
         await connection.execute("create table orders (id int generated always as identity)")
         worker = await begin(server.url)  # which declares the subscription
         try:

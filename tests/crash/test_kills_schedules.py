@@ -26,7 +26,7 @@ from holdfast.types import (
     When,
 )
 from tests.crash.fleet import Fleet, patiently
-from tests.crash.ledger import check_ticks
+from tests.crash.ledger import check_ticks, home_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -47,7 +47,7 @@ async def test_workers_killed_while_schedules_fire_start_one_run_a_tick(
     choose = random.Random(5)
     for _ in range(4):
         fleet.start()
-    store = PostgresStore(server.url)
+    store = PostgresStore(home_of(server))
     await store.open()
     for queue in ("sent", "published"):
         await store.create_queue(QueueSettings(name=queue))
@@ -98,14 +98,16 @@ async def until_fired_twice(server: EmbeddedServer, schedules: int) -> None:
             select from holdfast.schedule_buckets group by schedule having count(*) > 1) as fired
     """
     async with asyncio.timeout(120):
-        async with await psycopg.AsyncConnection.connect(server.url, autocommit=True) as asking:
+        async with await psycopg.AsyncConnection.connect(
+            home_of(server), autocommit=True
+        ) as asking:
             while await (await asking.execute(query)).fetchone() != (schedules,):
                 await asyncio.sleep(0.05)
 
 
 def check_messages(server: EmbeddedServer) -> None:
     """Compare buckets and messages: each tick that was sent has one, and each message a tick."""
-    with psycopg.connect(server.url) as connection:
+    with psycopg.connect(home_of(server)) as connection:
         buckets = connection.execute(
             """
             select b.schedule || '@' || holdfast._tick_text(b.tick_at), b.message_id, b.reached

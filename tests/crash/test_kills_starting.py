@@ -14,13 +14,14 @@ import pytest
 from holdfast import App, Retry, current_message
 from holdfast.client import Client, Outgoing
 from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.urls import split_urls
 from holdfast.store.port import Store
-from holdfast.store.postgres import PostgresStore
-from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker import WorkerOptions
 from tests.crash.leases import until_gone
+from tests.crash.ledger import home_of
 from tests.crash.processes import processes
 from tests.crash.sweeper import Switch
-from tests.crash.worker import signed
+from tests.crash.worker import signed, work_on
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
@@ -67,12 +68,12 @@ def consume(url: str, batch: int | None, kill_at: int) -> None:
     else:
         app.consumer("parcels", batch=batch, concurrency=2, retry=at_once)(take_all)
 
+    def watch(store: Store) -> Store:
+        return cast("Store", switch.over(store, *CALLS))
+
     async def run() -> None:
-        store = PostgresStore(url, connections=2)
-        watched = cast("Store", switch.over(store, *CALLS))
-        worker = Worker(app, watched, WorkerOptions())
-        await worker.start()
-        connection = await asyncpg.connect(url)
+        _ = await work_on(app, url, WorkerOptions(), watch=watch, shard=0)
+        connection = await asyncpg.connect(split_urls(url)[0])
         while await connection.fetchval(LEFT):
             await asyncio.sleep(0.005)
         os._exit(0)
@@ -89,7 +90,7 @@ async def test_each_message_starts_one_run_although_its_consumer_is_killed(
     connection: asyncpg.Connection | None = None
     async with Client(server.url) as client:
         await client.queues.create("parcels", visibility="1h")
-        connection = await asyncpg.connect(server.url)
+        connection = await asyncpg.connect(home_of(server))
         while True:
             kill_at += 1
             new = [Outgoing(number) for number in range(sent, sent + EACH)]

@@ -15,11 +15,15 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.urls import split_urls
 from holdfast.retention import Archive
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewSchedule, RunTarget, TickPolicy, When
 from tests.crash.fleet import Fleet, patiently
+from tests.crash.ledger import home_of, query_all
+from tests.crash.test_kills_flows import until_compiled
 from tests.crash.test_kills_schedules import until_fired_twice
+from tests.databases import execute
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -59,7 +63,7 @@ async def test_each_run_is_in_the_database_or_in_the_archive(
     place = f"file://{tmp_path}/archive"
     for _ in range(4):
         fleet.start(archive=place)
-    store = PostgresStore(server.url)
+    store = PostgresStore(home_of(server))
     await store.open()
     for number in range(SCHEDULES):
         await store.create_schedule(
@@ -71,6 +75,7 @@ async def test_each_run_is_in_the_database_or_in_the_archive(
             )
         )
     started: set[UUID] = set()
+    await until_compiled(server)
     async with Client(server.url) as client:
         for blow in range(BLOWS):
             for _ in range(8):
@@ -103,7 +108,7 @@ async def test_each_run_is_in_the_database_or_in_the_archive(
 
 def runs_of_ticks(server: EmbeddedServer) -> list[UUID]:
     """Return the runs of all ticks; none may be lost between the first and the last."""
-    with psycopg.connect(server.url) as connection:
+    with psycopg.connect(home_of(server)) as connection:
         for name, count, seconds in connection.execute(
             """
             select schedule, count(*), extract(epoch from max(tick_at) - min(tick_at))
@@ -117,18 +122,15 @@ def runs_of_ticks(server: EmbeddedServer) -> list[UUID]:
 
 def check_halves(server: EmbeddedServer) -> None:
     """Find nothing of a run that is not there, and no ended run without its end."""
-    with psycopg.connect(server.url) as connection:
-        assert connection.execute(HALVES).fetchall() == []
+    assert query_all(server, HALVES) == []
 
 
 async def until_swept(server: EmbeddedServer) -> None:
     """Wait until all runs have ended and are gone; leases of killed sweepers end now."""
     async with asyncio.timeout(300):
         while True:
-            async with await psycopg.AsyncConnection.connect(server.url) as connection:
-                await connection.execute(LEASED)
-                cursor = await connection.execute("select count(*) from holdfast.runs")
-                row = await cursor.fetchone()
-            if row == (0,):
+            for url in split_urls(server.url):
+                execute(url, LEASED)
+            if not query_all(server, "select from holdfast.runs limit 1"):
                 return
             await asyncio.sleep(0.3)

@@ -157,7 +157,6 @@ async def serve(
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)
     make = partial(partial(RedisHintedStore, redis) if redis else PostgresStore, tells=True)
-    urls = split_urls(url)
     kill = KillSwitch(kill_at)
     options = WorkerOptions(
         queues=queues,
@@ -168,6 +167,29 @@ async def serve(
         poll_seconds=0.2,
         maintenance_seconds=0.3,
     )
+    watch = kill.before_calls_of if kill_at else None
+    workers = await workers_of(served, url, options, make=make, watch=watch, shard=shard)
+    await asyncio.gather(*(worker.start() for worker in workers))
+    if patience is not None:
+        impatient(patience)
+    await terminated.wait()
+    await asyncio.gather(*(worker.stop(grace=0.5) for worker in workers))
+
+
+async def workers_of(
+    served: App,
+    url: str,
+    options: WorkerOptions,
+    *,
+    make: Callable[..., Store] = PostgresStore,
+    watch: Callable[[Store], Store] | None = None,
+    shard: int | None = None,
+) -> list[Worker]:
+    """Return the worker of a database, or of several one of each or of that with a number.
+
+    `make` makes a store of a URL, and `watch` one around it for the calls of a worker.
+    """
+    urls = split_urls(url)
 
     async def make_worker(number: int) -> Worker:
         store, place = make(urls[number]), None
@@ -177,15 +199,24 @@ async def serve(
             await until_served(store, number)
         return Worker(
             served,
-            kill.before_calls_of(store) if kill_at else store,
+            watch(store) if watch else store,
             options,
             heartbeat_store=lambda: make(urls[number], connections=1),
             shard=place,
         )
 
-    workers = [await make_worker(each) for each in (range(len(urls)) if shard is None else [shard])]
+    return [await make_worker(each) for each in (range(len(urls)) if shard is None else [shard])]
+
+
+async def work_on(
+    served: App,
+    url: str,
+    options: WorkerOptions,
+    *,
+    watch: Callable[[Store], Store] | None = None,
+    shard: int | None = None,
+) -> list[Worker]:
+    """Start the workers of a database, or of several, for as long as the process lives."""
+    workers = await workers_of(served, url, options, watch=watch, shard=shard)
     await asyncio.gather(*(worker.start() for worker in workers))
-    if patience is not None:
-        impatient(patience)
-    await terminated.wait()
-    await asyncio.gather(*(worker.stop(grace=0.5) for worker in workers))
+    return workers

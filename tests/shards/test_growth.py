@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from holdfast import App
 from holdfast.errors import (
     HoldfastError,
     InvalidInput,
@@ -18,7 +19,9 @@ from holdfast.store.port import Store
 from holdfast.store.shards import places, sharded
 from holdfast.store.shards.homes import home_of
 from holdfast.types import NewRun, RunFilter, ShardState
-from holdfast.values.ids import keyed_run_id
+from holdfast.values.ids import keyed_run_id, uuid7
+from holdfast.worker import Worker
+from holdfast.worker.shard import until_served
 from tests.shards.app import add_one, app
 from tests.shards.engine import client_of, make_engine, opened
 
@@ -63,6 +66,42 @@ async def refusal(urls: list[str]) -> str:
 
 async def add_third(stores: list[Store]) -> None:
     await make_engine(stores, (2, 3))
+
+
+async def test_a_flow_starts_in_a_new_shard_before_its_worker_does(
+    urls: list[str], grown: list[Store]
+) -> None:
+    """The worker waits up to 10 s until it looks again, and has declared the flow before."""
+    tour = App("tour")
+    flow = tour.flow("trip", input=int)
+
+    @flow.step
+    async def walk(run: int) -> int:
+        return run
+
+    worker = Worker(tour, grown[2])
+    waiting = asyncio.create_task(until_served(grown[2], 2, worker.declare))
+    for each in grown[:2]:
+        await Worker(tour, each).declare()
+    async with asyncio.timeout(30):
+        while await grown[2].get_flow("tour/trip") is None:
+            await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await add_third(grown)
+    async with client_of(None, urls) as client:
+        handles = [await client.start("tour/trip", number) for number in range(20)]
+        assert len({handle.run_id for handle in handles}) == 20
+    assert len((await grown[2].list_runs(RunFilter(limit=100))).runs) > 0
+    await waiting
+
+
+async def test_nothing_is_declared_in_a_database_that_has_runs(alone: list[Store]) -> None:
+    """It may be that of another application, named by mistake."""
+    await alone[0].start_runs([NewRun(run_id=uuid7(), name="other/work")])
+    waiting = asyncio.create_task(until_served(alone[0], 2, Worker(app, alone[0]).declare))
+    await asyncio.sleep(0.2)
+    waiting.cancel()
+    assert await alone[0].list_apps() == []
 
 
 async def test_a_key_of_before_is_found_after(urls: list[str], grown: list[Store]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
@@ -50,17 +51,23 @@ async def is_served(store: Store) -> bool:
         return False
 
 
-async def until_served(store: Store, number: int) -> None:
+async def until_served(
+    store: Store, number: int, declare: Callable[[], Awaitable[None]] | None = None
+) -> None:
     """Open the store of a shard; wait as long as its database is away, or spare.
 
-    It is asked again after a second, and then more and more seldom. Raises what `Store.open` raises
-    for a database that answers.
+    It is asked again after a second, and then more and more seldom. A spare one without runs is
+    given what the code declares: flows can start there as soon as it is a shard. Raises what
+    `Store.open` and `declare` raise for a database that answers.
     """
     pause, told = _FIRST_PAUSE, None
     while True:
         try:
             if await _is_shard(store):
                 return
+            if declare is not None and not any((await store.count_runs(None, 1)).values()):
+                await declare()
+                declare = None
             state, why = "spare", "`holdfast shards add` makes it a shard"
         except DatabaseUnavailable as error:
             state, why = "away", str(error)

@@ -316,6 +316,13 @@ class Worker:
             grace_seconds=self.options.grace_seconds,
         )
 
+    async def declare(self) -> None:
+        """Write what the app's code declares into the open store, before the worker starts.
+
+        Raises ConfigurationError as `start` does.
+        """
+        await self._duties.sign_on()
+
     async def start(self) -> None:
         """Open the store and the app's lifespans, sign on, and claim from now on. Idempotent.
 
