@@ -13,6 +13,8 @@ from holdfast.store.shards.merging import merge_alerts, merge_samples
 from holdfast.types import (
     AlertInfo,
     AlertRule,
+    AppInfo,
+    CatalogueEntry,
     DeclaredRules,
     FlowShape,
     Gauges,
@@ -59,6 +61,20 @@ def test_a_shard_that_was_looked_at_more_seldom_counts_as_the_others() -> None:
         LoadSample(0, "slow", 1, 3, 4, 0),
         LoadSample(1, "", 1, 0, 0, 10),
     ]
+
+
+async def test_an_app_that_shard_0_has_not_heard_of_yet_is_known(
+    store: Store, stores: list[Store]
+) -> None:
+    """The workers of a new app sign on one after the other."""
+    await stores[2].sign_on_app(AppInfo(app="shop", workflows=("order",)), ())
+    new, old = CatalogueEntry("shop/order", 1), CatalogueEntry("shop/refund", 1)
+    await stores[0].declare_catalogue([old])
+    await stores[2].declare_catalogue([old, new])
+    assert set(await store.read_catalogue([old.name, new.name])) == {old.name, new.name}
+    assert await store.apps_with("order") == ["shop"]
+    assert await store.apps_with("other") == []
+    assert [each.app for each in await store.list_apps()] == ["shop"]
 
 
 async def test_a_gauge_of_nothing_stays_a_gauge(store: Store, stores: list[Store]) -> None:

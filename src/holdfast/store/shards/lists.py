@@ -22,10 +22,11 @@ from holdfast.store.shards.merging import (
     merge_samples,
     merge_shares,
 )
-from holdfast.store.shards.router import Router
+from holdfast.store.shards.router import Router, merged
 from holdfast.types import (
     AlertInfo,
     Approval,
+    CatalogueEntry,
     ClippedEvent,
     CountBy,
     Gauges,
@@ -169,6 +170,11 @@ class Lists:
         """Return sums by part and queue; see `StatsStore.read_samples`."""
         options = {"since": since, "part_seconds": part_seconds, "name": name}
         return merge_samples(await self._router.present("read_samples", **options))
+
+    async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
+        """Return what code has said in any shard; see `AppStore.read_catalogue`."""
+        found = await self._router.present("read_catalogue", names)
+        return merged(found[::-1])  # the first one counts, if several know a name
 
     async def list_alerts(self) -> list[AlertInfo]:
         """Return each alert as it stands where it is worst; see `AlertStore.list_alerts`."""

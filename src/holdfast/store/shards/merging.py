@@ -97,7 +97,7 @@ def unite(answers: Iterable[Any]) -> Any:
     found = list(answers)
     if isinstance(found[0], frozenset):
         return frozenset[str]().union(*found)
-    if (found[0] and isinstance(found[0][0], str)) or all(not each for each in found):
+    if all(isinstance(each, str) for each in chain.from_iterable(found)):
         return sorted(set(chain.from_iterable(found)))
     return [add_up(each) for each in _grouped(found, _name).values()]
 

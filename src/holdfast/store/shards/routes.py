@@ -56,7 +56,7 @@ LISTS: Final = frozenset({"list_workers"})
 ADDED: Final = frozenset({"delete_flow", "ensure_flow"})
 """Calls that must reach all shards, and count what they did there."""
 
-FIRST: Final = frozenset({"find_run", "find_webhook", "get_flow", "read_catalogue"})
+FIRST: Final = frozenset({"find_run", "find_webhook", "get_flow"})
 """Calls that one shard can answer: the first that does not answer with nothing."""
 
 UNITED: Final = frozenset(
