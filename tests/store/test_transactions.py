@@ -569,7 +569,7 @@ async def test_connections_that_the_server_has_closed_cost_no_attempt(scene: Sce
         await client.run(stay, 5)
         await scene.watcher.connection.execute("""
             select pg_terminate_backend(pid) from pg_stat_activity
-            where datname = current_database() and query ~* '^(commit|rollback)'
+            where datname = current_database() and query ~* '^(commit|rollback)|; commit$'
         """)
         await client.run(stay, 1)
     assert len(await rooms(scene)) == 6 * len(steps)
@@ -592,7 +592,7 @@ async def test_a_lost_connection_that_the_code_caught_costs_no_attempt(scene: Sc
         await client.run(stay, 1)
         await scene.watcher.connection.execute("""
             select pg_terminate_backend(pid) from pg_stat_activity
-            where datname = current_database() and query ~* '^(commit|rollback)'
+            where datname = current_database() and query ~* '^(commit|rollback)|; commit$'
         """)
         await client.run(stay, 2)
     assert (await rooms(scene), len(seen)) == ([1, 2], 3)
@@ -665,14 +665,22 @@ deferrable initially deferred for each row execute function public.refuse();
 
 
 @pytest.mark.parametrize("code", ["22012", "42501", "42P01", "25P02"])
-async def test_an_error_at_the_commit_is_not_one_of_the_record(scene: Scene, code: str) -> None:
+@pytest.mark.parametrize("kind", ["asyncpg", "sqlalchemy"])
+async def test_an_error_at_the_commit_is_not_one_of_the_record(
+    scene: Scene, code: str, kind: str
+) -> None:
     """Fault: a deferred trigger's error was named as if the result could not be recorded."""
     calls = list[int]()
 
-    async def book(connection: asyncpg.Connection, room: int) -> int:
+    async def insert_in(connection: asyncpg.Connection, room: int) -> int:
         calls.append(current_step().attempt)
         return await insert(connection, room)
 
+    async def add_in(connection: AsyncConnection, room: int) -> int:
+        calls.append(current_step().attempt)
+        return await with_connection(connection, room)
+
+    book = insert_in if kind == "asyncpg" else add_in
     refuse = f"raise exception 'no room' using errcode = '{code}'"
     await scene.watcher.connection.execute(AT_COMMIT.format(then=refuse))
     app, stay = hotel(book, retry=Retry(attempts=2, base=0.01))
@@ -831,6 +839,60 @@ async def test_each_kind_of_connection_commits_with_the_record_or_not_at_all(sce
     assert await rooms(scene) == [1, 2, 3, 4, 5, 6]
     marked = "select count(*) from holdfast.events where details ->> 'transaction' = 'true'"
     assert await scene.value(marked) == len(KINDS)
+
+
+async def test_sqlalchemy_over_asyncpg_commits_with_the_record_in_one_message(
+    scene: Scene,
+) -> None:
+    """And its connection is in order for the next transaction: the pool gives the same one."""
+    queries, connections = list[str](), set[int]()
+
+    async def book(connection: AsyncConnection, room: int) -> int:
+        raw = (await connection.get_raw_connection()).driver_connection
+        if id(raw) not in connections:
+            raw.add_query_logger(lambda record: queries.append(record.query))
+        connections.add(id(raw))
+        return await with_connection(connection, room)
+
+    app, stay = hotel(book, retry=ONCE)
+    async with working(app, scene.url) as client:
+        for room in (1, 2, 3):
+            assert await client.run(stay, room) == room
+    ends = [each for each in queries if "commit" in each.lower()]
+    assert len(ends) == 3
+    assert all("record_step" in each for each in ends)
+    assert (len(connections), await rooms(scene)) == (1, [1, 2, 3])
+
+
+@pytest.mark.parametrize("reached", [True, False])
+@pytest.mark.parametrize("kind", [with_connection, with_session])
+async def test_a_commit_over_sqlalchemy_without_an_answer_has_one_outcome(
+    scene: Scene, kind: Callable[..., Any], reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses, calls, commit = list[None](), list[int](), connectors.commit_in_one
+
+    async def lose(session: Any, raw: Any, *given: Any) -> int:
+        if losses:
+            return await commit(session, raw, *given)
+        losses.append(None)
+        session.sent = True
+        if reached:
+            await commit(session, raw, *given)
+        raw.terminate()
+        raise ConnectionResetError("the answer is lost")
+
+    async def book(connection: Any, room: int) -> int:
+        calls.append(current_step().attempt)
+        result: int = await kind(connection, room)
+        return result
+
+    book.__annotations__["connection"] = kind.__annotations__[kind.__code__.co_varnames[0]]
+    monkeypatch.setattr(connectors, "commit_in_one", lose)
+    app, stay = hotel(book, retry=ONCE)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+        assert await client.run(stay, 5) == 5
+    assert (calls[:-1], await rooms(scene)) == ([1] if reached else [1, 1], [4, 5])
 
 
 # Another database

@@ -47,37 +47,8 @@ class AsyncpgSession(Session):
         await self._transaction.start()
 
     async def commit_with(self, expected: int, text: str, *values: Typed) -> int:
-        """Send the last statement and the commit in one message.
-
-        Such a message brings no rows: if the number is not the expected one, a notice has it.
-        """
-        number = expected
-
-        def listen(_: object, notice: Any) -> None:
-            nonlocal number
-            if notice.message.isdecimal() and _RECORD in (notice.context or ""):
-                number = int(notice.message)
-
-        encoding = self._raw.get_settings().client_encoding
-        marks = [_literal(value, encoding) for _, value in values]
-        message = f"{self.written(text, marks, values)}; commit"
-        self._raw.add_log_listener(listen)
-        self.sent = True
-        try:
-            async with asyncio.timeout(call_seconds(len(message))):
-                await self._raw.execute(message)
-        except Exception as error:
-            if isinstance(error, InterfaceError):  # of the driver, which has not sent it
-                self.sent = False
-            if _is_of_commit(error):
-                raise
-            with self.naming():
-                raise
-        finally:
-            self._raw.remove_log_listener(listen)
-        self._raw._top_xact = None  # type: ignore[attr-defined]  # its state is that of the server
-        self.committed = True
-        return number
+        """Send the last statement and the commit in one message; see `commit_in_one`."""
+        return await commit_in_one(self, self._raw, expected, text, *values)
 
     async def finish(self) -> None:
         async with asyncio.timeout(_COMMIT_SECONDS):
@@ -90,6 +61,42 @@ class AsyncpgSession(Session):
     def detach(self) -> None:
         """Let the code of the step use the connection no more."""
         self.connection._detach()
+
+
+async def commit_in_one(
+    session: Session, raw: Connection, expected: int, text: str, *values: Typed
+) -> int:
+    """Send the last statement of a session and the commit in one message; see `commit_with`.
+
+    Such a message brings no rows: if the number is not the expected one, a notice has it.
+    """
+    number = expected
+
+    def listen(_: object, notice: Any) -> None:
+        nonlocal number
+        if notice.message.isdecimal() and _RECORD in (notice.context or ""):
+            number = int(notice.message)
+
+    encoding = raw.get_settings().client_encoding
+    marks = [_literal(value, encoding) for _, value in values]
+    message = f"{session.written(text, marks, values)}; commit"
+    raw.add_log_listener(listen)
+    session.sent = True
+    try:
+        async with asyncio.timeout(call_seconds(len(message))):
+            await raw.execute(message)
+    except Exception as error:
+        if isinstance(error, InterfaceError):  # of the driver, which has not sent it
+            session.sent = False
+        if _is_of_commit(error):
+            raise
+        with session.naming():
+            raise
+    finally:
+        raw.remove_log_listener(listen)
+    raw._top_xact = None  # type: ignore[attr-defined]  # its state is that of the server
+    session.committed = True
+    return number
 
 
 def _literal(value: str, encoding: str) -> str:

@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.store.port.transactions import ConnectionKind, Connector, OpenTransaction
-from holdfast.store.postgres.asyncpg_connector import AsyncpgConnector
+from holdfast.store.postgres.asyncpg_connector import AsyncpgConnector, commit_in_one
 from holdfast.store.postgres.conninfo import conninfo
 from holdfast.store.postgres.executing import result_of
 from holdfast.store.postgres.open_transaction import (
     Cleaning,
     Place,
     Session,
+    Typed,
     beginning,
     run_within,
 )
@@ -137,6 +138,7 @@ class _Sqlalchemy(Session):
 
     def __init__(self, place: Place, lent: Any, factory: Any) -> None:
         self._lent, self._is_session = lent, hasattr(factory, "flush")
+        self._awaits = hasattr(lent, "sync_connection")
         connection = lent
         if self._is_session:
             # The transaction is holdfast's: a commit of the session only flushes.
@@ -166,6 +168,23 @@ class _Sqlalchemy(Session):
         else:
             is_open = raw.info.transaction_status != _IDLE
         self._ended_by_hand = self._ended_by_hand or not is_open
+
+    async def commit_with(self, expected: int, text: str, *values: Typed) -> int:
+        """Commit in one message with asyncpg, if a statement was sent before.
+
+        The library's note of the transaction is then taken back, so it sends no commit of its own.
+        """
+        if not self._awaits:
+            return await super().commit_with(expected, text, *values)
+        adapted: Any = self._lent.sync_connection.connection.dbapi_connection
+        if adapted._transaction is None:
+            return await super().commit_with(expected, text, *values)
+        number = await commit_in_one(self, adapted.driver_connection, expected, text, *values)
+        adapted._transaction = None
+        if hasattr(adapted, "_started"):  # before SQLAlchemy 2.1
+            adapted._started = False
+        await self.finish()
+        return number
 
     async def finish(self) -> None:
         await result_of(self._transaction.commit())
