@@ -36,6 +36,27 @@ async def client(urls: list[str], stores: list[Store]) -> AsyncIterator[Client]:
     await workers.stop()
 
 
+async def test_without_shard_0_runs_are_listed_all_the_same(
+    client: Client, urls: list[str]
+) -> None:
+    here = await client.start(gather_signals, 1, run_id=id_of(2))
+    async with away(urls[0]), client_of(app, urls) as new:
+        with noting_reads() as notes:
+            assert [each.run_id for each in (await new.runs.list()).runs] == [here.run_id]
+            assert (await new.why(here.run_id)).because
+        assert notes.away == {0}
+
+
+async def test_a_webhook_of_a_shard_that_is_away_is_not_said_to_be_unknown(
+    store: Store, urls: list[str]
+) -> None:
+    """A sender that hears so never sends it again."""
+    assert await store.find_webhook("digest") is None
+    async with away(urls[1]):
+        with pytest.raises(DatabaseUnavailable, match="shard 1 is away, and may have"):
+            await store.find_webhook("digest")
+
+
 async def test_the_others_continue(client: Client, urls: list[str]) -> None:
     there = await client.start(gather_signals, 1, run_id=id_of(1))
     async with away(urls[1]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -102,6 +103,60 @@ async def test_nothing_is_declared_in_a_database_that_has_runs(alone: list[Store
     await asyncio.sleep(0.2)
     waiting.cancel()
     assert await alone[0].list_apps() == []
+
+
+def id_that_moves(before: int, after: int) -> UUID:
+    """Return a new id that belongs to another shard once there are more."""
+    while home_of(run_id := uuid7(), range(before)) == home_of(run_id, range(after)):
+        pass
+    return run_id
+
+
+async def test_a_start_that_is_repeated_after_a_shard_was_added_is_one_run(
+    urls: list[str], grown: list[Store]
+) -> None:
+    """Without a key, by the id that its caller has made."""
+    run_id, given = id_that_moves(2, 3), uuid4()
+    while home_of(given, range(2)) == home_of(given, range(3)):
+        given = uuid4()
+    async with client_of(app, urls) as client:
+        for each in (run_id, given):
+            await client.start(add_one, 1, run_id=each)
+        await add_third(grown)
+        for _ in range(100):
+            await client.start(add_one, 1)  # which notices the new shard
+        for each in (run_id, given):
+            await client.start(add_one, 1, run_id=each)
+    async with client_of(app, urls) as other:
+        for each in (run_id, given):
+            await other.start(add_one, 1, run_id=each)
+    for each in (run_id, given):
+        assert [len(await store.get_runs([each])) for store in grown].count(1) == 1
+
+
+async def test_a_start_that_a_part_of_its_shards_refused_repeats_nothing(
+    urls: list[str], grown: list[Store]
+) -> None:
+    """Shard 0 has heard of the new one, shard 1 not yet: it has begun its part."""
+    run_id = id_that_moves(2, 3)
+    other = id_that_moves(2, 3)
+    while home_of(run_id, range(2)) == home_of(other, range(2)):
+        other = id_that_moves(2, 3)
+    store = sharded(opened(urls))
+    await store.open()
+    for number in (2, home_of(other, range(2))):
+        await grown[number].set_shard_state(ShardState("engine", number, (2, 3)))
+    runs = [NewRun(run_id=each, name="spread/add_one") for each in (run_id, other)]
+    starting = asyncio.create_task(store.start_runs(runs))
+    last = grown[home_of(run_id, range(2))]
+    async with asyncio.timeout(10):
+        while not await last.get_runs([run_id]):
+            await asyncio.sleep(0.01)
+    await add_third(grown)
+    await starting
+    await store.close()
+    for each in (run_id, other):
+        assert [len(await one.get_runs([each])) for one in grown].count(1) == 1
 
 
 async def test_a_key_of_before_is_found_after(urls: list[str], grown: list[Store]) -> None:

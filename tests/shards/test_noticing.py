@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 
 from holdfast import Client
-from holdfast.errors import RunNotFound
+from holdfast.errors import RunNotFound, ShardsChanged
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.shards import Members, Pass, add_shards, members, sharded, shards_of
-from holdfast.types import Forward, NewRun, NewSignal
+from holdfast.types import Forward, NewEvent, NewRun, NewSignal
 from holdfast.values.ids import uuid7
 from tests.shards.app import app
 
@@ -53,6 +53,21 @@ async def started_in_the_new(stores: list[Store]) -> NewRun:
     run = NewRun(run_id=uuid7(), name="spread/gather_signals")
     await stores[2].start_runs([run])
     return run
+
+
+async def test_what_is_for_a_shard_that_is_not_named_is_held(stores: list[Store]) -> None:
+    """A worker that was not restarted with the longer list sends it once it was."""
+    short = sharded(stores[:2])
+    await short.open()
+    run = await started_in_the_new(stores)
+    signal = Forward(1, signal=NewSignal(run.run_id, "tell", "1", "id-1"))
+    event = Forward(2, event=NewEvent(topic="tell", event_id="e-1", payload="1"), shard=2)
+    assert await Pass(members_of(short)).send([signal, event]) == []
+    with pytest.raises(ShardsChanged, match="this engine has 3 shards, and 2 databases are named"):
+        await short.read_log(run.run_id, 0, limit=9, clip=9)
+    whole = sharded(stores)
+    await whole.open()
+    assert sorted(await Pass(members_of(whole)).send([signal, event])) == [1, 2]
 
 
 @pytest.mark.usefixtures("only_if_missing")

@@ -681,11 +681,15 @@ async def test_an_error_at_the_commit_is_not_one_of_the_record(
         return await with_connection(connection, room)
 
     book = insert_in if kind == "asyncpg" else add_in
+    error = {
+        "asyncpg": r"asyncpg\.exceptions\.\w+: no room$",
+        "sqlalchemy": r"sqlalchemy\.exc\.\w+: \([\w.]+\.asyncpg\.\w+\) .*no room",
+    }[kind]
     refuse = f"raise exception 'no room' using errcode = '{code}'"
     await scene.watcher.connection.execute(AT_COMMIT.format(then=refuse))
     app, stay = hotel(book, retry=Retry(attempts=2, base=0.01))
     async with working(app, scene.url) as client:
-        with pytest.raises(RunFailed, match=r"asyncpg\.exceptions\.\w+: no room$"):
+        with pytest.raises(RunFailed, match=error):
             await client.run(stay, 4)
     await scene.watcher.connection.execute("drop function public.refuse cascade")
     assert (calls, await rooms(scene)) == ([1, 2], [])

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COMMIT_SECONDS: Final = 20.0  # without an answer by then, the log is looked at
-_ROLL_BACK_SECONDS: Final = 2.0
+ROLL_BACK_SECONDS: Final = 2.0
 _RECORD: Final = "record_step("  # in the context of what the server says while it executes that
 
 
@@ -56,7 +56,7 @@ class AsyncpgSession(Session):
 
     async def roll_back(self) -> None:
         if self._raw.is_in_transaction():
-            await self._raw.execute("rollback", timeout=_ROLL_BACK_SECONDS)
+            await self._raw.execute("rollback", timeout=ROLL_BACK_SECONDS)
 
     def detach(self) -> None:
         """Let the code of the step use the connection no more."""

@@ -10,8 +10,14 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from asyncpg import PostgresError
+
 from holdfast.store.port.transactions import ConnectionKind, Connector, OpenTransaction
-from holdfast.store.postgres.asyncpg_connector import AsyncpgConnector, commit_in_one
+from holdfast.store.postgres.asyncpg_connector import (
+    ROLL_BACK_SECONDS,
+    AsyncpgConnector,
+    commit_in_one,
+)
 from holdfast.store.postgres.conninfo import conninfo
 from holdfast.store.postgres.executing import result_of
 from holdfast.store.postgres.open_transaction import (
@@ -179,12 +185,27 @@ class _Sqlalchemy(Session):
         adapted: Any = self._lent.sync_connection.connection.dbapi_connection
         if adapted._transaction is None:
             return await super().commit_with(expected, text, *values)
-        number = await commit_in_one(self, adapted.driver_connection, expected, text, *values)
+        try:
+            number = await commit_in_one(self, adapted.driver_connection, expected, text, *values)
+        except PostgresError as error:
+            raise self._as_of_library(error, adapted) from error
         adapted._transaction = None
         if hasattr(adapted, "_started"):  # before SQLAlchemy 2.1
             adapted._started = False
         await self.finish()
         return number
+
+    def _as_of_library(self, error: Exception, adapted: Any) -> Exception:
+        """Return the error that the library raises for one of the driver below it."""
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            adapted._handle_exception(error)
+        except Exception as translated:
+            dialect = self._lent.dialect
+            kind = dialect.loaded_dbapi.Error
+            return DBAPIError.instance(None, None, translated, kind, dialect=dialect)
+        return error
 
     async def finish(self) -> None:
         await result_of(self._transaction.commit())
@@ -201,8 +222,17 @@ class _Sqlalchemy(Session):
         await result_of(self._lent.execute(text(f"set transaction isolation level {isolation}")))
 
     async def roll_back(self) -> None:
-        if self._transaction.is_active:  # else SQLAlchemy warns
-            await result_of(self._transaction.rollback())
+        if not self._transaction.is_active:  # else SQLAlchemy warns
+            return
+        if not self._awaits:
+            self._transaction.rollback()
+            return
+        try:
+            async with asyncio.timeout(ROLL_BACK_SECONDS):
+                await self._transaction.rollback()
+        except TimeoutError:
+            await self._lent.invalidate()  # else the pool waits for its answer once more
+            raise
 
     async def end(self) -> None:
         """Return the connection to the engine's pool."""

@@ -63,8 +63,12 @@ class Pass:
         free = [each for each in forwards if _signal(each).run_id not in self.held]
         if not free:
             return []
-        with noting_reads() as notes:
-            found = await self._members.newest_runs(list({*map(_run_of, free)}))
+        try:
+            with noting_reads() as notes:
+                found = await self._members.newest_runs(list({*map(_run_of, free)}))
+        except DatabaseError as error:
+            self._hold(map(_run_of, free), error)
+            return []
         parts = await gather(
             self._deliver(number, here, newest)
             for number, newest in found.items()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.store.shards.members import answered
 from holdfast.store.shards.merging import (
     cut_short,
@@ -22,13 +23,14 @@ from holdfast.store.shards.merging import (
     merge_samples,
     merge_shares,
 )
-from holdfast.store.shards.router import Router, merged
+from holdfast.store.shards.router import Routed
 from holdfast.types import (
     AlertInfo,
     Approval,
     CatalogueEntry,
     ClippedEvent,
     CountBy,
+    FlowShape,
     Gauges,
     HeldKey,
     LoadSample,
@@ -38,17 +40,22 @@ from holdfast.types import (
     RunCounts,
     RunFilter,
     Status,
+    SubscriptionKind,
     SweeperState,
     SweepShare,
 )
 from holdfast.values.moments import to_micros
 
 
-class Lists:
+class Lists(Routed):
     """Reads of what all shards have."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    async def now(self) -> int:
+        """Return the time of shard 0, or while it is away of another one."""
+        try:
+            return int(await self._router.members.call(0, "now"))
+        except DatabaseUnavailable:
+            return int(max(await self._router.present("now")))
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
         """Return a page of the runs of all shards; see `QueryStore.list_runs`.
@@ -130,12 +137,14 @@ class Lists:
     async def get_sweeper(self, *, limit: int = 10_000) -> SweeperState:
         """Return what shard 0 says, with the sums of all; see `RetentionStore.get_sweeper`."""
         found: list[SweeperState] = await self._router.present("get_sweeper", limit=limit)
+        failed = next((each for each in found if each.error is not None), found[0])
         return replace(
             found[0],
             deleted=sum(each.deleted for each in found),
             due=sum(each.due for each in found),
             oldest=min((x.oldest for x in found if x.oldest is not None), default=None),
-            error=next((each.error for each in found if each.error is not None), None),
+            failed_at=failed.failed_at,
+            error=failed.error,
         )
 
     async def list_approvals(
@@ -173,8 +182,22 @@ class Lists:
 
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
         """Return what code has said in any shard; see `AppStore.read_catalogue`."""
-        found = await self._router.present("read_catalogue", names)
-        return merged(found[::-1])  # the first one counts, if several know a name
+        found: list[dict[str, CatalogueEntry]] = await self._router.present("read_catalogue", names)
+        entries = chain.from_iterable(each.values() for each in found)
+        return {each.name: each for each in sorted(entries, key=lambda each: each.version)}
+
+    async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
+        """Return the newest version that a shard has, or one; see `FlowStore.get_flow`."""
+        found: list[FlowShape | None] = await self._router.present("get_flow", name, version)
+        known = [each for each in found if each is not None]
+        return max(known, key=lambda each: each.version, default=None)
+
+    async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
+        """Return sums: those of runs are with their runs; see `TopicStore.count_subscriptions`."""
+        counts: Counter[SubscriptionKind] = Counter()
+        for each in await self._router.present("count_subscriptions", topic):
+            counts.update(each)
+        return counts
 
     async def list_alerts(self) -> list[AlertInfo]:
         """Return each alert as it stands where it is worst; see `AlertStore.list_alerts`."""

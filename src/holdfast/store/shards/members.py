@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -16,7 +17,6 @@ from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
     HoldfastError,
-    QueryTooSlow,
     ShardsChanged,
     TransientDatabaseError,
 )
@@ -101,6 +101,7 @@ class Members:
     def __init__(self, stores: Sequence[Store]) -> None:
         self.named = [Member(number, store) for number, store in enumerate(stores)]
         self.history: tuple[int, ...] = (len(stores),)
+        self.known_since = 0.0  # when this client learned of the history, in seconds since 1970
         self._noticed_at = 0.0
 
     @property
@@ -144,10 +145,7 @@ class Members:
                     f"shard {state.number} and shard {newest.number} belong to different engines"
                 )
         if newest.count > len(self.named):
-            raise ShardsChanged(
-                f"this engine has {newest.count} shards, and {len(self.named)} databases are "
-                "named: name all of them, in the order of their numbers, and start again"
-            )
+            raise _too_few(newest.count, len(self.named))
         unsaid = [each for each in self.named if each.is_open and each.state is None]
         await asyncio.gather(*(each.look() for each in unsaid), return_exceptions=True)
         spare = min((each.number for each in unsaid if each.state is None), default=MOST_SHARDS)
@@ -160,7 +158,9 @@ class Members:
         history = max((each.history for each in known), key=len)
         old = max(history[:-1], default=0)
         is_known = all(each.history == history for each in states if each.number < old)
-        self.history = history if is_known else history[:-1]
+        history = history if is_known else history[:-1]
+        if self.history != history or not self.known_since:
+            self.history, self.known_since = history, time.time()
 
     async def refresh(self) -> None:
         """Ask all databases that answer how many shards there are. Raises what `open` raises."""
@@ -180,6 +180,20 @@ class Members:
             await self.refresh()
         return self.count > before
 
+    async def _sees_more(self) -> bool:
+        """Look if there are more shards than are known. Raises ShardsChanged if not all are named.
+
+        What a shard that is not named may have is not missing.
+        """
+        before = self.count
+        try:
+            await self.refresh()
+        except ShardsChanged:
+            raise
+        except HoldfastError:
+            return False  # what was known still holds
+        return self.count > before
+
     async def close(self) -> None:
         """Close all."""
         await asyncio.gather(*(each.close() for each in self.named))
@@ -189,6 +203,8 @@ class Members:
 
         Raises DatabaseUnavailable, with the shard's number, if it is away.
         """
+        if number >= len(self.named):
+            raise _too_few(number + 1, len(self.named))
         try:
             return await self.named[number].call(name, *args, **options)
         except DatabaseUnavailable as error:
@@ -228,7 +244,7 @@ class Members:
         )
         if missing := _missing(run_ids, found):
             everywhere = await self.present("newest_runs", missing)
-            if _missing(missing, everywhere) and await self.notice():
+            if _missing(missing, everywhere) and await self._sees_more():
                 everywhere = await self.present("newest_runs", missing)
             for number, more in everywhere.items():
                 found[number] = found.get(number, {}) | more
@@ -249,6 +265,13 @@ class Members:
             )
 
 
+def _too_few(count: int, named: int) -> ShardsChanged:
+    return ShardsChanged(
+        f"this engine has {count} shards, and {named} databases are named: name all of them, in "
+        "the order of their numbers, and start again"
+    )
+
+
 async def answered(calls: Mapping[int, Awaitable[T]]) -> tuple[dict[int, T], list[DatabaseError]]:
     """Return the answers of the shards that answer, and the errors of the others.
 
@@ -258,7 +281,7 @@ async def answered(calls: Mapping[int, Awaitable[T]]) -> tuple[dict[int, T], lis
     answers: dict[int, T] = {}
     away: list[DatabaseError] = []
     for number, answer in zip(calls, found, strict=True):
-        if isinstance(answer, DatabaseError) and not isinstance(answer, QueryTooSlow):
+        if isinstance(answer, DatabaseUnavailable | TransientDatabaseError):
             away.append(answer)
             if (notes := read_from.get()) is not None:
                 notes.away.add(number)
@@ -288,13 +311,14 @@ async def gather_parts(
     calls = (call(number, which) for number, which in parts.items())
     found = await asyncio.gather(*calls, return_exceptions=True)
     error = next((each for each in found if isinstance(each, BaseException)), lost)
-    answered = taken_parts()
+    taken = taken_parts()
     answers: list[tuple[Sequence[Any], Sequence[Notice]]] = []
     for (number, which), each in zip(parts.items(), found, strict=True):
         if not isinstance(each, BaseException):
             answers.append(each)
-            if error is not None and answered is not None:
-                answered.update(zip(which, each[0], strict=True))
+            if error is not None:
+                if taken is not None:
+                    taken.update(zip(which, each[0], strict=True))
                 with suppress(DatabaseError):
                     await members.call(number, "notify", each[1])
     if error is not None:

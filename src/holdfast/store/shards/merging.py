@@ -86,10 +86,16 @@ def merge_counts(counts: Iterable[dict[str, dict[Status, int]]]) -> dict[str, di
     return {name: dict(by_status) for name, by_status in total.items()}
 
 
-# How much of what there is in each shard: of one name, it is added up.
-_COUNTS: Final = (
-    "ended", "full_keys", "held", "open_runs", "runs", "used", "waiting", "workers",
-)  # fmt: skip
+# What is not the same in all shards, and how it is joined.
+_JOINED: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
+    **dict.fromkeys(("ended", "full_keys", "held", "open_runs", "runs", "used", "waiting"), sum),
+    "workers": sum,
+    "first_known_at": min,
+    "signed_on_at": max,
+    "more_wait": any,
+    "needed_for": lambda found: tuple(sorted(set(chain.from_iterable(found)))),
+    "workflows": lambda found: tuple(sorted(set(chain.from_iterable(found)))),
+}
 
 
 def unite(answers: Iterable[Any]) -> Any:
@@ -99,23 +105,24 @@ def unite(answers: Iterable[Any]) -> Any:
         return frozenset[str]().union(*found)
     if all(isinstance(each, str) for each in chain.from_iterable(found)):
         return sorted(set(chain.from_iterable(found)))
-    return [add_up(each) for each in _grouped(found, _name).values()]
+    return sorted(map(_joined, _grouped(found, _name).values()), key=_order)
 
 
-def add_up(found: Sequence[Any]) -> Any:
-    """Return the first of these, with the sums of what they count."""
-    if len(found) == 1:
-        return found[0]
-    merged: dict[str, Any] = {}
-    for field in _COUNTS:
-        numbers = [getattr(each, field, None) for each in found]
-        if known := [number for number in numbers if number is not None]:
-            merged[field] = sum(known)
-    if hasattr(found[0], "notices"):
-        merged["notices"] = [notice for each in found for notice in each.notices]
-    if hasattr(found[0], "is_done"):
-        merged["is_done"] = all(each.is_done for each in found)
-    return replace(found[0], **merged)
+def _joined(found: Sequence[Any]) -> Any:
+    """Return the first of these, with what is joined of all."""
+    joined: dict[str, Any] = {}
+    for field, join in _JOINED.items():
+        values = [getattr(each, field, None) for each in found]
+        if known := [value for value in values if value is not None]:
+            joined[field] = join(known)
+    return replace(found[0], **joined)
+
+
+def _order(entry: Any) -> tuple[str, str, str, int]:
+    """Return the order of entries as far as it is that of names; builds are the newest first."""
+    of = getattr(entry, "rule", entry)
+    app, scope, name = (str(getattr(of, field, "")) for field in ("app", "scope", "name"))
+    return app, scope, name, getattr(of, "version", 0)
 
 
 def _name(entry: Any) -> object:

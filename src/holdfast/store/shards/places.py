@@ -52,7 +52,7 @@ class Places:
         """Return which shards have these runs, and what is to be said of those that may be away."""
         asked = list(dict.fromkeys(run_ids))
         lost = None
-        if unknown := [run_id for run_id in asked if self._get(run_id) is None]:
+        if unknown := [run_id for run_id in asked if self.known(run_id) is None]:
             lost = await self._look(unknown)
         found = {each: known[0] for each in asked if (known := self._known.get(each))}
         if lost is None:
@@ -62,10 +62,11 @@ class Places:
 
     async def find_one(self, run_id: UUID) -> int:
         """Return which shard has a run."""
-        known = self._get(run_id)
+        known = self.known(run_id)
         return (await self.find([run_id]))[run_id] if known is None else known
 
-    def _get(self, run_id: UUID) -> int | None:
+    def known(self, run_id: UUID) -> int | None:
+        """Return which shard has a run, if it is remembered."""
         number, at = self._known.get(run_id, (None, 0.0))
         if number is None or len(self._members.history) == 1 or run_id.bytes[0] != _OF_KEYS:
             return number

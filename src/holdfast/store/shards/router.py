@@ -8,10 +8,11 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards import routes
 from holdfast.store.shards.members import Members, gather, gather_parts
-from holdfast.store.shards.merging import add_up, unite
+from holdfast.store.shards.merging import unite
 from holdfast.store.shards.places import Places
 from holdfast.types import Delivered, Delivery, Notice
 
@@ -77,10 +78,6 @@ class Router:
         """Call all shards; the answer is that of shard 0."""
         return (await self.members.each(name, *args, **options))[0]
 
-    async def added(self, name: str, /, *args: Any, **options: Any) -> Any:
-        """Call all shards; the answer is that of shard 0 with the sums of all."""
-        return add_up(await self.members.each(name, *args, **options))
-
     async def joined(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Join the lists of all shards."""
         return list(chain.from_iterable(await self.present(name, *args, **options)))
@@ -90,9 +87,17 @@ class Router:
         return unite(await self.present(name, *args, **options))
 
     async def first(self, name: str, /, *args: Any, **options: Any) -> Any:
-        """Return the first answer that is something."""
-        found = await self.present(name, *args, **options)
-        return next((each for each in found if each), found[0])
+        """Return the first answer that is something.
+
+        Raises DatabaseUnavailable if none is, and a shard is away that may have it.
+        """
+        with noting_reads() as notes:
+            found = await self.present(name, *args, **options)
+        answer = next((each for each in found if each), found[0])
+        if not answer and notes.away:
+            away = ", ".join(map(str, sorted(notes.away)))
+            raise DatabaseUnavailable(f"shard {away} is away, and may have what no other shard has")
+        return answer
 
     async def present(self, name: str, /, *args: Any, **options: Any) -> list[Any]:
         """Return the answers of the shards that answer."""
@@ -129,13 +134,19 @@ class Router:
         return in_order(parts, found)
 
 
+class Routed:
+    """A part of the store over shards."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+
 MAKERS: Final[Mapping[frozenset[str], Callable[..., Awaitable[Any]]]] = {
     routes.HOME: Router.at_home,
     routes.OF_RUN: Router.of_run,
     routes.OF_RUNS: Router.of_runs,
     routes.CHANGES: Router.change,
     routes.EVERYWHERE: Router.everywhere,
-    routes.ADDED: Router.added,
     routes.LISTS: Router.joined,
     routes.UNITED: Router.united,
     routes.FIRST: Router.first,

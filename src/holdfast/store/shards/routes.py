@@ -7,11 +7,11 @@ from typing import Final
 HOME: Final = frozenset(
     {
         "ack_and_start", "ack_messages", "backfill_schedule", "cancel_backfills", "cancel_message",
-        "change_message", "check_hints", "count_subscriptions", "create_queue", "create_schedule",
+        "change_message", "check_hints", "create_queue", "create_schedule",
         "delete_queue", "delete_schedule", "discard_deliveries", "extend_deliveries",
         "get_message", "get_schedule", "list_buckets", "list_deliveries", "list_kept",
         "list_messages", "list_queues", "list_schedules", "list_subscriptions", "message_failures",
-        "message_page", "next_delivery_at", "next_look", "now", "pause_schedule", "publish",
+        "message_page", "next_delivery_at", "next_look", "pause_schedule", "publish",
         "purge_messages", "queue_metrics", "receive_messages", "redrive_deliveries",
         "redrive_messages", "resume_schedule", "return_messages", "send_messages",
         "start_buffered", "subscribe", "trigger_schedule", "unsubscribe", "update_queue",
@@ -43,9 +43,7 @@ CHANGES: Final = frozenset(
 
 EVERYWHERE: Final = frozenset(
     {
-        "declare_build", "declare_catalogue", "declare_options", "forget_archive",
-        "forget_waits", "promote_build", "ramp_build", "remove_limit",
-        "roll_back_build", "set_limit", "set_pause",
+        "declare_build", "declare_catalogue", "declare_options", "forget_archive", "forget_waits",
     }
 )  # fmt: skip
 """Calls that must reach all shards; the answer is that of shard 0."""
@@ -53,10 +51,7 @@ EVERYWHERE: Final = frozenset(
 LISTS: Final = frozenset({"list_workers"})
 """Calls whose lists are joined, shard by shard."""
 
-ADDED: Final = frozenset({"delete_flow", "ensure_flow"})
-"""Calls that must reach all shards, and count what they did there."""
-
-FIRST: Final = frozenset({"find_run", "find_webhook", "get_flow"})
+FIRST: Final = frozenset({"find_run", "find_webhook"})
 """Calls that one shard can answer: the first that does not answer with nothing."""
 
 UNITED: Final = frozenset(

@@ -91,25 +91,33 @@ class Starting:
             each.run_id if each.key is None else keyed_run_id(each.name, each.key) for each in runs
         ]
         at_home = [each.name in ruled or _has_rules(each) for each in runs]
-        keyed = {
+        again = {
             anchor: is_ruled
             for each, anchor, is_ruled in zip(runs, anchors, at_home, strict=True)
-            if each.key is not None
+            if each.key is not None or self._may_be_again(each.run_id)
         }
-        begun, lost = await self._begun(keyed, history)
+        begun, lost = await self._begun(again, history)
         places = [
             begun.get(anchor, 0 if is_ruled else home_of(anchor, shards))
             for anchor, is_ruled in zip(anchors, at_home, strict=True)
         ]
         return places, lost
 
+    def _may_be_again(self, run_id: UUID) -> bool:
+        """Return True for an id that was made before the shards became what they are now.
+
+        Its run may have begun where it belonged then: the start is repeated. What has no time in
+        its id was given by the caller.
+        """
+        return run_id.version != 7 or (run_id.int >> 80) / 1000 < self._members.known_since
+
     async def _begun(
         self, anchors: Mapping[UUID, bool], history: tuple[int, ...]
     ) -> tuple[dict[UUID, int | None], DatabaseError | None]:
-        """Return where runs of keys are that began elsewhere than they would now.
+        """Return where runs are that began elsewhere than they would now.
 
         Other shards were open then, or the workflow, which has rules if it is true, had none. None
-        for a key that may be in a shard that cannot tell, with its error.
+        for a run that may be in a shard that cannot tell, with its error.
         """
         asked: dict[int, list[UUID]] = {}
         for anchor, is_ruled in anchors.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
@@ -23,6 +23,7 @@ from holdfast.store.shards.router import (
     notices_of,
     run_of,
 )
+from holdfast.store.shards.settings import Settings
 from holdfast.store.shards.starting import Starting
 from holdfast.types import (
     ActivitiesEnded,
@@ -41,15 +42,13 @@ from holdfast.types import (
     StreamRead,
 )
 
-T = TypeVar("T")
-
 NO_OBJECTS: Final = (
     "an app with large payloads outside of the database cannot have several databases yet: leave "
     "one of the two out"
 )
 
 
-class ShardedStore(Lists):
+class ShardedStore(Lists, Settings):
     """Makes the calls of the port over several databases. For clients: a worker has one of them."""
 
     def __init__(self, stores: Sequence[Store]) -> None:

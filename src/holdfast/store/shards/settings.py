@@ -1,0 +1,146 @@
+"""What all shards are told alike: pauses, limits, builds, flows."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from holdfast.store.shards.router import Routed, notices_of
+from holdfast.types import (
+    BuildInfo,
+    DeletedFlow,
+    EnsuredFlow,
+    FlowInfo,
+    FlowShape,
+    LimitKind,
+    LimitRule,
+    LimitScope,
+    Notice,
+    RouteChange,
+    Scope,
+)
+from holdfast.values.names import split_name
+
+# Of several outcomes, the one that counts: the first of these.
+_ENSURED: Final = ("mismatch", "replaced", "compiled", "verified")
+_ROUTED: Final = ("changed", "ramp", "current", "same", "none", "unknown")
+
+
+class Settings(Routed):
+    """Changes of settings in all shards. One that was cut off is completed by the same call."""
+
+    async def set_pause(
+        self, scope: Scope, name: str, *, paused: bool, reason: str | None = None
+    ) -> tuple[bool, list[Notice]]:
+        """Pause or resume; return True if that changed a shard; see `ControlStore.set_pause`."""
+        found: list[tuple[bool, list[Notice]]] = await self._each(
+            "set_pause", scope, name, paused=paused, reason=reason
+        )
+        notices = notices_of(range(len(found)), [told for _, told in found])
+        return any(changed for changed, _ in found), notices
+
+    async def set_limit(self, rule: LimitRule) -> bool:
+        """Return True if that changed a shard; see `LimitStore.set_limit`."""
+        return any(await self._each("set_limit", rule))
+
+    async def remove_limit(
+        self, scope: LimitScope, name: str, kind: LimitKind, key: str = ""
+    ) -> bool:
+        """Return True if a shard had it; see `LimitStore.remove_limit`."""
+        return any(await self._each("remove_limit", scope, name, kind, key))
+
+    async def promote_build(self, app: str, build: str, *, force: bool = False) -> RouteChange:
+        """Let new runs get a build; see `BuildStore.promote_build`."""
+        await self._make_known(app, build)
+        return _change_of(await self._each("promote_build", app, build, force=force))
+
+    async def ramp_build(self, app: str, build: str, percent: float) -> RouteChange:
+        """Let a share of new runs get a build; see `BuildStore.ramp_build`."""
+        await self._make_known(app, build)
+        return _change_of(await self._each("ramp_build", app, build, percent))
+
+    async def roll_back_build(self, app: str) -> RouteChange:
+        """Return to the build before; see `BuildStore.roll_back_build`."""
+        return _change_of(await self._each("roll_back_build", app))
+
+    async def _make_known(self, app: str, build: str) -> None:
+        """Let all shards know a build that one knows: its workers sign on one after the other."""
+        found: list[list[BuildInfo]] = await self._each("list_builds", app)
+        known = {
+            number: each
+            for number, some in enumerate(found)
+            for each in some
+            if each.build == build
+        }
+        for number in range(len(found)):
+            if known and number not in known:
+                pinned = next(iter(known.values())).pinned
+                await self._router.members.call(number, "declare_build", app, build, pinned)
+
+    async def ensure_flow(
+        self, shape: FlowShape, shape_hash: str, *, replace: bool = False
+    ) -> EnsuredFlow:
+        """Return the outcome that says most; see `FlowStore.ensure_flow`."""
+        found: list[EnsuredFlow] = await self._each(
+            "ensure_flow", shape, shape_hash, replace=replace
+        )
+        counts = min(found, key=lambda each: _ENSURED.index(each.status))
+        notices = notices_of(range(len(found)), [each.notices for each in found])
+        ended = sum(each.ended for each in found)
+        return EnsuredFlow(counts.status, counts.found, ended, notices)
+
+    async def delete_flow(
+        self,
+        name: str,
+        *,
+        terminate: bool = False,
+        force: bool = False,
+        before: int | None = None,
+    ) -> DeletedFlow:
+        """Delete a flow with all its runs, shard by shard; see `FlowStore.delete_flow`.
+
+        Those that may refuse it are first: shards with open runs, and shard 0, which has schedules.
+        """
+        flows: list[list[FlowInfo]] = await self._each("list_flows")
+        order = sorted(range(len(flows)), key=lambda at: (not _is_used(flows[at], name), at))
+        deleted: DeletedFlow | None = None
+        for number in order:
+            told = await self._delete_flow(number, name, terminate=terminate, force=force)
+            deleted = told if deleted is None else _both(deleted, told)
+        assert deleted is not None, "there is a shard"
+        return deleted
+
+    async def _delete_flow(self, number: int, name: str, **options: bool) -> DeletedFlow:
+        deleted: DeletedFlow | None = None
+        while deleted is None or not deleted.is_done:
+            told: DeletedFlow = await self._router.members.call(
+                number,
+                "delete_flow",
+                name if deleted is None else deleted.name,
+                before=None if deleted is None else deleted.before,
+                **options,
+            )
+            told = replace(told, notices=notices_of([number], [told.notices]))
+            deleted = told if deleted is None else _both(deleted, told)
+        return deleted
+
+    async def _each(self, name: str, *args: Any, **options: Any) -> list[Any]:
+        return await self._router.members.each(name, *args, **options)
+
+
+def _change_of(found: list[RouteChange]) -> RouteChange:
+    return min(found, key=lambda each: _ROUTED.index(each.outcome))
+
+
+def _is_used(flows: list[FlowInfo], name: str) -> bool:
+    return any(each.open_runs for each in flows if name in (each.name, split_name(each.name)[1]))
+
+
+def _both(first: DeletedFlow, second: DeletedFlow) -> DeletedFlow:
+    """Return what two calls have deleted; whether that is all, the second one says."""
+    runs = [each.runs for each in (first, second) if each.runs is not None]
+    return replace(
+        second, runs=sum(runs) if runs else None, notices=[*chain(first.notices, second.notices)]
+    )
