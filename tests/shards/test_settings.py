@@ -118,6 +118,25 @@ async def test_a_build_that_one_shard_knows_is_promoted_in_all(
     assert (await store.promote_build("shop", "b2")).outcome == "same"
 
 
+async def test_all_shards_return_to_the_build_that_shard_0_had(
+    store: Store, stores: list[Store]
+) -> None:
+    """One that was added later knows another past."""
+    for build in ("b1", "b2", "b3"):
+        await stores[0].declare_build("shop", build, ["shop/buy@1"])
+    for build in ("b3", "b2"):
+        await stores[0].promote_build("shop", build)
+    await stores[1].declare_build("shop", "b2", ["shop/buy@1"])
+    await stores[2].declare_build("shop", "b1", ["shop/buy@1"])
+    assert (await store.ramp_build("shop", "b1", 20)).outcome == "changed"
+    assert (await store.roll_back_build("shop")).outcome == "ramp"
+    for build in ("b3", "b1"):
+        assert (await store.roll_back_build("shop")).current == build
+        for each in stores:
+            current = [one.build for one in await each.list_builds("shop") if one.is_current]
+            assert current == [build]
+
+
 async def test_a_build_that_any_shard_needs_is_not_safe_to_stop(
     store: Store, stores: list[Store]
 ) -> None:

@@ -36,12 +36,18 @@ async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
     state = ShardState(str(uuid4()) if newest is None else newest.engine, 0, history)
     order: Iterable[int] = range(len(stores))
     new = [number for number, each in enumerate(states) if each is None]
+    await _copy(stores, new)
+    if newest is not None or used[0]:  # else programs that know the first one alone start nothing
+        order = [*reversed(new), *(number for number in order if number not in new)]
+    told = await _tell(stores, states, state, order)
+    await _copy(stores, new)  # what was changed before clients knew of them
+    return state, told
+
+
+async def _copy(stores: Sequence[Store], new: Sequence[int]) -> None:
     for number in new:
         if number != 0:
             await copy_settings(stores[0], stores[number])
-    if newest is not None or used[0]:  # else programs that know the first one alone start nothing
-        order = [*reversed(new), *(number for number in order if number not in new)]
-    return state, await _tell(stores, states, state, order)
 
 
 async def close_shard(

@@ -62,8 +62,21 @@ class Settings(Routed):
         return _change_of(await self._each("ramp_build", app, build, percent))
 
     async def roll_back_build(self, app: str) -> RouteChange:
-        """Return to the build before; see `BuildStore.roll_back_build`."""
-        return _change_of(await self._each("roll_back_build", app))
+        """Return to the build that shard 0 had before; see `BuildStore.roll_back_build`.
+
+        A shard that was added since then had others before, or none.
+        """
+        found: list[list[BuildInfo]] = await self._each("list_builds", app)  # none is away
+        call = self._router.members.call
+        change: RouteChange = await call(0, "roll_back_build", app)
+        if change.outcome == "changed" and change.current is not None:
+            await self._make_known(app, change.current)
+        for number in range(1, len(found)):
+            if change.outcome == "changed" and change.current is not None:
+                await call(number, "promote_build", app, change.current)
+            elif change.outcome == "changed" or _is_ramped(found[number]):
+                await call(number, "roll_back_build", app)
+        return change
 
     async def _make_known(self, app: str, build: str) -> None:
         """Let all shards know a build that one knows: its workers sign on one after the other."""
@@ -132,6 +145,10 @@ class Settings(Routed):
 
 def _change_of(found: list[RouteChange]) -> RouteChange:
     return min(found, key=lambda each: _ROUTED.index(each.outcome))
+
+
+def _is_ramped(builds: list[BuildInfo]) -> bool:
+    return any(each.ramp_percent is not None for each in builds)
 
 
 def _is_used(flows: list[FlowInfo], name: str) -> bool:
