@@ -65,6 +65,7 @@ DIFFERENCES = {
         contract/test_builds.py::test_a_run_whose_build_has_no_worker_says_so
         contract/test_builds.py::test_what_only_old_workers_serve_keeps_them
         contract/test_claim.py::test_a_claim_is_by_priority_then_age
+        contract/test_flow_races.py::test_many_workers_bring_the_same_shape
         contract/test_flows.py::test_the_more_urgent_run_comes_first
         contract/test_leases.py::test_a_claim_says_if_there_are_suspects
         contract/test_leases.py::test_a_poison_takes_none_of_fifty_innocent_suspects_along

@@ -67,16 +67,24 @@ class Settings(Routed):
         A shard that was added since then had others before, or none.
         """
         found: list[list[BuildInfo]] = await self._each("list_builds", app)  # none is away
-        call = self._router.members.call
-        change: RouteChange = await call(0, "roll_back_build", app)
-        if change.outcome == "changed" and change.current is not None:
-            await self._make_known(app, change.current)
+        change: RouteChange = await self._router.members.call(0, "roll_back_build", app)
         for number in range(1, len(found)):
-            if change.outcome == "changed" and change.current is not None:
-                await call(number, "promote_build", app, change.current)
-            elif change.outcome == "changed" or _is_ramped(found[number]):
-                await call(number, "roll_back_build", app)
+            if change.outcome == "changed":
+                await self._return_to(number, app, change.current)
+            elif change.outcome == "ramp" and _is_ramped(found[number]):
+                await self._router.members.call(number, "roll_back_build", app)
         return change
+
+    async def _return_to(self, number: int, app: str, build: str | None) -> None:
+        """Roll a shard back to a build, None for not any; promote that if its past is another."""
+        call, change = self._router.members.call, RouteChange("ramp")
+        while change.outcome == "ramp" or (change.outcome == "changed" and build is None):
+            change = await call(number, "roll_back_build", app)
+            if change.outcome == "changed" and change.current == build:
+                return
+        if build is not None:
+            await self._make_known(app, build)
+            await call(number, "promote_build", app, build)
 
     async def _make_known(self, app: str, build: str) -> None:
         """Let all shards know a build that one knows: its workers sign on one after the other."""
