@@ -308,8 +308,7 @@ async def gather_parts(
     Raises what the first that failed raised, or `lost`, after it has told what was answered by the
     others, see `taking_parts`, and sent their wake-ups.
     """
-    calls = (call(number, which) for number, which in parts.items())
-    found = await asyncio.gather(*calls, return_exceptions=True)
+    found = await ended(call(number, which) for number, which in parts.items())
     error = next((each for each in found if isinstance(each, BaseException)), lost)
     taken = taken_parts()
     answers: list[tuple[Sequence[Any], Sequence[Notice]]] = []
@@ -326,9 +325,20 @@ async def gather_parts(
     return answers
 
 
+async def ended(calls: Iterable[Awaitable[T]]) -> list[T | BaseException]:
+    """Make calls at the same time and end them all; return their answers and errors, in order."""
+    made = list(calls)
+    if len(made) != 1:
+        return list(await asyncio.gather(*made, return_exceptions=True))
+    try:  # without a task of its own, which a start would pay for
+        return [await made[0]]
+    except Exception as error:
+        return [error]
+
+
 async def gather(calls: Iterable[Awaitable[T]]) -> list[T]:
     """Make calls at the same time, end them all, and raise what the first that failed raised."""
-    found = await asyncio.gather(*calls, return_exceptions=True)
+    found = await ended(calls)
     for each in found:
         if isinstance(each, BaseException):
             raise each

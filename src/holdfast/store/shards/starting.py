@@ -17,7 +17,7 @@ from holdfast.errors import (
 )
 from holdfast.store.port.shards import known_history
 from holdfast.store.shards.homes import home_of, homes_of, open_shards
-from holdfast.store.shards.members import Members, gather_parts
+from holdfast.store.shards.members import Members, ended, gather_parts
 from holdfast.store.shards.places import Places
 from holdfast.store.shards.router import in_order, in_parts, notices_of
 from holdfast.types import NewRun, Notice, RulesOfStart, StartedRun
@@ -124,8 +124,9 @@ class Starting:
             for number in homes_of(anchor, history)[0 if is_ruled else 1 :]:
                 if number != 0 or not is_ruled:
                     asked.setdefault(number, []).append(anchor)
-        calls = (self._kept(number, which, history) for number, which in asked.items())
-        answers = await asyncio.gather(*calls, return_exceptions=True)
+        if not asked:
+            return {}, None
+        answers = await ended(self._kept(n, which, history) for n, which in asked.items())
         found: dict[UUID, int | None] = {}
         silent: dict[UUID, int | None] = {}
         lost: DatabaseError | None = None
