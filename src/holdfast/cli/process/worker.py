@@ -109,8 +109,7 @@ async def _serve(
         async with kept_running(database):
             if number is not None:
                 async with _parent_watched(process.supervisor, stop):
-                    served = until_served(store, number, worker.declare)
-                    if not await _unless_stopped(served, stop):
+                    if not await _unless_stopped(until_served(store, number, worker.declare), stop):
                         return signals.exit_code()
             if not await _started(worker, stop):
                 return signals.exit_code()
