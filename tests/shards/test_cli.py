@@ -66,6 +66,10 @@ def test_a_shard_that_is_named_alone_says_what_to_name(cli: CommandLine, urls: l
     for arguments in (["runs", "list"], ["worker", SAMPLE], ["server"], ["start", "double", "1"]):
         refused = alone(*arguments, code=exits.DATABASE).stderr
         assert "this database is shard 1 of 2, and it is named alone: name all 2" in refused
+    for change in ("close", "open"):
+        CommandLine(" ".join(urls[:2]))("shards", change, "1")
+        refused = alone("start", "double", "1", code=exits.DATABASE).stderr
+        assert "this database is shard 1 of 2, and it is named alone: name all 2" in refused
 
 
 async def test_clients_refuse_a_shard_that_is_named_alone(

@@ -12,9 +12,10 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.shards import add_shards, close_shard, sharded, shards_of
-from holdfast.types import RunFilter, ShardState
+from holdfast.types import NewRun, RunFilter, ShardState
 from tests.shards.app import add_one, app, gather_signals
 from tests.shards.conftest import Make
+from tests.shards.engine import id_of
 from tests.shards.test_changing import Cut, CutOff, told
 
 
@@ -112,6 +113,19 @@ async def test_an_empty_database_takes_the_place_of_one_without_runs(stores: lis
     empty = MemoryStore(wall_clock)
     assert (await add_shards([stores[0], empty, stores[2]]))[1] == [1]
     assert await empty.shard_state() == ShardState("engine", 1, (3, -1))
+
+
+async def test_a_database_in_the_place_of_an_open_shard_is_refused(stores: list[Store]) -> None:
+    """Its URL was forgotten: with another one there, all programs would lose its runs."""
+    for number, each in enumerate(stores):
+        await each.start_runs([NewRun(run_id=id_of(number), name="spread/add_one")])
+    new = MemoryStore(wall_clock)
+    with pytest.raises(ConfigurationError, match=r"database 2 .* is not shard 1, .*`.* close 1`"):
+        await add_shards([stores[0], new, stores[2]])
+    with pytest.raises(ConfigurationError, match=r"database 3 .* is not shard 2"):
+        await add_shards([*stores[:2], new])
+    assert await new.shard_state() is None
+    assert (await add_shards([*stores, new]))[1] == [0, 1, 2, 3]
 
 
 async def test_what_cannot_be_closed_is_named(stores: list[Store]) -> None:

@@ -15,9 +15,10 @@ from holdfast.errors import (
     InvalidInput,
     ShardsChanged,
     TransientDatabaseError,
+    UnknownQueue,
 )
 from holdfast.store.port import Store
-from holdfast.store.shards import places, sharded
+from holdfast.store.shards import members, places, sharded
 from holdfast.store.shards.homes import home_of
 from holdfast.types import NewRun, RunFilter, ShardState
 from holdfast.values.ids import keyed_run_id, uuid7
@@ -237,6 +238,34 @@ async def test_clients_that_do_not_name_the_new_shard_start_nothing(
         with pytest.raises(ShardsChanged, match="has 3 shards, and 2 databases are named"):
             await stale.start(add_one, 2)
         assert (await stale.runs.get(run.run_id)).run_id == run.run_id
+
+
+async def test_clients_that_do_not_name_the_new_shard_are_told_when_they_list(
+    urls: list[str], grown: list[Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They look every 10 s: what they lack is not said to be all."""
+    async with client_of(app, urls[:2]) as stale, client_of(app, urls) as whole:
+        await add_third(grown)
+        assert (await stale.runs.list()).runs == []
+        monkeypatch.setattr(members, "_COUNTED_SECONDS", 0.0)
+        with pytest.raises(ShardsChanged, match="has 3 shards, and 2 databases are named"):
+            await stale.approvals.list()
+        assert (await whole.runs.list()).runs == []
+
+
+async def test_a_queue_is_not_found_from_another_shard(urls: list[str], grown: list[Store]) -> None:
+    """In a transaction: the message says where it is, not that it is to be created."""
+    connection = await asyncpg.connect(urls[1])
+    async with client_of(app, urls[:2]) as client:
+        await client.queues.create("parcels")
+        await client.queues.send("parcels", 1)
+        with pytest.raises(
+            asyncpg.PostgresError, match=r"'parcels' in shard 1: all are in shard 0"
+        ):
+            await client.queues.send("parcels", 1, connection=connection)
+        with pytest.raises(UnknownQueue, match=r"'others': create it first"):
+            await client.queues.send("others", 1)
+    await connection.close()
 
 
 async def test_while_a_shard_has_not_heard_of_all_nobody_uses_the_new_one(

@@ -11,7 +11,7 @@ from holdfast.cli.settings import Settings
 from holdfast.database import parameters
 from holdfast.database.parameters import Keepalive
 from holdfast.database.resolve import Connecting, resolve_database
-from holdfast.database.urls import read_url, redact
+from holdfast.database.urls import read_url, redact, split_urls
 from holdfast.errors import ConfigurationError, InvalidDatabaseURL
 
 
@@ -191,3 +191,14 @@ def test_an_error_names_the_variable_of_a_url_and_no_option_for_one_that_code_ga
         resolve_database("shop", environ={})
     with pytest.raises(InvalidDatabaseURL, match=r"the URL from \$DATABASE_URL has no scheme"):
         resolve_database(environ={"DATABASE_URL": "shop"})
+
+
+@pytest.mark.parametrize("between", ["", ",", ";"])
+def test_several_urls_without_a_space_are_refused(between: str) -> None:
+    with pytest.raises(InvalidDatabaseURL, match="a second ://: write a space between"):
+        read_url(f"postgresql://a/x{between}postgresql://b/y")
+
+
+def test_several_urls_may_have_a_comma_before_the_space() -> None:
+    urls = ["postgresql://a/x", "postgresql://b/y"]
+    assert split_urls(", ".join(urls)) == split_urls(" ".join(urls)) == urls

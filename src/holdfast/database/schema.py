@@ -148,7 +148,7 @@ async def check_alone(connection: Connection, schema: str = DEFAULT_SCHEMA) -> N
     Raises ShardsChanged. The schema is the one of this release.
     """
     found = await connection.fetchrow(
-        f'select number, counts[cardinality(counts)] from "{schema}".shard'
+        f'select number, (select max(c) from unnest(counts) as c) from "{schema}".shard'
     )
     if found is not None and found[1] > 1:
         raise ShardsChanged(

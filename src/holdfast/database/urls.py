@@ -23,7 +23,7 @@ _SCHEME: Final = re.compile(r"postgres(?:ql)?(?:\+\w+)?")
 _HOST: Final = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]*)(?::(?P<port>\d*))?")
 _SECRETS: Final = frozenset({"password", "sslpassword"})
 _PORT: Final = 5432
-_BETWEEN: Final = re.compile(r"\s+(?=[a-zA-Z][\w+.-]*://)")
+_BETWEEN: Final = re.compile(r",?\s+(?=[a-zA-Z][\w+.-]*://)")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -56,6 +56,8 @@ def read_url(url: str, source: str | None = None) -> Target:
             f"{what} is for {scheme!r}; holdfast needs PostgreSQL: write {FORM}"
         )
     authority, path, query = _split(rest)
+    if "://" in path:
+        raise InvalidDatabaseURL(f"{what} has a second ://: write a space between several URLs")
     login, _, places = authority.rpartition("@")
     user, _, password = login.partition(":")
     given = dict(parse_qsl(query, keep_blank_values=True))
@@ -75,6 +77,8 @@ def read_url(url: str, source: str | None = None) -> Target:
 
 def split_urls(text: str) -> list[str]:
     """Return the URLs in a text that names one or several: each begins after white space.
+
+    A comma before that does not matter.
 
     >>> split_urls("postgresql://a/x?options=-c jit=off postgresql://b/y")
     ['postgresql://a/x?options=-c jit=off', 'postgresql://b/y']

@@ -25,6 +25,7 @@ async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
     """
     states, newest = await _known(stores)
     used = await asyncio.gather(*map(_has_runs, stores))
+    _refuse_replacement(states, newest, any(used))
     began = newest is None or newest.history[0] == 1  # with the runs of the first one
     for number, state in enumerate(states):
         if state is None and used[number] and not (number == 0 and began):
@@ -77,6 +78,24 @@ async def close_shard(
     history = newest.history if is_open == reopens else (*newest.history, -number)
     state = ShardState(newest.engine, 0, history)
     return state, await _tell(stores, states, state, range(len(stores)))
+
+
+def _refuse_replacement(
+    states: Sequence[ShardState | None], newest: ShardState | None, has_runs: bool
+) -> None:
+    """Refuse a database in the place of an open shard: the runs of that one would be lost.
+
+    Shard 0 is the last one that is told of new ones: they all knew of it before.
+    """
+    if newest is None or states[0] is None or not has_runs:
+        return
+    for number in open_shards(newest.history):
+        if states[number] is None and number < states[0].count:
+            raise ConfigurationError(
+                f"database {number + 1} of those that are named is not shard {number}, which this "
+                "engine has: name its database there, and new ones at the end. If it is to be "
+                f"replaced, close it first with `holdfast shards close {number}`"
+            )
 
 
 async def _known(

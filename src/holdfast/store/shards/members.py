@@ -33,6 +33,7 @@ logger = logging.getLogger("holdfast.shards")
 
 _PAUSE_SECONDS: Final = 1.0  # after a database could not be opened, calls fail at once for so long
 _NOTICE_SECONDS: Final = 2.0  # so old may be what lists know of shards that are added
+_COUNTED_SECONDS: Final = 10.0  # so old may be what lists know, if all that are named are shards
 _ADD: Final = "`holdfast shards add`"
 
 
@@ -126,6 +127,7 @@ class Members:
             if isinstance(each, BaseException):
                 logger.warning("shard %d is away: %s", number, each)
         await self._check()
+        self._noticed_at = asyncio.get_running_loop().time()
 
     async def _check(self) -> None:
         """Take the newest history that its shards know. Raises ShardsChanged, ConfigurationError.
@@ -136,7 +138,8 @@ class Members:
         if not states:
             raise ConfigurationError(
                 f"several databases are named, and none of them is a shard: {_ADD} makes them "
-                "one engine"
+                "one engine. If an application runs with the first one, make that alone a shard "
+                "before"
             )
         newest = max(states, key=lambda state: len(state.history))
         for state in states:
@@ -170,14 +173,22 @@ class Members:
     async def notice(self, older_than: float = 0.0) -> bool:
         """Look if spare databases have become shards; return True if some have.
 
-        It does not look again if it has looked in so many seconds.
+        It does not look again if it has looked in so many seconds. Without a spare one it looks
+        more seldom, and asks one shard: ShardsChanged is raised if that knows of more.
         """
         before, now = self.count, asyncio.get_running_loop().time()
-        if before == len(self.named) or now - self._noticed_at < older_than:
+        are_all = before == len(self.named)
+        if now - self._noticed_at < (_COUNTED_SECONDS if are_all else older_than):
             return False
         self._noticed_at = now
-        with suppress(HoldfastError):  # what was known still holds
-            await self.refresh()
+        with suppress(DatabaseError):  # what was known still holds
+            if not are_all:
+                await self.refresh()
+            elif (asked := next(filter(_is_open, self.named), None)) is not None:
+                await asked.look()
+        newest = max((x.state.count for x in self.named if x.state is not None), default=before)
+        if newest > len(self.named):
+            raise _too_few(newest, len(self.named))
         return self.count > before
 
     async def _sees_more(self) -> bool:
@@ -263,6 +274,10 @@ class Members:
                 f"shard {number} has not heard yet what the shards are now: if the command that "
                 "added or closed one was cut off, run it again"
             )
+
+
+def _is_open(member: Member) -> bool:
+    return member.is_open
 
 
 def _too_few(count: int, named: int) -> ShardsChanged:

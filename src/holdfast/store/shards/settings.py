@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.store.shards.router import Routed, notices_of
 from holdfast.types import (
     BuildInfo,
@@ -148,7 +149,12 @@ class Settings(Routed):
         return deleted
 
     async def _each(self, name: str, *args: Any, **options: Any) -> list[Any]:
-        return await self._router.members.each(name, *args, **options)
+        try:
+            return await self._router.members.each(name, *args, **options)
+        except DatabaseUnavailable as error:
+            raise DatabaseUnavailable(
+                f"{error}. The other shards may have changed: do the same again when all answer"
+            ) from error
 
 
 def _change_of(found: list[RouteChange]) -> RouteChange:

@@ -24,7 +24,10 @@ as $$
 begin
     perform holdfast._check_given('the name of a message queue', p_name is not null);
     raise exception using errcode = 'HFQ01', message = format(
-        'there is no message queue %s: create it first', quote_literal(left(p_name, 200)));
+        'there is no message queue %s%s', quote_literal(left(p_name, 200)), coalesce((
+            select format(
+                ' in shard %s: all are in shard 0, so send without this connection', s.number)
+            from holdfast.shard s where s.number > 0), ': create it first'));
 end $$;
 
 -- Create a message queue. Returns false if one with the same settings exists.
