@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Client
 from holdfast.errors import DatabaseUnavailable, HoldfastError, ResultTimeout, RunActive
+from holdfast.insight.check import Check
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.homes import home_of
@@ -45,6 +46,21 @@ async def test_without_shard_0_runs_are_listed_all_the_same(
             assert [each.run_id for each in (await new.runs.list()).runs] == [here.run_id]
             assert (await new.why(here.run_id)).because
         assert notes.away == {0}
+
+
+async def test_a_build_is_not_safe_to_stop_while_a_shard_is_away(
+    client: Client, store: Store, stores: list[Store], urls: list[str]
+) -> None:
+    for each in stores:
+        for build in ("b1", "b2"):
+            await each.declare_build("shop", build, ["shop/buy@1"])
+        await each.promote_build("shop", "b2")
+    async with away(urls[1]):
+        [b1] = [each for each in await client.builds.list(app="shop") if each.build == "b1"]
+        assert (b1.needed_for, b1.safe_to_stop) == (("shard 1, which is away",), False)
+        check = Check(app)
+        await check.add_open_runs(store)
+        assert [each.where for each in check.report().unchecked] == ["shard 1"]
 
 
 async def test_a_webhook_of_a_shard_that_is_away_is_not_said_to_be_unknown(

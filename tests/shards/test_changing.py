@@ -118,8 +118,12 @@ async def test_what_is_paused_is_paused_in_a_new_shard_before_it_is_one(after: i
         await add_shards(Cut(stores, after).stores)
     for number in (1, 2):
         assert len(await stores[number].list_pauses()) == 1
+    await stores[0].set_pause("queue", "slow", paused=True)
+    await stores[0].set_pause("workflow", "spread/add_one", paused=False)
     await add_shards(stores)
     assert await told(stores) == [(1, 3)] * 3
+    for each in stores:
+        assert [pause.name for pause in await each.list_pauses()] == ["slow"]
 
 
 async def test_a_new_shard_has_no_runs() -> None:

@@ -9,6 +9,18 @@ from holdfast.store.shards.copying import copy_settings
 from holdfast.types import LimitRule
 
 
+async def test_what_was_taken_back_after_a_copy_is_not_kept(stores: list[Store]) -> None:
+    source, target = stores[:2]
+    rule = LimitRule(scope="queue", name="slow", kind="concurrency", most=3, holds="turn")
+    await source.set_pause("queue", "slow", paused=True)
+    await source.set_limit(rule)
+    await copy_settings(source, target)
+    await source.set_pause("queue", "slow", paused=False)
+    await source.remove_limit("queue", "slow", "concurrency")
+    await copy_settings(source, target)
+    assert (await target.list_pauses(), await target.list_limits()) == ([], [])
+
+
 @pytest.mark.parametrize("times", [1, 2])
 async def test_a_new_shard_gets_what_was_set_by_hand(stores: list[Store], times: int) -> None:
     source, target = stores[:2]

@@ -55,6 +55,12 @@ async def started_in_the_new(stores: list[Store]) -> NewRun:
     return run
 
 
+async def test_what_is_set_is_set_in_a_new_shard(stores: list[Store], before: Store) -> None:
+    await add_shards(stores)
+    await before.set_pause("queue", "slow", paused=True)
+    assert [len(await each.list_pauses()) for each in stores] == [1, 1, 1]
+
+
 async def test_what_is_for_a_shard_that_is_not_named_is_held(stores: list[Store]) -> None:
     """A worker that was not restarted with the longer list sends it once it was."""
     short = sharded(stores[:2])

@@ -128,6 +128,7 @@ async def test_all_shards_return_to_the_build_that_shard_0_had(
         await stores[0].promote_build("shop", build)
     await stores[1].declare_build("shop", "b2", ["shop/buy@1"])
     await stores[2].declare_build("shop", "b1", ["shop/buy@1"])
+    assert (await store.promote_build("shop", "b2")).outcome == "changed"
     assert (await store.ramp_build("shop", "b1", 20)).outcome == "changed"
     assert (await store.roll_back_build("shop")).outcome == "ramp"
     for build in ("b3", "b1"):
@@ -135,6 +136,30 @@ async def test_all_shards_return_to_the_build_that_shard_0_had(
         for each in stores:
             current = [one.build for one in await each.list_builds("shop") if one.is_current]
             assert current == [build]
+
+
+async def test_a_roll_back_that_was_cut_off_is_completed(store: Store, stores: list[Store]) -> None:
+    for build in ("b1", "b2", "b3"):
+        for each in stores:
+            await each.declare_build("shop", build, ["shop/buy@1"])
+        await store.promote_build("shop", build)
+    for each in stores[:2]:
+        await each.roll_back_build("shop")
+    assert [one.build for one in await store.list_builds("shop") if one.safe_to_stop] == ["b1"]
+    assert (await store.roll_back_build("shop")).current == "b2"
+    for each in stores:
+        assert [one.build for one in await each.list_builds("shop") if one.is_current] == ["b2"]
+
+
+async def test_runs_move_to_a_build_that_their_shard_does_not_know(
+    store: Store, stores: list[Store]
+) -> None:
+    for each in stores:
+        await each.declare_build("shop", "b1", ["shop/buy@1"])
+    run = NewRun(run_id=id_of(2), name="shop/buy")
+    await stores[2].start_runs([run])
+    await stores[0].declare_build("shop", "b2", ["shop/buy@1"])
+    assert (await store.move_to_build([run.run_id], "b2")).outcomes == {run.run_id: "moved"}
 
 
 async def test_a_build_that_any_shard_needs_is_not_safe_to_stop(

@@ -24,6 +24,7 @@ from holdfast.runtime.loop.user_code import split_line
 from holdfast.runtime.turn.rehearsal import Difference, DifferenceKind, rehearse
 from holdfast.runtime.turn.turn import RunInfo
 from holdfast.store.port import Store
+from holdfast.store.port.reads import noting_reads
 from holdfast.types import Event, RunFilter, RunRecord, State, Value
 from holdfast.values.moments import to_micros
 
@@ -125,8 +126,13 @@ class Check:
         where = RunFilter(states=_OPEN, names=self._names, since=moment, limit=_PAGE)
         taken: Counter[str] = Counter()
         builds = (None, self._app.build, build)
+        away = set[int]()
         while True:
-            page = await store.reads.list_runs(where)
+            with noting_reads() as notes:
+                page = await store.reads.list_runs(where)
+            for number in sorted(notes.away - away):
+                self._unchecked.append(Unchecked(f"shard {number}", "it is away, with its runs"))
+            away |= notes.away
             runs = [run for run in page.runs if self._concerns(run) and run.build in builds]
             if sample is not None:
                 runs = list(_up_to(sample, runs, taken))

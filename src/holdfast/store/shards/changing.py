@@ -37,11 +37,14 @@ async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
     state = ShardState(str(uuid4()) if newest is None else newest.engine, 0, history)
     order: Iterable[int] = range(len(stores))
     new = [number for number, each in enumerate(states) if each is None]
-    await _copy(stores, new)
+    # Shard 0 is told last: what it does not know of yet is new, also after a call that was cut off.
+    known = 1 if states[0] is None else states[0].count
+    spare = [number for number in range(len(stores)) if number >= known or states[number] is None]
+    await _copy(stores, spare)
     if newest is not None or used[0]:  # else programs that know the first one alone start nothing
         order = [*reversed(new), *(number for number in order if number not in new)]
     told = await _tell(stores, states, state, order)
-    await _copy(stores, new)  # what was changed before clients knew of them
+    await _copy(stores, spare)  # what was changed before clients knew of them
     return state, told
 
 

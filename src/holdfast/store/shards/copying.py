@@ -11,13 +11,24 @@ from holdfast.types import BuildInfo
 async def copy_settings(source: Store, target: Store) -> None:
     """Copy pauses, limits, and which builds are in use. Idempotent.
 
-    What the code of apps declares is not copied: the workers of the new shard declare it.
+    What the target has beside them, from a copy before, is removed. What the code of apps declares
+    is not copied: the workers of the new shard declare it.
     """
-    for each in await source.list_pauses():
+    pauses = await source.list_pauses()
+    limits = [each.rule for each in await source.list_limits() if not each.is_declared]
+    kept = {(each.scope, each.name) for each in pauses}
+    for each in await target.list_pauses():
+        if (each.scope, each.name) not in kept:
+            await target.set_pause(each.scope, each.name, paused=False)
+    for each in pauses:
         await target.set_pause(each.scope, each.name, paused=True, reason=each.reason)
-    for limit in await source.list_limits():
-        if not limit.is_declared:
-            await target.set_limit(limit.rule)
+    names = {(each.scope, each.name, each.kind, each.key) for each in limits}
+    for found in await target.list_limits():
+        place = (found.rule.scope, found.rule.name, found.rule.kind, found.rule.key)
+        if not found.is_declared and place not in names:
+            await target.remove_limit(*place)
+    for rule in limits:
+        await target.set_limit(rule)
     for _, builds in groupby(await source.list_builds(), key=lambda each: each.app):
         await _copy_builds([*builds], target)
 

@@ -22,11 +22,13 @@ from holdfast.store.shards.merging import (
     merge_pages,
     merge_samples,
     merge_shares,
+    unite,
 )
 from holdfast.store.shards.router import Routed
 from holdfast.types import (
     AlertInfo,
     Approval,
+    BuildInfo,
     CatalogueEntry,
     ClippedEvent,
     CountBy,
@@ -100,9 +102,19 @@ class Lists(Routed):
     async def runs_of_build(
         self, app: str, build: str, *, after: UUID | None = None, limit: int = 1_000
     ) -> list[UUID]:
-        """Return ids in order; see `BuildStore.runs_of_build`."""
-        found = await self._router.present("runs_of_build", app, build, after=after, limit=limit)
+        """Return ids in order; see `BuildStore.runs_of_build`. Fails while a shard is away."""
+        found = await self._router.members.each(
+            "runs_of_build", app, build, after=after, limit=limit
+        )
         return merge_ids(found, limit)
+
+    async def list_builds(self, app: str | None = None) -> list[BuildInfo]:
+        """Return builds with sums; a shard that is away may need any of them."""
+        members = self._router.members
+        found = await members.present("list_builds", app)
+        away = tuple(f"shard {number}, which is away" for number in members.away(found))
+        builds: list[BuildInfo] = unite(found.values())
+        return [replace(each, needed_for=(*each.needed_for, *away)) for each in builds]
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
         """Return what happened in all shards, oldest first; see `QueryStore.recent_events`."""

@@ -222,7 +222,8 @@ class Members:
             raise DatabaseUnavailable(f"shard {number}: {error}") from error
 
     async def each(self, name: str, /, *args: Any, **options: Any) -> list[Any]:
-        """Make a call to all shards. Raises what the first that fails raises."""
+        """Make a call to all shards, also to new ones. Raises what the first that fails raises."""
+        await self.notice()
         return await gather(
             self.call(number, name, *args, **options) for number in range(self.count)
         )
@@ -239,6 +240,10 @@ class Members:
         if not answers:
             raise away[0]
         return answers
+
+    def away(self, answers: Mapping[int, object]) -> list[int]:
+        """Return the shards that are not among those that have answered."""
+        return [number for number in range(self.count) if number not in answers]
 
     async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[int, dict[UUID, UUID]]:
         """Return which shards have these runs, and as which run each continues there.

@@ -90,6 +90,8 @@ def merge_counts(counts: Iterable[dict[str, dict[Status, int]]]) -> dict[str, di
 _JOINED: Final[Mapping[str, Callable[[Sequence[Any]], Any]]] = {
     **dict.fromkeys(("ended", "full_keys", "held", "open_runs", "runs", "used", "waiting"), sum),
     "workers": sum,
+    "is_current": any,
+    "ramp_percent": max,
     "first_known_at": min,
     "signed_on_at": max,
     "more_wait": any,

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError
-from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards import routes
 from holdfast.store.shards.members import Members, gather, gather_parts
 from holdfast.store.shards.merging import unite
@@ -91,12 +90,11 @@ class Router:
 
         Raises DatabaseUnavailable if none is, and a shard is away that may have it.
         """
-        with noting_reads() as notes:
-            found = await self.present(name, *args, **options)
-        answer = next((each for each in found if each), found[0])
-        if not answer and notes.away:
-            away = ", ".join(map(str, sorted(notes.away)))
-            raise DatabaseUnavailable(f"shard {away} is away, and may have what no other shard has")
+        found = await self.members.present(name, *args, **options)
+        answer = next((each for each in found.values() if each), None)
+        if answer is None and (away := self.members.away(found)):
+            which = ", ".join(map(str, away))
+            raise DatabaseUnavailable(f"shard {which} is away, and may have what no other has")
         return answer
 
     async def present(self, name: str, /, *args: Any, **options: Any) -> list[Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
+from uuid import UUID
 
 from msgspec.structs import replace
 
 from holdfast.errors import DatabaseUnavailable
-from holdfast.store.shards.router import Routed, notices_of
+from holdfast.store.shards.members import gather
+from holdfast.store.shards.router import Routed, merged, notices_of
 from holdfast.types import (
     BuildInfo,
     DeletedFlow,
@@ -18,6 +21,7 @@ from holdfast.types import (
     LimitKind,
     LimitRule,
     LimitScope,
+    MovedRuns,
     Notice,
     RouteChange,
     Scope,
@@ -68,6 +72,13 @@ class Settings(Routed):
         A shard that was added since then had others before, or none.
         """
         found: list[list[BuildInfo]] = await self._each("list_builds", app)  # none is away
+        first, *others = map(_current_of, found)
+        if any(each != first for each in others):  # a call before was cut off
+            former = next(each for each in others if each != first)
+            for number, current in enumerate(others, 1):
+                if current != first:
+                    await self._return_to(number, app, first)
+            return RouteChange("changed", former, first)
         change: RouteChange = await self._router.members.call(0, "roll_back_build", app)
         for number in range(1, len(found)):
             if change.outcome == "changed":
@@ -86,6 +97,20 @@ class Settings(Routed):
         if build is not None:
             await self._make_known(app, build)
             await call(number, "promote_build", app, build)
+
+    async def move_to_build(self, run_ids: Sequence[UUID], build: str | None) -> MovedRuns:
+        """Move runs to a build that any shard knows; see `BuildStore.move_to_build`."""
+        if build is not None:
+            known = chain.from_iterable(await self._each("list_builds"))
+            for app in sorted({each.app for each in known if each.build == build}):
+                await self._make_known(app, build)
+        asked = await self._router.apart(run_ids)
+        found: list[MovedRuns] = await gather(
+            self._router.members.call(number, "move_to_build", which, build)
+            for number, which in asked.items()
+        )
+        notices = notices_of(asked, [each.notices for each in found])
+        return MovedRuns(merged([each.outcomes for each in found]), notices)
 
     async def _make_known(self, app: str, build: str) -> None:
         """Let all shards know a build that one knows: its workers sign on one after the other."""
@@ -159,6 +184,10 @@ class Settings(Routed):
 
 def _change_of(found: list[RouteChange]) -> RouteChange:
     return min(found, key=lambda each: _ROUTED.index(each.outcome))
+
+
+def _current_of(builds: list[BuildInfo]) -> str | None:
+    return next((each.build for each in builds if each.is_current), None)
 
 
 def _is_ramped(builds: list[BuildInfo]) -> bool:

@@ -31,7 +31,6 @@ from holdfast.types import (
     ActivityOutcome,
     ClippedEvent,
     Event,
-    MovedRuns,
     NewRun,
     Notice,
     Restoring,
@@ -190,16 +189,6 @@ class ShardedStore(Lists, Settings):
         outcomes: list[ActivityOutcome] = in_order(parts, [each.outcomes for each in found])
         now = max((each.now for each in found), default=0)
         return ActivitiesEnded(now, outcomes, notices_of(parts, [each.notices for each in found]))
-
-    async def move_to_build(self, run_ids: Sequence[UUID], build: str | None) -> MovedRuns:
-        """Move runs; see `BuildStore.move_to_build`."""
-        asked = await self._router.apart(run_ids)
-        found: list[MovedRuns] = await gather(
-            self.members.call(number, "move_to_build", which, build)
-            for number, which in asked.items()
-        )
-        notices = notices_of(asked, [each.notices for each in found])
-        return MovedRuns(merged([each.outcomes for each in found]), notices)
 
     async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
         """Make an ended run of its lines, in the shard that has one with its id, or would have.
