@@ -149,23 +149,28 @@ as $$
 declare
     v_run_ids uuid[];
     v_details json[];
+    v_locked uuid[] := '{}';
 begin
-    select array_agg(n.newest order by u.place),
-        array_agg(holdfast._reason(u.reason) order by u.place)
-    into v_run_ids, v_details
-    from (
-        select (u.details ->> 'child_run_id')::uuid as run_id, u.details ->> 'reason' as reason,
-            u.run_id as parent_run_id, u.place
-        from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
-    ) as u
-    join holdfast.newest_runs(array(
-        select (d.details ->> 'child_run_id')::uuid from unnest(p_details) as d (details)
-    )) as n on n.run_id = u.run_id
-    cross join lateral (
-        select r.parent_run_id from holdfast.runs r where r.run_id = n.newest limit 1
-    ) as r
-    where r.parent_run_id = u.parent_run_id;
-    perform holdfast._lock_turns(v_run_ids);  -- one may have continued meanwhile
+    loop  -- until all are locked: one may have continued before it was
+        select array_agg(n.newest order by u.place),
+            array_agg(holdfast._reason(u.reason) order by u.place)
+        into v_run_ids, v_details
+        from (
+            select (u.details ->> 'child_run_id')::uuid as run_id, u.details ->> 'reason' as reason,
+                u.run_id as parent_run_id, u.place
+            from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
+        ) as u
+        join holdfast.newest_runs(array(
+            select (d.details ->> 'child_run_id')::uuid from unnest(p_details) as d (details)
+        )) as n on n.run_id = u.run_id
+        cross join lateral (
+            select r.parent_run_id from holdfast.runs r where r.run_id = n.newest limit 1
+        ) as r
+        where r.parent_run_id = u.parent_run_id;
+        exit when coalesce(v_run_ids, '{}') <@ v_locked;
+        perform holdfast._lock_turns(v_run_ids);
+        v_locked := v_run_ids;
+    end loop;
     return c.notices from holdfast._cancel(p_now, v_run_ids, v_details) as c;
 end $$;
 

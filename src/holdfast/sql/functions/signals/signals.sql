@@ -105,7 +105,8 @@ return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
 -- Send the signals of SignalSent, which p_run_ids have written. If the receiver continued as new,
 -- its newest run gets the signal; if this database is a shard that does not have it, the shard that
 -- does. `notices` are (topic, payload); `undelivered` is that of commit.
--- Locks: as signal_runs. Called by _carry_out and _refuse_askers.
+-- Locks: as signal_runs; then the turn rows of runs that others have continued as meanwhile. Called
+-- by _carry_out and _refuse_askers.
 create or replace function holdfast._send_signals(
     p_run_ids uuid[], p_details json[], out notices text[], out undelivered json
 )
@@ -113,6 +114,8 @@ language plpgsql
 as $$
 declare
     v_sent record;
+    v_again record;
+    v_run_ids uuid[];
     v_outcomes text[];
 begin
     select array_agg(coalesce(n.newest, u.target) order by u.place) as run_ids,
@@ -127,16 +130,45 @@ begin
     ) as u
     left join lateral holdfast.newest_runs(array[u.target]) as n on true;
     if v_sent.run_ids is not null then
+        v_run_ids := v_sent.run_ids;
         select s.outcomes, s.notices into v_outcomes, notices
         from holdfast.signal_runs(
-            v_sent.run_ids, v_sent.names, v_sent.payloads, v_sent.signal_ids) as s;
+            v_run_ids, v_sent.names, v_sent.payloads, v_sent.signal_ids) as s;
+        while 'ended' = any (v_outcomes) loop  -- one may have continued before it was locked
+            select array_agg(n.newest order by u.place) as run_ids,
+                array_agg(u.name order by u.place) as names,
+                array_agg(u.payload order by u.place) as payloads,
+                array_agg(u.signal_id order by u.place) as signal_ids,
+                array_agg(u.place::int order by u.place) as places
+            into v_again
+            from unnest(v_run_ids, v_sent.names, v_sent.payloads, v_sent.signal_ids, v_outcomes)
+                with ordinality as u (run_id, name, payload, signal_id, outcome, place)
+            cross join lateral holdfast.newest_runs(array[u.run_id]) as n
+            where u.outcome = 'ended' and n.newest <> u.run_id;
+            exit when v_again.places is null;
+            select _send_signals.notices || s.notices,
+                array(
+                    select coalesce(a.outcome, o.outcome)
+                    from unnest(v_outcomes) with ordinality as o (outcome, place)
+                    left join unnest(s.outcomes, v_again.places) as a (outcome, place)
+                        using (place)
+                    order by o.place)
+            into notices, v_outcomes
+            from holdfast.signal_runs(
+                v_again.run_ids, v_again.names, v_again.payloads, v_again.signal_ids) as s;
+            v_run_ids := array(
+                select coalesce(a.run_id, r.run_id)
+                from unnest(v_run_ids) with ordinality as r (run_id, place)
+                left join unnest(v_again.run_ids, v_again.places) as a (run_id, place)
+                    using (place)
+                order by r.place);
+        end loop;
         if 'missing' = any (v_outcomes) and exists (select from holdfast.shard s) then
             perform holdfast._forward_signals(
                 array_agg(u.run_id order by u.place), array_agg(u.name order by u.place),
                 array_agg(u.payload order by u.place), array_agg(u.signal_id order by u.place))
-            from unnest(v_sent.run_ids, v_sent.names, v_sent.payloads, v_sent.signal_ids,
-                v_outcomes) with ordinality
-                as u (run_id, name, payload, signal_id, outcome, place)
+            from unnest(v_run_ids, v_sent.names, v_sent.payloads, v_sent.signal_ids, v_outcomes)
+                with ordinality as u (run_id, name, payload, signal_id, outcome, place)
             where u.outcome = 'missing';
             v_outcomes := array_replace(v_outcomes, 'missing', 'forwarded');
             notices := notices || array[array['forwards', '']];
@@ -145,7 +177,7 @@ begin
             select json_agg(json_build_array(u.sender, u.run_id, u.name, u.outcome)
                 order by u.place)
             into undelivered
-            from unnest(v_sent.senders, v_sent.run_ids, v_sent.names, v_outcomes)
+            from unnest(v_sent.senders, v_run_ids, v_sent.names, v_outcomes)
                 with ordinality as u (sender, run_id, name, outcome, place)
             where u.outcome in ('ended', 'missing');
         end if;

@@ -42,8 +42,8 @@ end $$;
 -- arrays are parallel. A run that has continued as new is told by its newest run. An event is told
 -- once to each subscription, however often it is published. What runs that have ended were
 -- subscribed to is removed. `delivered` counts the signals, `notices` are (topic, payload).
--- Locks: turn rows, by run_id; events. Subscriptions of ended runs, skipping what others hold.
--- Called by publish.
+-- Locks: turn rows, by run_id, then those of runs that these continued as; events. Subscriptions
+-- of ended runs, skipping what others hold. Called by publish.
 create or replace function holdfast._tell_waiting(
     p_now timestamptz, p_run_ids uuid[], p_signals text[], p_topic text, p_payload json,
     p_event_id text, out delivered int, out notices text[]
@@ -55,6 +55,7 @@ declare
         || ',"payload":' || p_payload || '}')::json;
     v_told text[];
     v_run record;
+    v_last uuid;
     v_newest uuid;
     v_is_ended boolean := false;
 begin
@@ -98,17 +99,21 @@ begin
             delivered := delivered + 1;
         elsif not holdfast._has_signal(v_run.run_id, v_run.key) then
             v_is_ended := true;
-            v_newest := (
-                select n.newest from holdfast.newest_runs(array[v_run.run_id]) as n);
-            if v_newest <> v_run.run_id then  -- it has continued meanwhile
+            v_newest := v_run.run_id;
+            loop  -- it has continued meanwhile, and that one may continue before it is locked
+                v_last := v_newest;
+                v_newest := (select n.newest from holdfast.newest_runs(array[v_last]) as n);
+                exit when v_newest is null or v_newest = v_last;
                 perform holdfast._lock_turns(array[v_newest]);
                 if holdfast._append(p_now, v_newest, 'SignalReceived',
                     holdfast._signal(v_run.signal, v_body, false, null), v_run.key) is not null
                 then
                     delivered := delivered + 1;
                     notices := notices || holdfast._wake(p_now, v_newest, v_run.signal);
+                    exit;
                 end if;
-            end if;
+                exit when holdfast._has_signal(v_newest, v_run.key);
+            end loop;
         end if;
     end loop;
     notices := notices || holdfast._wake_awaiting(p_now, p_run_ids, p_signals);

@@ -1,0 +1,70 @@
+"""A run continues as new while another one tells it something: the next one hears of it.
+
+The other run has read which one is the newest, and waits for the lock of that one. Commits lock
+what they touch before, so the tests leave that out: it is the moment after it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from uuid import UUID, uuid4
+
+import pytest
+from contract.actors import ManualWorker, log, start
+from contract.commands import child, command
+from msgspec.structs import replace
+from scene import Scene, turn
+
+from holdfast.types import ClaimedTask, Event, Finish
+
+pytestmark = pytest.mark.fresh_database
+
+
+@pytest.fixture
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
+        yield scene
+
+
+async def while_it_continues(
+    scene: Scene, ann: ManualWorker, teller: ClaimedTask, task: ClaimedTask, telling: Event
+) -> UUID:
+    """Commit what a run tells another, which continues as new meanwhile; return the new run."""
+    new_id = uuid4()
+    told = {"run_id": str(new_id), "input": None, "version": 1, "signals": []}
+    continued = Event("WorkflowContinuedAsNew", None, json.dumps(told), 0)
+    session = await scene.session()
+    continuing = session.transaction()
+    await continuing.start()
+    end = Finish("continued", json.dumps({"run_id": str(new_id)}))
+    await session.commit("ann", replace(turn(task, continued, then=end), has_commands=True))
+    answer = await scene.while_blocked(ann.commit(teller, telling), continuing.commit)
+    assert (answer.refused, [*answer.undelivered]) == ({}, [])
+    return new_id
+
+
+async def test_a_signal_of_another_run_reaches_the_next_one(scene: Scene) -> None:
+    ann = ManualWorker(scene.store, "ann")
+    receiver = await start(scene.store)
+    task = await ann.take()
+    await start(scene.store)
+    telling = command(
+        "SignalSent", "tell", run_id=str(receiver), signal_name="go", input=1, signal_id="s-1"
+    )
+    new_id = await while_it_continues(scene, ann, await ann.take(), task, telling)
+    received = [
+        each.key for each in await log(scene.store, new_id) if each.type == "SignalReceived"
+    ]
+    assert received == ["s-1"]
+
+
+async def test_a_cancel_of_a_child_reaches_the_next_one(scene: Scene) -> None:
+    ann = ManualWorker(scene.store, "ann")
+    await start(scene.store)
+    parent, child_id = await ann.take(), uuid4()
+    await ann.commit(parent, child(child_id), touches=(child_id,), has_children=True)
+    task = await ann.take()
+    stop = command("ChildCancelRequested", "child", child_run_id=str(child_id), reason=None)
+    new_id = await while_it_continues(scene, ann, replace(parent, log_length=2), task, stop)
+    assert "WorkflowCancelRequested" in [each.type for each in await log(scene.store, new_id)]
