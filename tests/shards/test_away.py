@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
@@ -16,8 +16,17 @@ from holdfast.insight.check import Check
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.homes import home_of
+from holdfast.values.ids import keyed_run_id
 from tests.shards.app import add_one, app, gather_signals, tell
 from tests.shards.engine import Workers, away, client_of, engine_of, id_of, opened
+
+
+def add_one_id(key: str) -> UUID:
+    return keyed_run_id("spread/add_one", key)
+
+
+def gather_id(key: str) -> UUID:
+    return keyed_run_id("spread/gather_signals", key)
 
 
 @pytest.fixture
@@ -46,6 +55,23 @@ async def test_without_shard_0_runs_are_listed_all_the_same(
             assert [each.run_id for each in (await new.runs.list()).runs] == [here.run_id]
             assert (await new.why(here.run_id)).because
         assert notes.away == {0}
+
+
+async def test_a_run_with_a_key_in_another_shard_is_found_and_retried(
+    client: Client, urls: list[str]
+) -> None:
+    """It may have been retried: what its shard does not have, no other one has."""
+    key = next(f"k{n}" for n in range(99) if home_of(add_one_id(f"k{n}"), range(3)) == 0)
+    waits = next(f"w{n}" for n in range(99) if home_of(gather_id(f"w{n}"), range(3)) == 2)
+    handle = await client.start(gather_signals, 1, key=waits)
+    waiting = asyncio.create_task(handle.result(timeout=60))
+    await asyncio.sleep(0.2)
+    async with away(urls[1]):
+        done = await client.start(add_one, 1, key=key)
+        assert await done.result(timeout=20) == 2
+        assert (await client.runs.get(("add_one", key))).run_id == done.run_id
+        await handle.signal("tell", 1)
+        await waiting
 
 
 async def test_a_build_is_not_safe_to_stop_while_a_shard_is_away(

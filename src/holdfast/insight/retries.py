@@ -8,6 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.store.port import Store
+from holdfast.store.port.shards import MayBeAway
 from holdfast.types import RetryPlan, RunRecord
 from holdfast.values.ids import former_retry_run_id, retry_run_id
 
@@ -20,7 +21,7 @@ async def find_retries(
 ) -> dict[UUID, RunRecord]:
     """Return the retries of runs, by the run that each retries; runs without one are left out."""
     asked = [make(run_id) for run_id in run_ids for make in (retry_run_id, former_retry_run_id)]
-    found = await store.get_runs(asked, payloads=payloads) if asked else {}
+    found = await _there(store, asked, payloads=payloads) if asked else {}
     retries: dict[UUID, RunRecord] = {}
     for run_id in run_ids:
         former = found.get(former_retry_run_id(run_id))
@@ -42,7 +43,7 @@ async def find_last_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUI
     while unfinished:
         ahead = {run_id: list(_retries_of(at, width)) for run_id, at in unfinished.items()}
         asked = [each for chain in ahead.values() for each in chain]
-        found = await store.get_runs(asked, payloads=False)
+        found = await _there(store, asked, payloads=False)
         unfinished.clear()
         for run_id, chain in ahead.items():
             there = list(takewhile(found.__contains__, chain))
@@ -52,6 +53,19 @@ async def find_last_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUI
                 unfinished[run_id] = there[-1]
         width = min(2 * width, _MOST_AHEAD)
     return last
+
+
+async def _there(store: Store, run_ids: Sequence[UUID], *, payloads: bool) -> dict[UUID, RunRecord]:
+    """Return which of these retries there are. Each is in the shard of its run, which answered."""
+    try:
+        return await store.get_runs(run_ids, payloads=payloads)
+    except MayBeAway:
+        if len(run_ids) == 1:
+            return {}
+    found: dict[UUID, RunRecord] = {}
+    for run_id in run_ids:
+        found |= await _there(store, [run_id], payloads=payloads)
+    return found
 
 
 def _retries_of(run_id: UUID, count: int) -> Iterator[UUID]:

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from typing import Final, Protocol
 from uuid import UUID
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port.readable import readable
 from holdfast.types import Delivered, Forward, NewSignal, ShardChange, ShardState
 
@@ -15,6 +16,10 @@ known_history: Final[ContextVar[int | None]] = ContextVar("holdfast_known_histor
 
 A call to a database that knows a longer one raises ShardsChanged, and changes nothing.
 """
+
+
+class MayBeAway(DatabaseUnavailable):
+    """No shard that answers has a run, and one that is away may have it."""
 
 
 class ShardStore(Protocol):

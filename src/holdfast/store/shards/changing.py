@@ -42,7 +42,8 @@ async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
     spare = [number for number in range(len(stores)) if number >= known or states[number] is None]
     await _copy(stores, spare)
     if newest is not None or used[0]:  # else programs that know the first one alone start nothing
-        order = [*reversed(new), *(number for number in order if number not in new)]
+        old = (number for number in order if number not in new)
+        order = [*reversed(new), *reversed([*old])]  # shard 0 last: it knows what all know
     told = await _tell(stores, states, state, order)
     await _copy(stores, spare)  # what was changed before clients knew of them
     return state, told

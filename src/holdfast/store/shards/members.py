@@ -160,7 +160,11 @@ class Members:
             )
         history = max((each.history for each in known), key=len)
         old = max(history[:-1], default=0)
-        is_known = all(each.history == history for each in states if each.number < old)
+        first = self.named[0].state
+        if first is not None and history[-1] > 0:  # of new shards it is told last
+            is_known = not old or first.history == history
+        else:
+            is_known = all(each.history == history for each in states if each.number < old)
         history = history if is_known else history[:-1]
         if self.history != history or not self.known_since:
             self.history, self.known_since = history, time.time()

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port.reads import noting_reads
+from holdfast.store.port.shards import MayBeAway
 from holdfast.store.shards.homes import home_of, open_shards
 from holdfast.store.shards.members import Members
 
@@ -84,6 +85,6 @@ class Places:
         if not missing or not notes.away:
             return None
         away = ", ".join(map(str, sorted(notes.away)))
-        return DatabaseUnavailable(
+        return MayBeAway(
             f"shard {away} is away, and may have run {missing[0]}: no other shard has it"
         )
