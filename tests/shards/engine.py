@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -51,8 +53,14 @@ class ShardedServer(EmbeddedServer):
         )
 
     def make_shards(self, count: int) -> None:
-        """Copy its database, which nobody uses, and make all of them one engine."""
+        """Copy its database, which nobody uses, and make all of them one engine.
+
+        Each program has connections to all: with those that a test has cut, more than a server has.
+        """
         first = self.url
+        execute(first, f"alter system set max_connections = {100 * count}")
+        os.kill(self.postmaster_pid, signal.SIGKILL)
+        self.ensure_running()
         for number in range(1, count):
             execute(
                 first.replace("/holdfast?", "/postgres?"),
