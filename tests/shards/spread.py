@@ -47,7 +47,7 @@ EVERYWHERE = {
     "expire_start_keys", "forget_payloads", "kept_declarations",
     "look_at_alerts", "merge_samples", "merge_stats", "next_due", "reap_workers",
     "remove_worker", "sample_load", "sign_on_app", "stray_leases", "sweep_buckets", "sweep_limits",
-    "sweep_runs", "sweep_topics",    "take_counts", "take_ends",
+    "sweep_runs", "sweep_topics", "take_counts", "take_ends",
 }  # fmt: skip
 SUMS = {
     "expire_start_keys", "merge_samples", "merge_stats", "sweep_buckets", "sweep_limits",

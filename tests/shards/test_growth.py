@@ -97,11 +97,15 @@ async def test_a_flow_starts_in_a_new_shard_before_its_worker_does(
     await waiting
 
 
-async def test_nothing_is_declared_in_a_database_that_has_runs(alone: list[Store]) -> None:
+async def test_nothing_is_declared_in_a_database_that_has_runs(
+    alone: list[Store], caplog: pytest.LogCaptureFixture
+) -> None:
     """It may be that of another application, named by mistake."""
     await alone[0].start_runs([NewRun(run_id=uuid7(), name="other/work")])
     waiting = asyncio.create_task(until_served(alone[0], 2, Worker(app, alone[0]).declare))
-    await asyncio.sleep(0.2)
+    async with asyncio.timeout(30):
+        while "the worker of shard 2 waits" not in caplog.text:
+            await asyncio.sleep(0.01)
     waiting.cancel()
     assert await alone[0].list_apps() == []
 

@@ -101,9 +101,7 @@ class Settings(Routed):
     async def move_to_build(self, run_ids: Sequence[UUID], build: str | None) -> MovedRuns:
         """Move runs to a build that any shard knows; see `BuildStore.move_to_build`."""
         if build is not None:
-            known = chain.from_iterable(await self._each("list_builds"))
-            for app in sorted({each.app for each in known if each.build == build}):
-                await self._make_known(app, build)
+            await self._make_known(None, build)
         asked = await self._router.apart(run_ids)
         found: list[MovedRuns] = await gather(
             self._router.members.call(number, "move_to_build", which, build)
@@ -112,19 +110,19 @@ class Settings(Routed):
         notices = notices_of(asked, [each.notices for each in found])
         return MovedRuns(merged([each.outcomes for each in found]), notices)
 
-    async def _make_known(self, app: str, build: str) -> None:
-        """Let all shards know a build that one knows: its workers sign on one after the other."""
+    async def _make_known(self, app: str | None, build: str) -> None:
+        """Let all shards know a build that one knows: its workers sign on one after the other.
+
+        Of an app, or of each that has a build of this name.
+        """
         found: list[list[BuildInfo]] = await self._each("list_builds", app)
-        known = {
-            number: each
-            for number, some in enumerate(found)
-            for each in some
-            if each.build == build
-        }
-        for number in range(len(found)):
-            if known and number not in known:
-                pinned = next(iter(known.values())).pinned
-                await self._router.members.call(number, "declare_build", app, build, pinned)
+        of_shards = [{each.app: each for each in some if each.build == build} for some in found]
+        for each in merged(of_shards).values():
+            for number, known in enumerate(of_shards):
+                if each.app not in known:
+                    await self._router.members.call(
+                        number, "declare_build", each.app, build, each.pinned
+                    )
 
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
@@ -151,26 +149,21 @@ class Settings(Routed):
         Those that may refuse it are first: shards with open runs, and shard 0, which has schedules.
         """
         flows: list[list[FlowInfo]] = await self._each("list_flows")
-        order = sorted(range(len(flows)), key=lambda at: (not _is_used(flows[at], name), at))
-        deleted: DeletedFlow | None = None
-        for number in order:
-            told = await self._delete_flow(number, name, terminate=terminate, force=force)
-            deleted = told if deleted is None else _both(deleted, told)
-        assert deleted is not None, "there is a shard"
-        return deleted
-
-    async def _delete_flow(self, number: int, name: str, **options: bool) -> DeletedFlow:
-        deleted: DeletedFlow | None = None
-        while deleted is None or not deleted.is_done:
-            told: DeletedFlow = await self._router.members.call(
-                number,
-                "delete_flow",
-                name if deleted is None else deleted.name,
-                before=None if deleted is None else deleted.before,
-                **options,
-            )
-            told = replace(told, notices=notices_of([number], [told.notices]))
-            deleted = told if deleted is None else _both(deleted, told)
+        deleted = DeletedFlow(runs=None, name=name)
+        for number in sorted(range(len(flows)), key=lambda at: (not _is_used(flows[at], name), at)):
+            begun, is_done = None, False  # each shard has a beginning of its own
+            while not is_done:
+                told: DeletedFlow = await self._router.members.call(
+                    number,
+                    "delete_flow",
+                    deleted.name,
+                    terminate=terminate,
+                    force=force,
+                    before=begun,
+                )
+                begun, is_done = told.before, told.is_done
+                told = replace(told, notices=notices_of([number], [told.notices]))
+                deleted = _both(deleted, told)
         return deleted
 
     async def _each(self, name: str, *args: Any, **options: Any) -> list[Any]:
