@@ -6,6 +6,7 @@ what they touch before, so the tests leave that out: it is the moment after it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
@@ -13,10 +14,11 @@ from uuid import UUID, uuid4
 import pytest
 from contract.actors import ManualWorker, log, start
 from contract.commands import child, command
+from contract.test_topics import asks, events_of, wait
 from msgspec.structs import replace
 from scene import Scene, turn
 
-from holdfast.types import ClaimedTask, Event, Finish
+from holdfast.types import ClaimedTask, Event, Finish, NewEvent, TurnCommit
 
 pytestmark = pytest.mark.fresh_database
 
@@ -27,19 +29,23 @@ async def scene(any_database_url: str) -> AsyncIterator[Scene]:
         yield scene
 
 
+def continuing(task: ClaimedTask, new_id: UUID) -> TurnCommit:
+    """Return a part that continues a run as a new one."""
+    told = {"run_id": str(new_id), "input": None, "version": 1, "signals": []}
+    continued = Event("WorkflowContinuedAsNew", None, json.dumps(told), 0)
+    end = Finish("continued", json.dumps({"run_id": str(new_id)}))
+    return replace(turn(task, continued, then=end), has_commands=True)
+
+
 async def while_it_continues(
     scene: Scene, ann: ManualWorker, teller: ClaimedTask, task: ClaimedTask, telling: Event
 ) -> UUID:
     """Commit what a run tells another, which continues as new meanwhile; return the new run."""
-    new_id = uuid4()
-    told = {"run_id": str(new_id), "input": None, "version": 1, "signals": []}
-    continued = Event("WorkflowContinuedAsNew", None, json.dumps(told), 0)
-    session = await scene.session()
-    continuing = session.transaction()
-    await continuing.start()
-    end = Finish("continued", json.dumps({"run_id": str(new_id)}))
-    await session.commit("ann", replace(turn(task, continued, then=end), has_commands=True))
-    answer = await scene.while_blocked(ann.commit(teller, telling), continuing.commit)
+    session, new_id = await scene.session(), uuid4()
+    transaction = session.transaction()
+    await transaction.start()
+    await session.commit("ann", continuing(task, new_id))
+    answer = await scene.while_blocked(ann.commit(teller, telling), transaction.commit)
     assert (answer.refused, [*answer.undelivered]) == ({}, [])
     return new_id
 
@@ -68,3 +74,29 @@ async def test_a_cancel_of_a_child_reaches_the_next_one(scene: Scene) -> None:
     stop = command("ChildCancelRequested", "child", child_run_id=str(child_id), reason=None)
     new_id = await while_it_continues(scene, ann, replace(parent, log_length=2), task, stop)
     assert "WorkflowCancelRequested" in [each.type for each in await log(scene.store, new_id)]
+
+
+async def test_an_event_reaches_the_run_after_the_next_one(scene: Scene) -> None:
+    """The publish waits for another run first, then for the next one, which continues as well."""
+    ann, (first, then) = ManualWorker(scene.store, "ann"), (uuid4(), uuid4())
+    held, run_id = sorted([await wait(ann, scene.store, asks()) for _ in range(2)])
+    await scene.store.publish(NewEvent(topic="orders.1.paid", payload="1"))
+    tasks = {task.run_id: task for task in (await ann.claim(limit=2)).tasks}
+    holding, session = await scene.session(), await scene.session()
+    hold, transaction = holding.transaction(), session.transaction()
+    await hold.start()
+    await holding.connection.execute(
+        "select from holdfast.tasks where run_id = $1 for update", held
+    )
+    event = NewEvent(topic="orders.1.paid", payload="2")
+    publishing = asyncio.create_task(scene.store.publish(event))
+    await scene.until_blocked()
+    await session.commit("ann", continuing(tasks[run_id], first))
+    next_task = await ann.take()
+    await transaction.start()
+    await session.commit("ann", continuing(next_task, then))
+    await hold.rollback()
+    await scene.until_blocked()
+    await transaction.commit()
+    assert (await publishing)[0].runs == 2
+    assert [await events_of(scene.store, each) for each in (run_id, first, then)] == [[1], [], [2]]
