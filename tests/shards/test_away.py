@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
@@ -17,6 +17,7 @@ from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.homes import home_of
 from holdfast.values.ids import keyed_run_id
+from tests.entities import carts
 from tests.shards.app import add_one, app, gather_signals, tell
 from tests.shards.engine import Workers, away, client_of, engine_of, id_of, opened
 
@@ -27,6 +28,11 @@ def add_one_id(key: str) -> UUID:
 
 def gather_id(key: str) -> UUID:
     return keyed_run_id("spread/gather_signals", key)
+
+
+def key_of(make_id: Callable[[str], UUID], shard: int) -> str:
+    """Return a key that belongs to a shard."""
+    return next(f"k{n}" for n in range(99) if home_of(make_id(f"k{n}"), range(3)) == shard)
 
 
 @pytest.fixture
@@ -61,9 +67,8 @@ async def test_a_run_with_a_key_in_another_shard_is_found_and_retried(
     client: Client, urls: list[str]
 ) -> None:
     """It may have been retried: what its shard does not have, no other one has."""
-    key = next(f"k{n}" for n in range(99) if home_of(add_one_id(f"k{n}"), range(3)) == 0)
-    waits = next(f"w{n}" for n in range(99) if home_of(gather_id(f"w{n}"), range(3)) == 2)
-    handle = await client.start(gather_signals, 1, key=waits)
+    key = key_of(add_one_id, 0)
+    handle = await client.start(gather_signals, 1, key=key_of(gather_id, 2))
     waiting = asyncio.create_task(handle.result(timeout=60))
     await asyncio.sleep(0.2)
     async with away(urls[1]):
@@ -218,3 +223,31 @@ async def test_results_come_while_the_shard_of_another_wake_up_is_away(
         with pytest.raises(HoldfastError, match="terminated"):
             await results[1]
     results[0].cancel()
+
+
+async def test_a_key_whose_run_has_ended_starts_again(client: Client, urls: list[str]) -> None:
+    first = await client.start(add_one, 1, key=key_of(add_one_id, 0))
+    assert await first.result(timeout=20) == 2
+    async with away(urls[1]), client_of(app, urls) as new:
+        for value in (2, 3):
+            again = await new.start(add_one, value, key=key_of(add_one_id, 0), if_ended="start")
+            assert await again.result(timeout=20) == value + 1
+        with pytest.raises(DatabaseUnavailable, match="shard 1"):
+            await new.start(add_one, 1, key=key_of(add_one_id, 1), if_ended="start")
+
+
+async def test_an_entity_begins_and_is_deleted(stores: list[Store], urls: list[str]) -> None:
+    """Whether another shard has it needs no look: its key says where it begins."""
+    workers = Workers(carts.app, stores, urls)
+    await workers.start()
+    async with away(urls[1]), client_of(carts.app, urls) as client:
+        for name in (f"c{n}" for n in range(9)):
+            cart = client.entity(carts.Cart, name)
+            if home_of(keyed_run_id("carts/Cart", name), range(3)) == 1:
+                with pytest.raises(DatabaseUnavailable, match="shard 1"):
+                    await cart.add("lamp")
+                continue
+            assert await cart.add("lamp") == 1
+            assert await client.entities.delete(carts.Cart, name)
+            assert await cart.add("desk") == 1
+    await workers.stop()

@@ -158,7 +158,8 @@ async def test_a_start_that_a_part_of_its_shards_refused_repeats_nothing(
         while not await last.get_runs([run_id]):
             await asyncio.sleep(0.01)
     await add_third(grown)
-    await starting
+    started, _ = await starting
+    assert [each.created for each in started] == [True, True]
     await store.close()
     for each in (run_id, other):
         assert [len(await one.get_runs([each])) for one in grown].count(1) == 1

@@ -19,6 +19,7 @@ from holdfast.definitions.starts import prepare
 from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.errors import ConfigurationError, InvalidInput, RunEnded
 from holdfast.store.port import Store
+from holdfast.store.port.shards import MayBeAway
 from holdfast.types import (
     DEFAULT_QUEUE,
     Delivery,
@@ -249,8 +250,11 @@ class Access:
     start: Callable[[NewRun], Awaitable[StartedRun]]
 
     async def newest(self, run_id: UUID) -> UUID:
-        """Return the last run that a run continued as, or its own id."""
-        return (await self.store.newest_runs([run_id])).get(run_id, run_id)
+        """Return the last run that a run continued as, or its own id if it is not found."""
+        try:
+            return (await self.store.newest_runs([run_id])).get(run_id, run_id)
+        except MayBeAway:
+            return run_id
 
     async def deliver(self, run: NewRun, signal: NewSignal, run_id: UUID) -> tuple[Delivery, UUID]:
         """Send a call to an entity, from its run `run_id` on; start `run` if there is none.
@@ -259,7 +263,10 @@ class Access:
         that has the call. Raises RunEnded if the entity's run has failed.
         """
         while True:
-            outcome = await self.send(msgspec.structs.replace(signal, run_id=run_id))
+            try:
+                outcome = await self.send(msgspec.structs.replace(signal, run_id=run_id))
+            except MayBeAway:  # its start needs no other shard than those that its key names
+                outcome = "missing"
             if outcome == "missing":
                 if run_id != run.run_id or (await self.start(run)).refused is not None:
                     # All were deleted that the caller knew, or that `run` comes after.

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from holdfast.errors import ShardsChanged
 from holdfast.store.memory.clock import Clock
 from holdfast.store.memory.tables import Nesting, Tables
-from holdfast.store.port.shards import known_history
+from holdfast.store.port.shards import digest_of, known_shards
 
 
 class Part:
@@ -29,7 +29,9 @@ class Part:
         """
         await asyncio.sleep(0)
         with self._lock:
-            known, shard = known_history.get(), self._tables.shard
-            if known is not None and shard is not None and len(shard.history) > known:
-                raise ShardsChanged(f"the caller knows {known} changes of the shards, not all")
+            known, shard = known_shards.get(), self._tables.shard
+            if known is not None and shard is not None:
+                is_new = len(shard.history) > known.changes
+                if is_new or known.ruled != digest_of(self._tables.start_rules):
+                    raise ShardsChanged("the caller does not know what the shards are now")
             yield self._tables, self._clock()

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Final, Protocol
+from hashlib import sha256
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port.readable import readable
 from holdfast.types import Delivered, Forward, NewSignal, ShardChange, ShardState
 
-known_history: Final[ContextVar[int | None]] = ContextVar("holdfast_known_history", default=None)
-"""How long a history of the shards the caller of this context knows; None: it asks for no check.
 
-A call to a database that knows a longer one raises ShardsChanged, and changes nothing.
+class KnownShards(NamedTuple):
+    """What a caller must know to choose the shard of a start."""
+
+    changes: int  # how long the history of the shards is
+    ruled: str  # `digest_of` the workflows of the shard that have rules for starts
+
+
+known_shards: Final[ContextVar[KnownShards | None]] = ContextVar("known_shards", default=None)
+"""What the caller of this context knows; None: it asks for no check.
+
+A call to a database that has a longer history, or other rules, raises ShardsChanged, and changes
+nothing.
 """
+
+
+def digest_of(names: Iterable[str]) -> str:
+    """Return the digest of names; SQL computes the same."""
+    return sha256(",".join(sorted(names)).encode()).hexdigest()
 
 
 class MayBeAway(DatabaseUnavailable):

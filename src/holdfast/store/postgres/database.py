@@ -17,7 +17,7 @@ from holdfast.database.connection import LOST, close_connection, is_direct, open
 from holdfast.database.scripts import check_schema_name
 from holdfast.database.urls import Target, read_url, redact
 from holdfast.store.port.locks import lock_millis
-from holdfast.store.port.shards import known_history
+from holdfast.store.port.shards import known_shards
 from holdfast.store.postgres.errors import FOREIGN, NOT_SENT, is_sound, translate, was_not_sent
 from holdfast.store.postgres.packing import LEAST, Packing, call_text, pack
 from holdfast.types import Event, Notice
@@ -158,7 +158,7 @@ class Database:
         if packing and len(arguments[packing[0][0]]) >= LEAST:
             packed = pack(arguments, packing)
         count = len(packed or arguments)
-        limits = lock_millis.get(), known_history.get()
+        limits = lock_millis.get(), known_shards.get()
         text = call_text(self.schema, function, count, packing if packed else (), *limits)
         return text, packed or arguments
 

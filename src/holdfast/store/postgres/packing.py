@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, TypeAlias
 
+from holdfast.store.port.shards import KnownShards
+
 Packing: TypeAlias = tuple[tuple[int, str], ...]
 """Which arguments of a call are packed, from 0, and the types of their elements."""
 
@@ -66,11 +68,11 @@ def call_text(
     count: int,
     packing: Packing = (),
     millis: int | None = None,
-    history: int | None = None,
+    known: KnownShards | None = None,
 ) -> str:
     """Return the text of a call with numbered parameters, some of which may be packed.
 
-    It waits so long for each lock, and is refused if its caller knows less of the shards' history.
+    It waits so long for each lock, and is refused if its caller does not know the shards.
     Both are within the statement, for its transaction: no round trip is added, and a pooler may be
     in between. As conditions without a row they are computed before the call; a join costs more.
 
@@ -82,7 +84,7 @@ def call_text(
         marks[position] = unpacked(marks[position], kind)
     limit = f"(select pg_catalog.set_config('lock_timeout', '{millis}ms', true))"
     conditions = [] if millis is None else [f"{limit} is not null"]
-    if history is not None:
-        conditions.append(f'(select "{schema}"._knows_shards({history}))')
+    if known is not None:
+        conditions.append(f"(select \"{schema}\"._knows_shards({known.changes}, '{known.ruled}'))")
     condition = " where " + " and ".join(conditions) if conditions else ""
     return f'select * from "{schema}".{function}({", ".join(marks)}){condition}'

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from itertools import chain
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -12,10 +13,12 @@ import msgspec
 from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
+    HoldfastError,
     ShardsChanged,
     TransientDatabaseError,
 )
-from holdfast.store.port.shards import known_history
+from holdfast.store.port.locks import taken_parts, taking_parts
+from holdfast.store.port.shards import KnownShards, digest_of, known_shards
 from holdfast.store.shards.homes import home_of, homes_of, open_shards
 from holdfast.store.shards.members import Members, ended, gather_parts
 from holdfast.store.shards.places import Places
@@ -27,7 +30,15 @@ _read_rules: Final = msgspec.json.Decoder(RulesOfStart).decode
 
 _TRIES: Final = 10
 _PAUSE_SECONDS: Final = 0.1
-_BELIEVED_SECONDS: Final = 5.0  # that a workflow has no rules for starts
+_OF_NONE: Final = digest_of(())
+_BELIEVED_SECONDS: Final = 5.0  # which workflows have rules: a shard refuses who does not know
+
+
+class _Rules(NamedTuple):
+    """The workflows with rules for starts: their workers declare them in each shard."""
+
+    names: frozenset[str] = frozenset()
+    digests: Mapping[int, str] = {}  # of those of each shard that has answered
 
 
 class Starting:
@@ -35,7 +46,7 @@ class Starting:
 
     def __init__(self, members: Members, places: Places) -> None:
         self._members, self._places = members, places
-        self._ruled: frozenset[str] = frozenset()
+        self._rules = _Rules()
         self._asked_at = -_BELIEVED_SECONDS
 
     async def start(
@@ -46,11 +57,32 @@ class Starting:
         Each shard starts its runs or none of them. Raises what the call raises, and
         TransientDatabaseError if some shards do not know of all for long.
         """
+        answered: dict[int, StartedRun] = {}
+        try:
+            notices = await self._start_all(call, runs, answered)
+        except HoldfastError:
+            if (taken := taken_parts()) is not None:
+                taken.update(answered)
+            raise
+        return [answered[at] for at in range(len(runs))], notices
+
+    async def _start_all(
+        self, call: str, runs: Sequence[NewRun], answered: dict[int, StartedRun]
+    ) -> list[Notice]:
+        """Start runs until each is answered, by its place: a try may be answered in part."""
         for _ in range(_TRIES):
+            left = [at for at in range(len(runs)) if at not in answered]
+            part: dict[int, StartedRun] = {}
             try:
-                return await self._start(call, runs)
+                with taking_parts(part):
+                    found, notices = await self._start(call, [runs[at] for at in left])
+                part.update(enumerate(found))
+                return notices
             except ShardsChanged:
                 await self._members.refresh()
+                self._asked_at = -_BELIEVED_SECONDS
+            finally:
+                answered.update((left[at], started) for at, started in part.items())
             await asyncio.sleep(_PAUSE_SECONDS)
         raise TransientDatabaseError(
             "shards are being added or closed: if `holdfast shards` was cut off, run it again"
@@ -60,15 +92,17 @@ class Starting:
         self, call: str, runs: Sequence[NewRun]
     ) -> tuple[list[StartedRun], list[Notice]]:
         history = self._members.history  # of all that follows: it may change meanwhile
-        places, lost = await self._places_of(runs, history)
+        rules = await self._known_rules()
+        places, lost = await self._places_of(runs, history, rules.names)
         by_shard = in_parts(places)
 
         async def start(number: int, which: Sequence[int]) -> tuple[list[StartedRun], list[Notice]]:
-            token = known_history.set(len(history))
+            known = KnownShards(len(history), rules.digests.get(number, _OF_NONE))
+            token = known_shards.set(known)
             try:
                 told = await self._members.call(number, call, [runs[at] for at in which])
             finally:
-                known_history.reset(token)
+                known_shards.reset(token)
             started, notices = told
             self._places.keep((each.run_id for each in started), number)
             return started, notices
@@ -80,13 +114,13 @@ class Starting:
         return started, notices_of(by_shard, [told for _, told in answers])
 
     async def _places_of(
-        self, runs: Sequence[NewRun], history: tuple[int, ...]
+        self, runs: Sequence[NewRun], history: tuple[int, ...], ruled: frozenset[str]
     ) -> tuple[list[int | None], DatabaseError | None]:
         """Return the shard of each start, None if one cannot tell that may have it, and its error.
 
         Runs of workflows with rules for starts are in shard 0, as these hold for all together.
         """
-        ruled, shards = await self._workflows_with_rules(), open_shards(history)
+        shards = open_shards(history)
         anchors = [
             each.run_id if each.key is None else keyed_run_id(each.name, each.key) for each in runs
         ]
@@ -148,16 +182,17 @@ class Starting:
         kept: dict[UUID, UUID] = await self._members.call(number, "newest_runs", run_ids)
         return kept
 
-    async def _workflows_with_rules(self) -> frozenset[str]:
-        """Return the workflows that have rules: the workers of each shard declare them there."""
+    async def _known_rules(self) -> _Rules:
         now = asyncio.get_running_loop().time()
         if now - self._asked_at >= _BELIEVED_SECONDS:
             known = await self._members.present("list_start_rules")
-            self._ruled = frozenset(
-                each.name for part in known.values() for each in part if each.rules is not None
+            names = {number: [each.name for each in part] for number, part in known.items()}
+            self._rules = _Rules(
+                frozenset(chain.from_iterable(names.values())),
+                {number: digest_of(some) for number, some in names.items()},
             )
             self._asked_at = now
-        return self._ruled
+        return self._rules
 
 
 def _has_rules(run: NewRun) -> bool:

@@ -4,7 +4,9 @@
 -- the highest versions that a program has, and the rules as JSON objects with the columns of
 -- start_rules, null for none. What a program of a higher version has declared stays.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: rows of start_rules, by name. Called by workers that sign on.
+-- Locks: if other names get rules, or lose them, the table shard, alone: starts whose callers do
+-- not know it have ended then, see _knows_shards; rows of start_rules, by name. Called by workers
+-- that sign on.
 create or replace function holdfast.declare_start_rules(
     p_names text[], p_versions int[], p_rules json[]
 ) returns void
@@ -14,6 +16,13 @@ declare
     v_rules holdfast.start_rules;
     v_each record;
 begin
+    if exists (
+        select from unnest(p_names, p_rules) as u (name, rules)
+        where (u.rules is null) = exists (
+            select from holdfast.start_rules r where r.name = u.name))
+    then
+        lock table holdfast.shard in access exclusive mode;
+    end if;
     for v_each in
         select u.* from unnest(p_names, p_versions, p_rules) as u (name, version, rules)
         order by u.name

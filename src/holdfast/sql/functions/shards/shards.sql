@@ -45,10 +45,13 @@ begin
 end $$;
 
 -- Return true if this database knows no more of the shards than its caller, whose history is so
--- long, else refuse (HF009): the caller would start a run of a key in a shard that is not the key's
--- any more. A call that changes the history waits for the transaction, as the table is read in it.
+-- long, and if the workflows with rules for starts have this digest (hex of sha256 of their names,
+-- sorted, with commas), else refuse (HF009): the caller would start a run in a shard that is not
+-- that of its key, or of its workflow, any more. What changes the history or the rules waits for
+-- the transaction, as the table is read in it. A null: an earlier release, which sends no digest.
 -- Called in the condition of calls of clients that know shards.
-create or replace function holdfast._knows_shards(p_length int) returns boolean
+create or replace function holdfast._knows_shards(p_length int, p_ruled text default null)
+returns boolean
 language plpgsql
 as $$
 declare
@@ -59,6 +62,13 @@ begin
     if v_length > p_length then
         raise exception using errcode = 'HF009', message = format(
             'the shards have changed %s times, and the caller knows %s', v_length, p_length);
+    elsif p_ruled <> (
+        select encode(sha256(convert_to(
+            coalesce(string_agg(r.name, ',' order by r.name collate "C"), ''), 'UTF8')), 'hex')
+        from holdfast.start_rules r)
+    then
+        raise exception using errcode = 'HF009', message =
+            'the caller does not know which workflows have rules for starts';
     end if;
     return true;
 end $$;
