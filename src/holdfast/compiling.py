@@ -13,6 +13,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.flows import differences, find_circle, flows_run, shape_hash
 from holdfast.store.port import Store
 from holdfast.store.port.locks import persist
+from holdfast.store.shards import shards_of
 from holdfast.types import EnsuredFlow, FlowShape, Notice, Value
 
 
@@ -28,8 +29,9 @@ class CompiledFlow(Value, frozen=True, kw_only=True):
 
     `verified`: the database has the same. `compiled`: it had none, and has this one now.
     `replaced`: it had another one, and `ended` runs of it were terminated. Only `check` says
-    `missing` (it has none) and `different` (it has another one). `differences` has a line for each
-    difference, such as `step a: timeout 30 s in the code, 60 s in the database`.
+    `missing` (it has none) and `different` (it has another one), of several databases also if one
+    has. `differences` has a line for each difference, such as `step a: timeout 30 s in the code, 60
+    s in the database`.
     """
 
     name: str
@@ -103,12 +105,17 @@ async def _refuse_circles(store: Store, shapes: Iterable[FlowShape]) -> None:
 
 
 async def _check(store: Store, shape: FlowShape) -> CompiledFlow:
-    found = await store.get_flow(shape.name, shape.version)
-    lines = _differences(shape, found)
+    """Compare a flow with what each shard has: the first that differs is told, or lacks it."""
+    shards, found = shards_of(store), list[FlowShape | None]()
+    if shards is None:
+        found.append(await store.get_flow(shape.name, shape.version))
+    else:
+        found += (await shards.present("get_flow", shape.name, shape.version)).values()
+    lines = next(filter(None, (_differences(shape, each) for each in found)), ())
     return CompiledFlow(
         name=shape.name,
         version=shape.version,
-        status="missing" if found is None else "different" if lines else "verified",
+        status="different" if lines else "missing" if None in found else "verified",
         differences=lines,
     )
 

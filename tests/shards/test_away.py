@@ -251,3 +251,21 @@ async def test_an_entity_begins_and_is_deleted(stores: list[Store], urls: list[s
             assert await client.entities.delete(carts.Cart, name)
             assert await cart.add("desk") == 1
     await workers.stop()
+
+
+async def test_a_change_of_all_runs_says_that_it_lacks_a_shard(
+    client: Client, urls: list[str]
+) -> None:
+    for shard in (0, 1, 2):
+        await client.start(gather_signals, 1, run_id=id_of(shard))
+    async with away(urls[1]):
+        assert (await client.runs.cancel_all({}, dry_run=True)).changed == 2
+        with pytest.raises(DatabaseUnavailable, match=r"shard 1 is away.* 2 have changed"):
+            await client.runs.cancel_all({})
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                assert (await client.runs.cancel_all({})).changed == 1
+                break
+            except DatabaseUnavailable:
+                await asyncio.sleep(0.1)

@@ -56,7 +56,8 @@ def test_databases_are_named_one_by_one(urls: list[str]) -> None:
     refused = cli("runs", "list", *named, code=exits.USAGE).stderr
     hint = " ".join(f"--database '{url}'" for url in urls[:2])
     assert f"`holdfast {hint} shards add` makes them one engine" in refused
-    assert "the engine has 2 shards: shard 0, 1 was told" in cli("shards", "add", *named).stdout
+    added = cli("shards", "add", *named).stdout
+    assert added.startswith("the engine has 2 shards: shard 0, 1 was told. Each needs a worker")
     assert cli("--database", urls[2], "runs", "list", *named).stderr.startswith("no runs in")
     cli("shards", "list", "--database", urls[0], "--database", "", code=exits.USAGE)
 
@@ -267,3 +268,12 @@ def test_a_shard_that_is_away_stops_no_other(
             absence.close()
             worker.await_text("ready: queues default", times=4)
             start_everywhere(cli, 2)
+
+
+def test_an_embedded_database_is_no_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    cli = CommandLine("")
+    cli("migrate")
+    refused = cli("shards", "add", code=exits.USAGE).stderr
+    assert "an embedded database is an engine alone" in refused
+    assert "alone" in cli("shards", "list").stdout

@@ -11,7 +11,6 @@ import pytest
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.types import DeclaredRules, NewRun, StartRules
-from holdfast.values.ids import uuid7
 from tests.shards.engine import id_of
 
 NAME = "spread/alone"
@@ -85,7 +84,8 @@ async def test_the_rule_waits_for_starts_that_do_not_know_it(
         await asyncio.sleep(0.5)
         declaring = asyncio.create_task(stores[1].declare_start_rules(RULES))
         await asyncio.sleep(0.5)
-        assert not declaring.done() and not starting.done()
+        assert not declaring.done()
+        assert not starting.done()
         await transaction.rollback()
     finally:
         await blocker.close()
@@ -93,5 +93,6 @@ async def test_the_rule_waits_for_starts_that_do_not_know_it(
         [[started], _] = await starting
         await declaring
     assert started.created
-    [[later], _] = await store.start_runs([NewRun(run_id=uuid7(), name=NAME)])
-    assert later.created and (await open_runs(stores))[0] == 1
+    [[later], _] = await store.start_runs([run_of(1)])
+    assert later.created
+    assert (await open_runs(stores))[0] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Client
+from holdfast.compiling import check_flows
 from holdfast.errors import FlowInUse
 from holdfast.store.port import Store
 from holdfast.store.postgres import flows
@@ -26,6 +27,12 @@ from tests.shards.engine import id_of
 TRIP = FlowShape(name="shop/trip", version=1, steps=(StepShape(slug="a"),))
 OTHER = FlowShape(name="shop/trip", version=1, steps=(StepShape(slug="b"),))
 RULE = LimitRule(scope="queue", name="slow", kind="concurrency", most=3, holds="turn")
+
+
+class Trip:
+    """The flow of the code."""
+
+    shape = TRIP
 
 
 async def start_flow(store: Store, shard: int) -> NewRun:
@@ -53,7 +60,7 @@ async def test_a_flow_that_is_used_is_deleted_nowhere(store: Store, stores: list
     for each in stores:
         await each.ensure_flow(TRIP, "a")
     open_run = await start_flow(stores[2], 2)
-    with pytest.raises(FlowInUse):
+    with pytest.raises(FlowInUse, match="shard 2: runs of flow shop/trip"):
         await store.delete_flow("shop/trip")
     await store.terminate_runs([open_run.run_id])
     schedule = NewSchedule(
@@ -85,10 +92,17 @@ async def test_a_flow_with_many_runs_in_one_shard_is_deleted_whole(
 
 async def test_another_shape_in_any_shard_is_said(store: Store, stores: list[Store]) -> None:
     await stores[1].ensure_flow(OTHER, "b")
+    assert [each.status for each in await check_flows(store, [Trip])] == ["different"]
     answer = await store.ensure_flow(TRIP, "a")
     assert (answer.status, answer.found) == ("mismatch", OTHER)
     assert (await store.ensure_flow(TRIP, "a", replace=True)).status == "replaced"
+    assert [each.status for each in await check_flows(store, [Trip])] == ["verified"]
     assert (await store.ensure_flow(TRIP, "a")).status == "verified"
+
+
+async def test_a_flow_that_a_shard_lacks_is_said(store: Store, stores: list[Store]) -> None:
+    await stores[0].ensure_flow(TRIP, "a")
+    assert [each.status for each in await check_flows(store, [Trip])] == ["missing"]
 
 
 async def test_a_change_in_any_shard_is_a_change(store: Store, stores: list[Store]) -> None:

@@ -15,8 +15,9 @@ from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
-from holdfast.errors import ForkRefused, RunNotFound
+from holdfast.errors import DatabaseUnavailable, ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
+from holdfast.store.port.reads import noting_reads
 from holdfast.types import OPEN_STATES, Delivered, Reschedule, RunRecord, State
 from holdfast.values.texts import check_by, check_reason
 
@@ -133,6 +134,21 @@ class BulkChange:
         filters: RunFilters = {"limit": PAGE, **self._where}
         if not filters.get("states"):
             filters["states"] = states
+        if self._dry_run:
+            return await self._change_pages(filters, change)
+        with noting_reads() as notes:
+            done = await self._change_pages(filters, change)
+        if notes.away:
+            which = ", ".join(map(str, sorted(notes.away)))
+            raise DatabaseUnavailable(
+                f"shard {which} is away, so its runs are as before. Of the others, {done.changed} "
+                "have changed. Do the same again when all answer"
+            )
+        return done
+
+    async def _change_pages(
+        self, filters: RunFilters, change: Callable[[Sequence[RunRecord]], Awaitable[int]]
+    ) -> BulkOutcome:
         page_filter = await run_filter(filters, self._session.names)
         done = BulkOutcome()
         while True:

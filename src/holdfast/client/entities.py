@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 from holdfast.client.control import cancel_run
 from holdfast.client.session import Session
 from holdfast.codec import encode
-from holdfast.definitions.entities import Access, Entity, Method, Proxy, entity_of, next_life
+from holdfast.definitions.entities import Entity, Method, Proxy, entity_of
+from holdfast.definitions.entity_access import Access, next_life
 from holdfast.errors import ResultTimeout, RunEnded
 from holdfast.types import NewRun, NewSignal, StartedRun
 from holdfast.values.durations import Duration, seconds

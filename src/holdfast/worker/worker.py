@@ -30,7 +30,7 @@ from functools import partial
 
 from holdfast._version import __version__
 from holdfast.definitions.app import App
-from holdfast.definitions.entities import ACCESS, access_to
+from holdfast.definitions.entity_access import ACCESS, access_to
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, with_payloads
 from holdfast.store.notifier import Notifier

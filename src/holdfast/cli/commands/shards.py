@@ -76,7 +76,7 @@ def add() -> None:
     """
     from holdfast.store.shards import add_shards
 
-    _change(add_shards)
+    _change(add_shards, "Each needs a worker: `holdfast workers` lists them")
 
 
 @command(
@@ -112,21 +112,31 @@ def open_again(number: int) -> None:
     _change(partial(close_shard, number=number, reopens=True))
 
 
-def _change(change: Change) -> None:
+def _change(change: Change, advice: str = "") -> None:
     """Change the shards of the databases that are named, and say what they are now."""
     import asyncio
 
     from holdfast.cli.connecting import database_of
+    from holdfast.cli.exits import USAGE, Refusal
+    from holdfast.database.resolve import Source
     from holdfast.insight.wording import several
     from holdfast.store.shards.homes import open_shards
 
     settings = current_settings()
-    with database_of(settings) as database:
+    with database_of(settings, make=False) as database:
+        if database.source is Source.EMBEDDED:
+            raise Refusal(
+                "an embedded database is an engine alone: name the databases of servers, each with "
+                "--database, or all in $HOLDFAST_DATABASE_URL",
+                USAGE,
+            )
         state, told = asyncio.run(_changed(database, settings.schema, change))
     closed = sorted(set(range(state.count)) - set(open_shards(state.history)))
     which = f"shard {', '.join(map(str, told))} was told" if told else "all of them knew it"
     but = f", shard {', '.join(map(str, closed))} closed" if closed else ""
     text = f"the engine has {several(state.count, 'shard')}{but}: {which}"
+    if told and advice:
+        text += f". {advice}"
     answer = {"count": state.count, "closed": closed, "engine": state.engine, "told": told}
     Answer(answer, text).write()
 

@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.codec import encode
 from holdfast.definitions.entities import (
-    ACCESS,
     STATE,
     Entity,
     Given,
@@ -18,6 +17,7 @@ from holdfast.definitions.entities import (
     Proxy,
     entity_of,
 )
+from holdfast.definitions.entity_access import ACCESS
 from holdfast.definitions.steps import Step, current_step
 from holdfast.errors import (
     ConfigurationError,

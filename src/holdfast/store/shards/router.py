@@ -165,7 +165,7 @@ def run_of(item: Any) -> UUID:
     return run_id
 
 
-def merged(found: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
+def merged(found: Iterable[Mapping[Any, Any]]) -> dict[Any, Any]:
     """Return the entries of all mappings."""
     return dict(chain.from_iterable(each.items() for each in found))
 

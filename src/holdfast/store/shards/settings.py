@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseUnavailable, FlowInUse
 from holdfast.store.shards.members import gather
 from holdfast.store.shards.router import Routed, merged, notices_of
 from holdfast.types import (
@@ -153,14 +153,17 @@ class Settings(Routed):
         for number in sorted(range(len(flows)), key=lambda at: (not _is_used(flows[at], name), at)):
             begun, is_done = None, False  # each shard has a beginning of its own
             while not is_done:
-                told: DeletedFlow = await self._router.members.call(
-                    number,
-                    "delete_flow",
-                    deleted.name,
-                    terminate=terminate,
-                    force=force,
-                    before=begun,
-                )
+                try:
+                    told: DeletedFlow = await self._router.members.call(
+                        number,
+                        "delete_flow",
+                        deleted.name,
+                        terminate=terminate,
+                        force=force,
+                        before=begun,
+                    )
+                except FlowInUse as error:
+                    raise FlowInUse(f"shard {number}: {error}") from error
                 begun, is_done = told.before, told.is_done
                 told = replace(told, notices=notices_of([number], [told.notices]))
                 deleted = _both(deleted, told)
