@@ -123,10 +123,20 @@ returns table (
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
 as $$
+declare
+    v_ended uuid[];
 begin
     perform holdfast._register_waiters(
         p_run_ids, array_fill(p_topic, array[cardinality(p_run_ids)]));
-    return query select r.* from holdfast.get_runs(p_run_ids) as r where r.status <> 'running';
+    v_ended := array(
+        select u.run_id from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
+        ) as r
+        where r.status <> 'running');
+    if v_ended <> '{}' then
+        return query select * from holdfast.get_runs(v_ended);
+    end if;
 end $$;
 
 -- Delete every registration of a topic.

@@ -4,7 +4,7 @@
 -- the highest versions that a program has, and the rules as JSON objects with the columns of
 -- start_rules, null for none. What a program of a higher version has declared stays.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: if other names get rules, or lose them, the table shard, alone: starts whose callers do
+-- Locks: if other names get rules, or lose them, an advisory lock, alone: starts whose callers do
 -- not know it have ended then, see _knows_shards; rows of start_rules, by name. Called by workers
 -- that sign on.
 create or replace function holdfast.declare_start_rules(
@@ -21,7 +21,7 @@ begin
         where (u.rules is null) = exists (
             select from holdfast.start_rules r where r.name = u.name))
     then
-        lock table holdfast.shard in access exclusive mode;
+        perform pg_advisory_xact_lock(hashtext('holdfast.start_rules'), 0);
     end if;
     for v_each in
         select u.* from unnest(p_names, p_versions, p_rules) as u (name, version, rules)

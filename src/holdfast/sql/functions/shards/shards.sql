@@ -47,9 +47,10 @@ end $$;
 -- Return true if this database knows no more of the shards than its caller, whose history is so
 -- long, and if the workflows with rules for starts have this digest (hex of sha256 of their names,
 -- sorted, with commas), else refuse (HF009): the caller would start a run in a shard that is not
--- that of its key, or of its workflow, any more. What changes the history or the rules waits for
--- the transaction, as the table is read in it. A null: an earlier release, which sends no digest.
--- Called in the condition of calls of clients that know shards.
+-- that of its key, or of its workflow, any more. A call that changes the history waits for the
+-- transaction, as the table is read in it. A null: an earlier release, which sends no digest.
+-- Locks: an advisory lock, shared, for which a change of the rules waits. Called in the condition
+-- of calls of clients that know shards.
 create or replace function holdfast._knows_shards(p_length int, p_ruled text default null)
 returns boolean
 language plpgsql
@@ -57,7 +58,8 @@ as $$
 declare
     v_length int;
 begin
-    perform from holdfast.shard s;  -- a statement later: what a change wrote that it waited for
+    perform pg_advisory_xact_lock_shared(hashtext('holdfast.start_rules'), 0) from holdfast.shard s;
+    -- A statement later: what a change wrote that this has waited for.
     select cardinality(s.counts) into v_length from holdfast.shard s;
     if v_length > p_length then
         raise exception using errcode = 'HF009', message = format(
