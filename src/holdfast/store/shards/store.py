@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.objects import Objects
 from holdfast.store.port import Store
 from holdfast.store.port.run_lines import read_line
@@ -135,15 +136,14 @@ class ShardedStore(Lists, Settings):
         Raises DatabaseUnavailable if none of them does.
         """
         asked = await self._router.most_apart(run_ids)
-        found, away = await answered(
-            {
-                number: self.members.call(number, "wait_for_end", topic, which)
-                for number, which in asked.items()
-            }
-        )
-        if away and not found:
-            raise away[0]
-        return merged(found.values())
+        calls = [self.members.call(n, "wait_for_end", topic, which) for n, which in asked.items()]
+        # A lock that one of them met is for the caller, who asks for fewer runs then.
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        errors = [each for each in found if isinstance(each, BaseException)]
+        severe = [each for each in errors if not isinstance(each, DatabaseUnavailable)]
+        if severe or (errors and len(errors) == len(found)):
+            raise (severe or errors)[0]
+        return merged([each for each in found if not isinstance(each, BaseException)])
 
     async def await_streams(self, streams: Sequence[tuple[UUID, str]], seconds: float) -> None:
         """Ask for wake-ups; see `StreamStore.await_streams`."""
