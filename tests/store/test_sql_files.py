@@ -24,6 +24,7 @@ MAY_BE_QUOTED = r"hashtext\('|current_setting\('|['\"]holdfast\.(errors\.|Poison
 PATH = "set search_path = pg_catalog, pg_temp"
 GENERIC = "set plan_cache_mode = force_generic_plan"
 NO_SCAN = "set enable_seqscan = off"
+NO_JIT = "set jit = off"
 FILES = {file.name: file.text for file in load_scripts().functions}
 
 
@@ -112,16 +113,19 @@ def test_heads_have_only_the_settings_that_differ() -> None:
 @pytest.mark.parametrize(
     ("written", "complete_settings"),
     [
-        ("language sql stable\nas $$", f"language sql stable\n{PATH}\nas $$"),
-        ("language plpgsql\nas $$", f"language plpgsql\n{PATH}\n{GENERIC}\n{NO_SCAN}\nas $$"),
+        ("language sql stable\nas $$", f"language sql stable\n{PATH}\n{NO_JIT}\nas $$"),
         (
-            "language plpgsql\nset plan_cache_mode = force_custom_plan\nset jit = off\nas $$",
+            "language plpgsql\nas $$",
+            f"language plpgsql\n{PATH}\n{GENERIC}\n{NO_SCAN}\n{NO_JIT}\nas $$",
+        ),
+        (
+            "language plpgsql\nset plan_cache_mode = force_custom_plan\nset work_mem = 1\nas $$",
             f"language plpgsql\n{PATH}\nset plan_cache_mode = force_custom_plan\n{NO_SCAN}\n"
-            "set jit = off\nas $$",
+            f"{NO_JIT}\nset work_mem = 1\nas $$",
         ),
         (
             "language plpgsql\nreset plan_cache_mode reset enable_seqscan\nas $_$",
-            f"language plpgsql\n{PATH}\nas $_$",
+            f"language plpgsql\n{PATH}\n{NO_JIT}\nas $_$",
         ),
         ("language sql stable as $$", "language sql stable as $$"),
         ("language sql stable\nreturn 1;", "language sql stable\nreturn 1;"),

@@ -125,14 +125,10 @@ async def close_connection(connection: Connection) -> None:
 async def is_direct(connection: Connection) -> bool:
     """Return True if the server itself answers; a pooler shows process ids of its own.
 
-    The question uses the simple protocol: a pooler may not know prepared statements. On a direct
-    connection it also turns off `jit`: arrays of a few hundred make plans look expensive, and
-    compiling them would take longer. Through a pooler it would change other clients' sessions.
+    The question uses the simple protocol: a pooler may not know prepared statements.
     """
-    status = await connection.execute(
-        "select set_config('jit', 'off', false) "
-        f"where pg_backend_pid() = {int(connection.get_server_pid())}"
-    )
+    own = int(connection.get_server_pid())
+    status = await connection.execute(f"select where pg_backend_pid() = {own}")
     return status == "SELECT 1"
 
 

@@ -61,11 +61,12 @@ FOLDERS: Final = (
 # The settings of functions whose body is a text, by language. A `set` in a function's head replaces
 # one of them, a `reset` takes one away.
 SETTINGS: Final = {
-    "sql": {"search_path": "pg_catalog, pg_temp"},
+    "sql": {"search_path": "pg_catalog, pg_temp", "jit": "off"},
     "plpgsql": {
         "search_path": "pg_catalog, pg_temp",
         "plan_cache_mode": "force_generic_plan",
         "enable_seqscan": "off",
+        "jit": "off",
     },
 }
 

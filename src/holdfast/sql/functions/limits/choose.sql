@@ -27,7 +27,6 @@ create or replace function holdfast._choose_limited(
 )
 language plpgsql
 set enable_sort = off
-set jit = off
 as $$
 begin
     with wants as materialized (
