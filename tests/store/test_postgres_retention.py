@@ -28,7 +28,7 @@ NAMING = {
     "singleton_waits",
     "subscriptions",  # of ended runs: sweep_topics deletes them, also if the runs are gone
     "start_keys",
-    "step_results",  # that no log needs any more: workers delete them, also if the runs are gone
+    "step_results",  # that no log needs any more: workers delete them, see `Cleaning`
 }
 DUE = "update holdfast.runs set delete_after = now() - interval '1 s' where status <> 'running'"
 

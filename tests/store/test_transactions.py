@@ -31,7 +31,12 @@ from holdfast.database.urls import read_url
 from holdfast.definitions.transactions import Isolation
 from holdfast.errors import ConfigurationError, RunFailed, StepFailed
 from holdfast.payloads import payloads_of
-from holdfast.store.postgres import PostgresStore, asyncpg_connector, connectors
+from holdfast.store.postgres import (
+    PostgresStore,
+    asyncpg_connector,
+    connectors,
+    open_transaction,
+)
 from holdfast.store.postgres.conninfo import conninfo
 from holdfast.testing import Environment
 from holdfast.testing.crashes import crashes
@@ -902,24 +907,40 @@ async def test_a_commit_over_sqlalchemy_without_an_answer_has_one_outcome(
 # Another database
 
 
-async def test_results_in_another_database_go_once_the_log_has_them(scene: Scene) -> None:
-    """An hour later; what the log of an open run does not have stays."""
+async def test_results_in_another_database_go_once_the_log_has_them(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An hour later; what the log of an open run does not have stays.
+
+    So does for 30 days what may be of another shard: its worker may be away with the only record.
+    """
     ann = ManualWorker(scene.store, "ann")
     run_id = await start(scene.store)
     await ann.commit(await ann.take())  # of the step "charge"
     place = await results(scene)
     add = """
         insert into apart.step_results
-        select r, k, '7', now() - interval '2 h' from unnest($1::uuid[], $2::text[]) as u (r, k)
+        select r, k, '7', now() - a
+        from unnest($1::uuid[], $2::text[], $3::interval[]) as u (r, k, a)
     """
-    keys = [(run_id, "charge"), (run_id, "book"), (uuid4(), "book")]
-    await scene.watcher.connection.execute(add, *zip(*keys, strict=True))
+    hours, month = timedelta(hours=2), timedelta(days=31)
+    rows = [
+        (run_id, "charge", hours),
+        (run_id, "book", month),
+        (uuid4(), "of another", hours),
+        (uuid4(), "of another once", month),
+    ]
+    await scene.watcher.connection.execute(add, *zip(*rows, strict=True))
+    monkeypatch.setattr(open_transaction, "_MOST_CLEANED", 2)
     app, stay = hotel(insert, database=place)
     async with working(app, scene.url) as client:
-        assert await client.run(stay, 4) == 4
+        for room in (4, 5, 6):
+            assert await client.run(stay, room) == room
     left = "select key from apart.step_results where recorded_at < now() - interval '1 h'"
-    assert [row[0] for row in await scene.watcher.connection.fetch(left)] == ["book"]
-    assert await rooms(scene) == [4]
+    left += " order by key"
+    kept = [row[0] for row in await scene.watcher.connection.fetch(left)]
+    assert kept == ["book", "of another"]
+    assert await rooms(scene) == [4, 5, 6]
 
 
 async def test_each_kind_of_connection_keeps_results_apart(scene: Scene) -> None:

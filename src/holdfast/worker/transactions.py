@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -31,6 +31,7 @@ from holdfast.store.port.transactions import (
     HeldLease,
     NotBegun,
     OpenTransaction,
+    is_mark,
     is_refusal,
     is_transient,
 )
@@ -146,6 +147,36 @@ class _InThread:
         return await call
 
 
+class _Looks:
+    """What an attempt finds in the table of results, which others may write meanwhile.
+
+    An attempt that began before may commit there late, when it has lost its run. So one of a run
+    that was taken over leaves a mark when it fails, and one commits only over the mark that it has
+    seen at its beginning.
+    """
+
+    def __init__(self, call: Call, *, is_first: bool) -> None:
+        self._call = call
+        self._has_looked = is_first  # it needs no look: nothing is there
+        self.seen: str | None = None
+
+    async def find(self, transaction: OpenTransaction, *, apart: bool) -> str | None:
+        """Return the result that an attempt has left. Raises ConfigurationError."""
+        left = await transaction.find(self._call.run_id, self._call.key, apart=apart)
+        if left is not None and not is_mark(left):
+            return left
+        if self._has_looked and left != self.seen:
+            raise ConfigurationError(
+                f"another worker has taken over the run of {self._call.id}, and its attempt failed"
+            )
+        self._has_looked, self.seen = True, left
+        return None
+
+    async def give_up(self, transaction: OpenTransaction) -> str | None:
+        """Let no attempt commit that began before; return the result if one has."""
+        return await transaction.give_up(self._call.run_id, self._call.key)
+
+
 class Transactions:
     """Surround the code of transactional steps with their transactions.
 
@@ -191,15 +222,17 @@ class Transactions:
         **kwargs: Any,
     ) -> object:
         connector, strict, left = self._connector(function), function.is_strict, None
+        looks = _Looks(call, is_first=strict and attempt.lease_no == 1)
 
         async def find(transaction: OpenTransaction) -> str | None:
-            return await transaction.find(call.run_id, call.key, apart=function.is_apart)
+            return await looks.find(transaction, apart=function.is_apart or tries > 1)
 
         async def use(transaction: OpenTransaction) -> object:
             # What reads the table and writes there would be in the way of others that are strict.
             if not strict and (left := await find(transaction)) is not None:
                 return function.decode_result(left)
-            return await self._use(attempt, function, call, way, transaction, args, kwargs)
+            given = args, kwargs, looks.seen
+            return await self._use(attempt, function, call, way, transaction, *given)
 
         for tries in count(1):
             try:
@@ -216,7 +249,11 @@ class Transactions:
                 if tries == _MOST_TRIES and isinstance(error, NotBegun):
                     raise DatabaseUnavailable(str(error)) from error  # a name that users know
                 if tries == _MOST_TRIES or not again:
-                    raise
+                    if function.is_apart and attempt.lease_no > 1:
+                        left = await connector.within(looks.give_up, None)
+                    if left is None:
+                        raise
+                    return function.decode_result(left)
                 logger.info("the transaction of %s is repeated: %s", call.id, error)
             await way.pause(_FIRST_PAUSE * 2 ** min(tries - 1, 6) * random.uniform(0.5, 1))
         raise AssertionError("the loop ends by itself")
@@ -230,6 +267,7 @@ class Transactions:
         transaction: OpenTransaction,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
+        seen: str | None,
     ) -> object:
         """Call the code, and commit what it has done with the record."""
         if attempt.ended:  # it has waited for a connection, or a pause, in a thread
@@ -241,7 +279,8 @@ class Transactions:
             logger.warning("the code of transaction %s held it open for %.0f s", call.id, took)
         text = function.encode_result(result)
         event = completed_step(call, text, attempt.started_at, self._clock.now())
-        record = self._record(attempt, call, way, transaction, event, apart=function.is_apart)
+        keep = partial(transaction.keep, call.run_id, event, seen) if function.is_apart else None
+        record = self._record(attempt, call, way, transaction, event, keep)
         in_log = transaction.in_log and not function.is_apart  # where a look finds it
         if (index := await (record if in_log else way.whole(record))) is not None:
             attempt.recorded, attempt.result = (index, in_transaction(event)), text
@@ -260,7 +299,7 @@ class Transactions:
     async def _clean(self, connector: Connector, way: _Way) -> None:
         """Let a connector delete results that the log has; what fails is tried an hour later."""
 
-        async def needless(run_ids: Sequence[UUID], keys: Sequence[str]) -> Sequence[bool]:
+        async def needless(run_ids: Sequence[UUID], keys: Sequence[str]) -> Sequence[bool | None]:
             return await way.of_store(self._store.needless_results(run_ids, keys))
 
         try:
@@ -275,10 +314,12 @@ class Transactions:
         way: _Way,
         transaction: OpenTransaction,
         event: Event,
-        *,
-        apart: bool,
+        keep: Callable[[], Awaitable[None]] | None,
     ) -> int | None:
-        """Record the end and commit, unless the attempt has ended meanwhile."""
+        """Record the end and commit, unless the attempt has ended meanwhile.
+
+        With `keep` its result is apart from the log.
+        """
         stored = in_transaction(event)
         if self.seals:  # also what is kept apart: the log must take it later
             stored = await way.of_store(self._store.sealed_step(call.run_id, stored))
@@ -289,8 +330,8 @@ class Transactions:
                 raise _Abandoned
             index = None
             try:
-                if apart:
-                    await transaction.keep(call.run_id, event)
+                if keep is not None:
+                    await keep()
                     await transaction.commit()
                 else:
                     number, seconds = attempt.lease_no, self._options.lease_seconds
@@ -300,7 +341,7 @@ class Transactions:
                 if is_refusal(error) or not transaction.sent:
                     raise
                 logger.warning("the commit of %s was not answered (%r)", call.id, error)
-                if not apart:  # else the next try finds what is there
+                if keep is None:  # else the next try finds what is there
                     index = await way.whole(way.of_store(self._find(call)))
                 if index is None and isinstance(error, asyncio.CancelledError):
                     raise

@@ -44,7 +44,7 @@ class MemoryTransactions:
 
     async def needless_results(
         self, run_ids: Sequence[UUID], keys: Sequence[str]
-    ) -> Sequence[bool]:
+    ) -> Sequence[bool | None]:
         """Return False: what a test leaves is the test's; see `needless_results` of the port."""
         return [False] * len(run_ids)
 

@@ -17,7 +17,7 @@ ConnectionKind: TypeAlias = Literal[
 ]
 
 DataPlace: TypeAlias = tuple[str, str]  # the URL of another database, and a schema there
-Needless: TypeAlias = Callable[[Sequence[UUID], Sequence[str]], Awaitable[Sequence[bool]]]
+Needless: TypeAlias = Callable[[Sequence[UUID], Sequence[str]], Awaitable[Sequence[bool | None]]]
 
 
 class HeldLease(NamedTuple):
@@ -52,7 +52,8 @@ class OpenTransaction(Protocol):
     async def find(self, run_id: UUID, key: str, *, apart: bool) -> str | None:
         """Return the result of the step, as JSON text, if an earlier attempt left it here.
 
-        None if it did not. If it is not `apart`, it would be in the log, and is not looked for.
+        None if it did not. If it is not `apart`, it would be in the log, and is not looked for. A
+        text that `is_mark` says that an attempt has failed; see `give_up`.
         """
         ...
 
@@ -66,10 +67,18 @@ class OpenTransaction(Protocol):
         """
         ...
 
-    async def keep(self, run_id: UUID, event: Event) -> None:
+    async def keep(self, run_id: UUID, event: Event, seen: str | None = None) -> None:
         """Keep the result of the step here, apart from the log, which gets it as from any step.
 
-        Raises AlreadyRecorded if an earlier attempt has left one, and as `record`.
+        Raises AlreadyRecorded if another attempt has left one, or a mark that is not the one that
+        this attempt has `seen` when it began, and as `record`.
+        """
+        ...
+
+    async def give_up(self, run_id: UUID, key: str) -> str | None:
+        """Leave a mark here that an attempt has failed: none that began before commits any more.
+
+        Return the result if one has committed meanwhile.
         """
         ...
 
@@ -134,13 +143,24 @@ class TransactionStore(Protocol):
     @readable
     async def needless_results(
         self, run_ids: Sequence[UUID], keys: Sequence[str]
-    ) -> Sequence[bool]:
-        """Return for each step if its result is in the log, or its run has ended or is gone."""
+    ) -> Sequence[bool | None]:
+        """Return for each step if its result is in the log, or its run has ended.
+
+        None for a run that is not here: deleted, or of another shard or application.
+        """
         ...
 
     async def sealed_step(self, run_id: UUID, event: Event) -> Event:
         """Return the end of a step as the log stores it: its payload is encoded."""
         ...
+
+
+def is_mark(left: str) -> bool:
+    """Return True if what was left for a step is no result, but says that an attempt failed.
+
+    It is JSON behind a space, which encoded results never have.
+    """
+    return left.startswith(" ")
 
 
 def sqlstate_of(error: BaseException | None) -> str | None:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 
@@ -40,8 +40,10 @@ Typed: TypeAlias = tuple[str, str]  # the type of a value, and its text
 
 _CLEAN_SECONDS: Final = 3600.0
 _MOST_CLEANED: Final = 1000  # results at a time
+_OF_OTHERS: Final = "30 days"  # after which results of runs that a worker does not know are deleted
 _NO_RIGHTS: Final = "42501"
 _NOT_HELD: Final = "HF008"
+_LEFT: Final = "HF010"  # an attempt of other code has left a result in the table
 _ABORTED: Final = "25P02"  # an error of a statement was caught
 _ABSENT: Final = ("3F000", "42883", "42P01", _NO_RIGHTS)  # no schema, no function, no table
 
@@ -126,7 +128,7 @@ class Session:
             ("int", str(expected)),
         )
 
-    async def keep(self, run_id: UUID, event: Event) -> None:
+    async def keep(self, run_id: UUID, event: Event, seen: str | None = None) -> None:
         """Keep the result of the step; see `OpenTransaction.keep`."""
         await self._complete()
         result = bytes(read_step_completed(event.details or "").result).decode()
@@ -134,16 +136,32 @@ class Session:
         if self.place.records == "elsewhere":
             await self.execute("select 1")  # refused if an error of a statement was caught
             return
-        again = "nothing" if self.place.kept is None else "update set result = excluded.result"
         kept = await self.execute(
-            "insert into {table} (run_id, key, result) values ({}, {}, {}) "
-            f"on conflict (run_id, key) do {again} returning true",
+            "insert into {table} as t (run_id, key, result) values ({}, {}, {}) "
+            "on conflict (run_id, key) do update set result = excluded.result "
+            "where {} or t.result::text = {} returning true",
             ("uuid", str(run_id)),
             ("text", str(event.key)),
             ("json", result),
+            ("boolean", str(self.place.kept is not None)),
+            ("text", seen or ""),
         )
         if not kept:
-            raise AlreadyRecorded(f"an attempt before has left a result of {event.key}")
+            raise AlreadyRecorded(f"another attempt has left a result of {event.key}, or failed")
+
+    async def give_up(self, run_id: UUID, key: str) -> str | None:
+        """Let no attempt commit that began before; see `OpenTransaction.give_up`."""
+        if self.place.kept is not None:
+            return None
+        done = await self.execute(
+            "insert into {table} as t (run_id, key, result) values ({}, {}, {}) "
+            "on conflict (run_id, key) do update set result = excluded.result "
+            "where left(t.result::text, 1) = ' ' returning true",
+            ("uuid", str(run_id)),
+            ("text", key),
+            ("json", f' "{uuid4()}"'),
+        )
+        return None if done else await self.find(run_id, key, apart=True)
 
     async def _complete(self) -> None:
         """Send what the library has not sent yet. Raises ConfigurationError if it has ended."""
@@ -247,6 +265,8 @@ def _named(error: Exception, place: Place) -> Exception:
             "another worker has taken the run over, or the run has ended, or the connection leads "
             "to another database"
         )
+    if code == _LEFT:
+        return AlreadyRecorded(str(error))
     if code in _ABSENT:
         kind = InsufficientRights if code == _NO_RIGHTS else SchemaMissing
         if place.records == "table":
@@ -311,6 +331,7 @@ class Cleaning:
     def __init__(self, place: Place) -> None:
         self.place = place
         self._clean_at = 0.0  # monotonic; the first transaction of a worker cleans as well
+        self._cleaned_until = "-infinity"
 
     async def within(
         self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
@@ -324,17 +345,24 @@ class Cleaning:
             return  # what a test leaves is the test's
         self._clean_at = time.monotonic() + _CLEAN_SECONDS
 
-        async def delete(session: Any) -> bool:
+        async def delete(session: Any) -> str | None:
             old = await session.execute(
-                "select run_id::text, key from {table} "
-                "where recorded_at < now() - interval '1 hour' order by recorded_at "
-                f"limit {_MOST_CLEANED}"
+                "select run_id::text, key, recorded_at::text, "
+                f"case when recorded_at < now() - interval '{_OF_OTHERS}' then 'old' end "
+                "from {table} "
+                "where recorded_at < now() - interval '1 hour' and recorded_at > {} "
+                f"order by recorded_at limit {_MOST_CLEANED}",
+                ("timestamptz", self._cleaned_until),
             )
             places = [(str(row[0]), str(row[1])) for row in old]
             if not places:
-                return False
+                return None
             flags = await needless([UUID(run) for run, _ in places], [key for _, key in places])
-            gone = [place for place, is_needless in zip(places, flags, strict=True) if is_needless]
+            gone = [
+                place
+                for place, row, is_needless in zip(places, old, flags, strict=True)
+                if (row[3] if is_needless is None else is_needless)
+            ]
             if gone:
                 await session.execute(
                     "delete from {table} t using json_array_elements({}) as g (place) "
@@ -342,7 +370,9 @@ class Cleaning:
                     "returning true",
                     ("json", msgspec.json.encode(gone).decode()),
                 )
-            return len(old) == _MOST_CLEANED
+            return str(old[-1][2]) if len(old) == _MOST_CLEANED else None
 
-        if await self.within(delete, None):
+        more = await self.within(delete, None)
+        self._cleaned_until = more or "-infinity"  # what others may need is passed over
+        if more is not None:
             self._clean_at = 0.0

@@ -31,7 +31,7 @@ class PostgresTransactions(Part):
 
     async def needless_results(
         self, run_ids: Sequence[UUID], keys: Sequence[str]
-    ) -> Sequence[bool]:
+    ) -> Sequence[bool | None]:
         """Return which results are not needed; see `TransactionStore.needless_results`."""
         row = await self._database.row("needless_results", list(run_ids), list(keys))
         found: list[bool] = row[0]

@@ -27,6 +27,13 @@ begin
     where t.run_id = p_run_id and t.key = '' and t.worker = p_worker and t.lease_no = p_lease_no
     for no key update;
     if found then
+        if p_lease_no > 1 and exists (
+            select from holdfast.step_results r
+            where r.run_id = p_run_id and r.key = p_key and left(r.result::text, 1) <> ' ')
+        then
+            raise exception using errcode = 'HF010', message = format(
+                'an attempt whose code kept its result elsewhere has left one of %s', p_key);
+        end if;
         if v_until < v_now + p_lease_seconds / 2 * interval '1 second' then
             update holdfast.tasks t set visible_at = v_now + p_lease_seconds * interval '1 second'
             where t.run_id = p_run_id and t.key = '';
@@ -65,20 +72,20 @@ begin
 end $$;
 
 -- Return for each step if the result that its transaction has left in another database is not
--- needed any more: it is in the log, or the run has ended or is gone. Locks nothing.
--- Called by workers.
+-- needed any more: it is in the log, or the run has ended. Null for a run that is not here: it was
+-- deleted, or it is one of another shard or application. Locks nothing. Called by workers.
 create or replace function holdfast.needless_results(p_run_ids uuid[], p_keys text[])
 returns boolean[]
 language plpgsql stable
 as $$
 begin
     return array(
-        select not exists (
-                select from holdfast.tasks t where t.run_id = u.run_id and t.key = '')
+        select case when exists (select from holdfast.runs r where r.run_id = u.run_id) then
+            not exists (select from holdfast.tasks t where t.run_id = u.run_id and t.key = '')
             or exists (
                 select from holdfast.events e
                 where e.run_id = u.run_id and e.key = u.key
-                    and e.event_type in ('StepCompleted', 'StepFailed'))
+                    and e.event_type in ('StepCompleted', 'StepFailed')) end
         from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
         order by u.place);
 end $$;

@@ -1,0 +1,35 @@
+"""The app of workers that take a transactional step over from one that is stopped, or was killed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import asyncpg
+
+from holdfast import App, Context, Database, Retry, StepFailed
+
+URL = os.environ["HOLDFAST_DATABASE_URL"]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "strict": {"isolation": "repeatable read"},
+    "elsewhere": {"database": Database(URL)},
+}
+app = App("taken")
+
+
+@app.transaction(retry=Retry(attempts=2, base="10ms"), **OPTIONS[os.environ["WAY"]])
+async def pay(connection: asyncpg.Connection, order: int) -> str:
+    if os.environ["END"] == "fails":
+        raise ValueError("no money")
+    await connection.execute("insert into public.paid values ($1)", order)
+    await connection.execute("select pg_advisory_xact_lock_shared(7)")
+    return "paid"
+
+
+@app.workflow
+async def buy(ctx: Context, order: int) -> str:
+    try:
+        return await pay(order)
+    except StepFailed:
+        return "not paid"

@@ -1,0 +1,120 @@
+"""A transactional step goes to another worker: one outcome, whatever the first one still does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from holdfast import Client
+from tests.cli.processes import Process, running
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
+
+APP = str(Path(__file__).with_name("taken.py"))
+WAITS = "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
+
+Make = Callable[[str, str], AbstractContextManager[Process]]
+
+
+@pytest.fixture
+def make(database_url: str, tmp_path: Path) -> Make:
+    """Return what makes a worker whose transaction is of a kind, and ends or fails."""
+
+    def make(way: str, end: str) -> AbstractContextManager[Process]:
+        env = {"HOLDFAST_DATABASE_URL": database_url, "WAY": way, "END": end, "PYTHONHASHSEED": "0"}
+        return running(tmp_path / f"{way}-{end}.log", "worker", APP, env=env)
+
+    return make
+
+
+@pytest.fixture
+async def watcher(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(database_url)
+    await connection.execute("create table public.paid (number int)")
+    yield connection
+    await connection.execute("drop table public.paid")
+    await connection.close()
+
+
+async def until(connection: asyncpg.Connection, question: str) -> None:
+    async with asyncio.timeout(60):
+        while not await connection.fetchval(question):
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def held(url: str) -> AsyncIterator[None]:
+    """Let no transaction end in the block."""
+    connection = await asyncpg.connect(url)
+    await connection.execute("select pg_advisory_lock(7)")
+    try:
+        yield
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("way", ["plain", "strict", "elsewhere"])
+async def test_a_worker_that_lost_its_run_commits_nothing_after_a_failure(
+    make: Make, watcher: asyncpg.Connection, database_url: str, way: str
+) -> None:
+    """Fault: with a table of results, the step had failed, and its rows were there all the same."""
+    async with Client(database_url) as client:
+        with make(way, "waits") as first:
+            async with held(database_url):
+                run = await client.start("taken/buy", 1)
+                await until(watcher, WAITS)
+                first.send(signal.SIGSTOP)
+                [stopped] = await client.workers.list()
+            await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+            with make(way, "fails"):
+                assert await run.result(timeout=60) == "not paid"
+            first.send(signal.SIGCONT)
+            await until(
+                watcher,
+                "select not exists (select from pg_stat_activity "
+                "where state = 'idle in transaction')",
+            )
+            first.send(signal.SIGTERM)
+            first.ended()
+    assert await watcher.fetch("select * from public.paid") == []
+
+
+@pytest.mark.parametrize("before", ["strict", "elsewhere"])
+@pytest.mark.parametrize("after", ["plain", "strict", "elsewhere"])
+async def test_a_result_that_code_of_before_left_is_taken(
+    make: Make, watcher: asyncpg.Connection, database_url: str, before: str, after: str
+) -> None:
+    """A deploy changes the isolation or the database of a step that is committed, not recorded."""
+    hold = """
+        create function public.hold() returns trigger language plpgsql as
+        $$ begin perform pg_advisory_xact_lock_shared(8); return new; end $$;
+        create trigger hold before insert on holdfast.events for each row
+        when (new.event_type = 'StepCompleted') execute function public.hold();
+    """
+    gate = await asyncpg.connect(database_url)
+    async with Client(database_url) as client:
+        with make(before, "ends") as first:
+            await watcher.execute(hold)
+            await gate.execute("select pg_advisory_lock(8)")
+            run = await client.start("taken/buy", 1)
+            await until(watcher, WAITS)
+            first.send(signal.SIGKILL)
+            first.ended()
+        assert len(await watcher.fetch("select * from public.paid")) == 1
+        await watcher.execute(
+            "select pg_terminate_backend(pid) from pg_locks "
+            "where locktype = 'advisory' and not granted"
+        )
+        await gate.close()
+        await watcher.execute("drop function public.hold() cascade")
+        workers = [each.worker_id for each in await client.workers.list()]
+        await client._session.store.reap_workers(worker_ids=workers)
+        with make(after, "ends"):
+            assert await run.result(timeout=60) == "paid"
+    assert len(await watcher.fetch("select * from public.paid")) == 1
