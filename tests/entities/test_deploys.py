@@ -12,9 +12,15 @@ import pytest
 
 from holdfast import App, Client, Context, InvalidInput, reads
 from holdfast.definitions.entities import entity_of
-from holdfast.errors import ConfigurationError, RunEnded, UpdateRejected
+from holdfast.errors import (
+    ConfigurationError,
+    ResultTimeout,
+    RunEnded,
+    RunFailed,
+    UpdateRejected,
+)
 from holdfast.store.port import Store
-from holdfast.worker import Worker
+from holdfast.worker import Worker, WorkerOptions
 
 
 def first() -> tuple[App, type]:
@@ -45,8 +51,10 @@ def first() -> tuple[App, type]:
 
 
 @asynccontextmanager
-async def working(app: App, store: Store) -> AsyncIterator[None]:
-    worker = Worker(app, store)
+async def working(
+    app: App, store: Store, options: WorkerOptions | None = None
+) -> AsyncIterator[None]:
+    worker = Worker(app, store, options)
     await worker.start()
     yield
     await worker.stop(0)
@@ -340,3 +348,42 @@ async def test_a_client_that_remembers_deleted_runs_begins_where_others_do(store
             await store.sweep_runs()
         assert await other.entity(Cart, "ann").add("lamp") == 1
         assert await client.entity(Cart, "ann").add("lamp") == 2
+
+
+async def test_what_is_called_between_the_deletion_and_the_end_is_refused(
+    store: Store, client: Client
+) -> None:
+    """Fault: nobody told the workflow, which waited for ever."""
+    app = App("deleted")
+
+    @app.entity(queue="things")
+    @dataclass
+    class Thing:
+        count: int = 0
+
+        async def add(self) -> int:
+            self.count += 1
+            return self.count
+
+    @app.workflow
+    async def ask(ctx: Context, key: str) -> int:
+        return await ctx.entity(Thing, key).add()
+
+    things = WorkerOptions(queues=("things",))
+    async with working(app, store, things):
+        assert await client.entity(Thing, "ann").add() == 1
+    with pytest.raises(ResultTimeout):
+        await client.entities.delete(Thing, "ann", timeout=0.1)
+    async with working(app, store, WorkerOptions(queues=("default",))):
+        asking = [await client.start(ask, "ann") for _ in range(3)]
+        async with asyncio.timeout(30):
+            for run in asking:
+                while [each.event.key for each in await run.log()][-1] != "Thing.add":
+                    await asyncio.sleep(0.02)
+        late = asyncio.create_task(client.entity(Thing, "ann").add())
+        async with working(app, store, things), asyncio.timeout(30):
+            for run in asking:
+                with pytest.raises(RunFailed, match="was deleted: call it again"):
+                    await run.result()
+            assert await late == 1
+            assert await client.run(ask, "ann") == 2

@@ -105,6 +105,7 @@ class Updates(Ledger):
         "_handlers",
         "_in_turn",
         "_loop",
+        "_refusal",
         "_replies",
         "_run",
         "_shipped",
@@ -126,6 +127,7 @@ class Updates(Ledger):
         self._shipped: dict[str, str] = {}  # the same for the answers in the last commit
         self._in_turn: deque[Message] | None = None  # those of all names, if they are taken so
         self._taker: asyncio.Future[None] | None = None  # waits for the next of them
+        self._refusal: Exception | None = None  # for what runs ask from now on
 
     @property
     def awaited(self) -> tuple[str, ...]:
@@ -148,7 +150,9 @@ class Updates(Ledger):
         if update.reply_to is not None and not self._was_answered(update):
             self._replies[update.id or ""] = update.reply_to
         handler = self._handlers.get(update.name)
-        if handler is None or self._loop.ended:
+        if self._refusal is not None and _is_of_run(update):
+            self._say(UPDATE_REJECTED, update, error=describe(self._refusal))
+        elif handler is None or self._loop.ended:
             self._keep(update)
         else:
             self.serve(handler, update)
@@ -167,10 +171,18 @@ class Updates(Ledger):
         return self._in_turn.popleft()
 
     def refuse_runs(self, error: Exception) -> None:
-        """Reject what runs have asked and no handler has served: the end would not tell them."""
-        for update in self.unread:
-            if (update.reply_to or "").startswith(REPLY_TO_RUN):
-                self._say(UPDATE_REJECTED, update, error=describe(error))
+        """Reject what runs have asked and no handler has served: the end would not tell them.
+
+        So is what comes between this and the end.
+        """
+        self._refusal = error
+        for update in filter(_is_of_run, self.unread):
+            self._say(UPDATE_REJECTED, update, error=describe(error))
+
+    @property
+    def refuses(self) -> bool:
+        """True if what runs ask from now on is refused."""
+        return self._refusal is not None
 
     def handle(self, handler: Handler) -> None:
         """Serve the updates of a name from now on, beginning with those that wait."""
@@ -279,7 +291,7 @@ class Updates(Ledger):
         taken: Sequence[int] = (),
     ) -> None:
         key = update.id or ""
-        if kind in UPDATE_ENDS and (update.reply_to or "").startswith(REPLY_TO_RUN):
+        if kind in UPDATE_ENDS and _is_of_run(update):
             run_id = UUID((update.reply_to or "").removeprefix(REPLY_TO_RUN))
             told = Reply(key, result, error, kind == UPDATE_REJECTED)
             send_signal(self._run, run_id, UPDATE_REPLY, told)
@@ -317,6 +329,10 @@ class Updates(Ledger):
         """The updates that no handler has served, by name."""
         in_turn = self._in_turn or ()
         return [*in_turn, *(update for updates in self._waiting.values() for update in updates)]
+
+
+def _is_of_run(update: Message) -> bool:
+    return (update.reply_to or "").startswith(REPLY_TO_RUN)
 
 
 class UpdatePart(ContextPart):

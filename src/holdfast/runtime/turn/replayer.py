@@ -34,6 +34,7 @@ from holdfast.runtime.code.history import CALLS
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, Restored, step_unstorable
+from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import RAISED, Values
 from holdfast.runtime.log.virtual_log import VirtualLog, in_delivery_order
 from holdfast.runtime.loop.tasks import WorkflowTimer
@@ -290,6 +291,9 @@ class Replayer:
         """
         log = self.log
         after_others = after_others and may_follow_others(then)
+        updates = self.instance.find(Updates)
+        if isinstance(then, Finish) and updates is not None and updates.refuses:
+            after_others = False  # what others wrote may be a call that is to be refused
         events = log.commit_sent(count, after_others=after_others)
         commands: Commands | None = self.instance.ledgers.get(Commands)
         return _part(self._info, lease_no, log, events, then, commands, after_others)
