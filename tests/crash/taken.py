@@ -1,4 +1,4 @@
-"""The app of workers that take a transactional step over from one that is stopped, or was killed."""
+"""The app of workers that take a transactional step over from one that stopped, or was killed."""
 
 from __future__ import annotations
 

@@ -413,6 +413,68 @@ async def test_a_commit_without_an_answer_has_one_outcome(
     assert "middleware" not in caplog.text
 
 
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_commit_that_arrives_after_its_connection_was_lost_has_one_outcome(
+    scene: Scene, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is on its way while the next try is made, and arrives before the record of that, or after.
+
+    Fault: both were committed, and the run was stuck with two ends of one step.
+    """
+    sent, calls = list[tuple[Any, ...]](), list[int]()
+    commit = asyncpg_connector.AsyncpgSession.commit_with
+    late = await asyncpg.connect(scene.url)
+
+    async def arrive() -> None:
+        """Carry out what was sent before."""
+        for text, *values in sent:
+            marks = [f"'{value}'" for _, value in values]
+            async with late.transaction():
+                await late.execute("insert into public.rooms values (9)")
+                await late.execute(text.format(*marks, schema="holdfast"))
+
+    async def lose(session: Any, expected: int, text: str, *values: Any) -> int:
+        if not sent:
+            sent.append((text, *values))
+            session.sent = True
+            session._raw.terminate()
+            raise ConnectionResetError("the answer is lost")
+        if first:
+            await arrive()
+        return await commit(session, expected, text, *values)
+
+    async def book(connection: asyncpg.Connection, room: int) -> int:
+        calls.append(room)
+        await insert(connection, room)
+        return room + len(calls)
+
+    monkeypatch.setattr(asyncpg_connector.AsyncpgSession, "commit_with", lose)
+    app, stay = hotel(book, retry=ONCE)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == (5 if first else 6)
+        if not first:
+            with pytest.raises(asyncpg.PostgresError):
+                await arrive()
+        [run] = (await client.runs.list()).runs
+        log = [each.event.type for each in await client.handle(run.run_id).log()]
+    assert log.count("StepCompleted") == 1
+    assert await rooms(scene) == ([9] if first else [4])
+    assert calls == [4, 4]
+    await late.close()
+
+
+async def test_a_step_ends_once_in_a_log(scene: Scene) -> None:
+    """Also while the run continues after it, and others stand where the record was expected."""
+    session, ann = await scene.session(), ManualWorker(scene.store, "ann")
+    run_id = await start(scene.store)
+    task = await ann.take()
+    await record(session, "ann", run_id, task.lease_no, 1)
+    for expected in (1, 0):
+        with pytest.raises(asyncpg.PostgresError, match="the log has the end of step book"):
+            await record(session, "ann", run_id, task.lease_no, expected)
+    assert (await log_types(scene.store, run_id)).count("StepCompleted") == 1
+
+
 @pytest.mark.parametrize("apart", [None, "repeatable read", "elsewhere"])
 async def test_a_time_out_before_the_answer_to_a_commit_is_lost(
     scene: Scene, apart: str | None, monkeypatch: pytest.MonkeyPatch

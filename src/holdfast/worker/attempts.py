@@ -58,6 +58,7 @@ class Execution(Generic[C]):
         "future",
         "headers",
         "lease_no",
+        "limit",
         "limit_seconds",
         "observed",
         "restored",
@@ -82,6 +83,7 @@ class Execution(Generic[C]):
         """`lease_no` is that of the task that it belongs to, `headers` those of its run."""
         self.function, self.context, self.started_at = function, context, started_at
         self.limit_seconds = limit_seconds
+        self.limit: asyncio.Timeout | None = None  # of code on the event loop
         self.code: Callable[..., Any] = function.fn  # what is called
         self.result: str | None = None
         self.restored: Restored | None = None  # the result as a replay would decode it
@@ -387,7 +389,7 @@ async def _guarded(execution: Execution[Any], call: AsyncFunction, given: Argume
 async def _limited(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
     seconds = execution.limit_seconds
     assert seconds is not None
-    limit = asyncio.timeout(seconds)
+    execution.limit = limit = asyncio.timeout(seconds)
     try:
         async with limit:
             return await _guarded(execution, call, given)

@@ -20,7 +20,7 @@ from uuid import UUID
 from holdfast.definitions.steps import StepContext
 from holdfast.definitions.transactions import Transaction
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, TransientDatabaseError
-from holdfast.events import in_transaction
+from holdfast.events import in_transaction, read_step_completed
 from holdfast.runtime.code.steps import Call, completed_step
 from holdfast.store.port import Store
 from holdfast.store.port.transactions import (
@@ -59,7 +59,8 @@ class _Abandoned(Exception):
     """The attempt has timed out or was cancelled before its commit."""
 
 
-_AGAIN: Final = (_NotCommitted, AlreadyRecorded, NotBegun)
+_UNSURE: Final = (_NotCommitted, AlreadyRecorded)
+_AGAIN: Final = (*_UNSURE, NotBegun)
 
 
 class Attempt(Execution[StepContext]):
@@ -96,6 +97,20 @@ class Attempt(Execution[StepContext]):
         else:
             loop = asyncio.get_running_loop()
             self.timer = loop.call_later(_LOOK_SECONDS, self.expire, message)
+
+    def suspend_limit(self) -> float | None:
+        """Let no time-out come while it commits; return the moment of that by the loop's time."""
+        if self.limit is None or (ends_at := self.limit.when()) is None:
+            return None
+        if self.limit.expired() or ends_at <= asyncio.get_running_loop().time():
+            raise _Abandoned
+        self.limit.reschedule(None)
+        return ends_at
+
+    def resume_limit(self, ends_at: float | None) -> None:
+        """Let the time-out come again, after a commit that has failed."""
+        if self.limit is not None and ends_at is not None:
+            self.limit.reschedule(ends_at)
 
     def cancel(self) -> asyncio.Future[object] | None:
         """Ask it to stop, and report nothing; it commits nothing, unless it does at this moment."""
@@ -234,9 +249,12 @@ class Transactions:
             given = args, kwargs, looks.seen
             return await self._use(attempt, function, call, way, transaction, *given)
 
+        unsure = False  # True once a try may have been committed
         for tries in count(1):
             try:
-                if strict and (tries > 1 or attempt.lease_no > 1):
+                if unsure and not function.is_apart:
+                    left = await self._result_in_log(attempt, call, way)
+                elif strict and (tries > 1 or attempt.lease_no > 1):
                     left = await connector.within(find, None)
                 if left is not None:
                     return function.decode_result(left)
@@ -246,6 +264,7 @@ class Transactions:
                 return result
             except Exception as error:
                 again = isinstance(error, _AGAIN) or is_transient(error)
+                unsure = unsure or isinstance(error, _UNSURE)
                 if tries == _MOST_TRIES and isinstance(error, NotBegun):
                     raise DatabaseUnavailable(str(error)) from error  # a name that users know
                 if tries == _MOST_TRIES or not again:
@@ -325,7 +344,9 @@ class Transactions:
             stored = await way.of_store(self._store.sealed_step(call.run_id, stored))
         if not attempt.gate.acquire(blocking=False):
             raise _Abandoned
+        ends_at = None
         try:
+            ends_at = attempt.suspend_limit()
             if attempt.ended:  # while a try before this one had the gate
                 raise _Abandoned
             index = None
@@ -349,8 +370,19 @@ class Transactions:
                     raise _NotCommitted(f"its commit was not answered: {error!r}") from error
         except BaseException:
             attempt.gate.release()
+            attempt.resume_limit(ends_at)
             raise
         return index
+
+    async def _result_in_log(self, attempt: Attempt, call: Call, way: _Way) -> str | None:
+        """Return the result of a try before if it was committed after all; the attempt has it."""
+        if (index := await way.of_store(self._find(call))) is None:
+            return None
+        logs = await way.of_store(self._store.read_events([(call.run_id, index)]))
+        event = logs[call.run_id][0]
+        attempt.recorded = index, event
+        attempt.result = bytes(read_step_completed(event.details or "").result).decode()
+        return attempt.result
 
     async def _find(self, call: Call) -> int | None:
         """Look for the record in the log until there is an answer."""

@@ -60,6 +60,7 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "HF005": FlowInUse,
     "HF008": ConfigurationError,
     "HF009": ShardsChanged,
+    "HF010": ConfigurationError,
     "HFQ01": UnknownQueue,
     "HFQ02": QueueExists,
     "HFQ03": QueueInUse,

@@ -5,6 +5,10 @@
 -- server ends a session that does not commit within five seconds. Returns the entry's index. Who
 -- has the commit in the same message gets no rows: if the index is not the expected one, it is sent
 -- as a notice, too. HF008 if the worker does not hold the run by this lease, or the run has ended.
+-- HF010 if the step has ended: in the log, at p_expected or later, which is where the log ended
+-- when the step was called (a message may arrive after its connection was lost, and after the next
+-- try); or in the table of results, where a worker before had left it, whose code had another
+-- isolation.
 -- Transactions of one run wait for each other here, one behind the other, so that a signal or a
 -- cancel that comes meanwhile is next but a few: if they shared the lock, it would be free only
 -- after the last of them. A heartbeat passes over a row that is locked: if less than half of
@@ -44,8 +48,18 @@ begin
         from holdfast.events e where e.run_id = p_run_id and e.idx = p_expected - 1
         on conflict do nothing
         returning idx into v_idx;
-        v_idx := coalesce(v_idx, holdfast._append(
-            holdfast._moment(p_at), p_run_id, 'StepCompleted', p_details, p_key));
+        if v_idx is null then
+            if exists (
+                select from holdfast.events e
+                where e.run_id = p_run_id and e.idx >= p_expected and e.key = p_key
+                    and e.event_type in ('StepCompleted', 'StepFailed'))
+            then
+                raise exception using errcode = 'HF010', message = format(
+                    'the log has the end of step %s', p_key);
+            end if;
+            v_idx := holdfast._append(
+                holdfast._moment(p_at), p_run_id, 'StepCompleted', p_details, p_key);
+        end if;
     end if;
     if v_idx is null then
         raise exception using errcode = 'HF008', message = format(
