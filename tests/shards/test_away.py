@@ -16,6 +16,7 @@ from holdfast.insight.check import Check
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.homes import home_of
+from holdfast.types import DeclaredRules, StartRules
 from holdfast.values.ids import keyed_run_id
 from tests.entities import carts
 from tests.shards.app import add_one, app, gather_signals, tell
@@ -269,3 +270,37 @@ async def test_a_change_of_all_runs_says_that_it_lacks_a_shard(
                 break
             except DatabaseUnavailable:
                 await asyncio.sleep(0.1)
+
+
+async def test_entities_begin_in_one_batch_with_calls_of_the_shard_that_is_away(
+    stores: list[Store], urls: list[str]
+) -> None:
+    """Fault: with a call id, those that had not begun failed with the error of the others."""
+    workers = Workers(carts.app, stores, urls)
+    await workers.start()
+    homes = {f"c{n}": home_of(keyed_run_id("carts/Cart", f"c{n}"), range(3)) for n in range(12)}
+    async with client_of(carts.app, urls) as client:
+        for name, home in homes.items():
+            if home == 1:
+                await client.entity(carts.Cart, name).add("lamp")
+        async with away(urls[1]):
+            calls = (client.entity(carts.Cart, name, call_id="c").add("lamp") for name in homes)
+            found = await asyncio.gather(*calls, return_exceptions=True)
+        for home, answer in zip(homes.values(), found, strict=True):
+            assert isinstance(answer, DatabaseUnavailable) if home == 1 else answer == 1
+    await workers.stop()
+
+
+async def test_starts_after_a_new_rule_do_not_fail_with_the_shard_that_is_away(
+    client: Client, stores: list[Store], urls: list[str]
+) -> None:
+    """Fault: the others, which had refused them, were not asked again."""
+    await client.start(add_one, 1, run_id=id_of(0))
+    rules = StartRules(singleton_conflict="return")
+    for each in stores:
+        await each.declare_start_rules([DeclaredRules("spread/other", 1, rules)])
+    ids = [id_of(shard) for shard in (1, 0, 2) for _ in range(3)]
+    async with away(urls[1]):
+        starts = (client.start(add_one, 1, run_id=run_id) for run_id in ids)
+        found = await asyncio.gather(*starts, return_exceptions=True)
+    assert [isinstance(each, DatabaseUnavailable) for each in found] == [True] * 3 + [False] * 6

@@ -17,7 +17,7 @@ from holdfast.store.shards.store import ShardedStore
 WORKERS = {
     "ping", "adopt_ended", "adopt_tasks", "begin_deletions", "begin_sweep", "claim_deliveries",
     "claim_tasks", "commit", "connector", "declare_alerts", "declare_limits",
-    "declare_start_rules", "declare_subscriptions", "delete_archived", "due_backfills",
+    "declare_subscriptions", "delete_archived", "due_backfills",
     "due_payloads", "due_schedules", "end_deletions", "end_deliveries", "end_forwards",
     "end_step_tasks", "ensure_schedules", "expire_start_keys", "export_runs", "find_step",
     "fire_backfill", "fire_schedules", "forget_payloads", "free_singletons", "heartbeat",

@@ -11,6 +11,9 @@ import pytest
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.types import DeclaredRules, NewRun, StartRules
+from holdfast.worker import Worker
+from holdfast.worker.shard import Shard
+from tests.shards.app import app
 from tests.shards.engine import id_of
 
 NAME = "spread/alone"
@@ -38,13 +41,39 @@ async def test_its_next_starts_are_those_of_the_rule(store: Store, stores: list[
     assert await open_runs(stores) == [1, 0, 0]
 
 
-async def test_a_rule_that_one_shard_knows_holds(store: Store, stores: list[Store]) -> None:
-    """Its worker is the first with the new code."""
+async def test_a_rule_is_in_force_once_all_shards_have_it(
+    store: Store, stores: list[Store]
+) -> None:
+    """Before, one client could start a key in shard 0, and another one where it belongs."""
     await store.start_runs([NewRun(run_id=id_of(0), name="spread/add_one")])
-    await stores[2].declare_start_rules(RULES)
-    [[started], _] = await store.start_runs([run_of(2)])
-    assert started.created
-    assert await open_runs(stores) == [1, 0, 0]
+    for each in (stores[2], stores[0]):
+        await each.declare_start_rules(RULES)
+    await store.start_runs([run_of(1)])
+    assert await open_runs(stores) == [0, 1, 0]
+    await stores[1].declare_start_rules(RULES)
+    await store.start_runs([run_of(1), run_of(2)])
+    assert await open_runs(stores) == [1, 1, 0]
+
+
+async def test_a_worker_declares_its_rules_in_all_shards(store: Store, stores: list[Store]) -> None:
+    """Those of the others may come minutes later."""
+    worker = Worker(app, stores[1], shard=Shard(1, store))
+    await worker.start()
+    await worker.stop(0)
+    for each in stores:
+        assert [rules.name for rules in await each.list_start_rules()] == [NAME]
+
+
+async def test_a_start_that_is_repeated_after_the_rule_came_is_one_run(
+    store: Store, stores: list[Store]
+) -> None:
+    run = run_of(1)
+    await store.start_runs([run])
+    for each in stores:
+        await each.declare_start_rules(RULES)
+    [[again], _] = await store.start_runs([run])
+    assert not again.created
+    assert await open_runs(stores) == [0, 1, 0]
 
 
 async def test_what_some_shards_began_is_not_said_to_be_old(
@@ -93,6 +122,8 @@ async def test_the_rule_waits_for_starts_that_do_not_know_it(
         [[started], _] = await starting
         await declaring
     assert started.created
+    for each in stores:
+        await each.declare_start_rules(RULES)
     [[later], _] = await store.start_runs([run_of(1)])
     assert later.created
     assert (await open_runs(stores))[0] == 1

@@ -427,21 +427,21 @@ async def test_a_commit_that_arrives_after_its_connection_was_lost_has_one_outco
 
     async def arrive() -> None:
         """Carry out what was sent before."""
-        for text, *values in sent:
+        for statement, *values in sent:
             marks = [f"'{value}'" for _, value in values]
             async with late.transaction():
                 await late.execute("insert into public.rooms values (9)")
-                await late.execute(text.format(*marks, schema="holdfast"))
+                await late.execute(statement.format(*marks, schema="holdfast"))
 
-    async def lose(session: Any, expected: int, text: str, *values: Any) -> int:
+    async def lose(session: Any, expected: int, statement: str, *values: Any) -> int:
         if not sent:
-            sent.append((text, *values))
+            sent.append((statement, *values))
             session.sent = True
             session._raw.terminate()
             raise ConnectionResetError("the answer is lost")
         if first:
             await arrive()
-        return await commit(session, expected, text, *values)
+        return await commit(session, expected, statement, *values)
 
     async def book(connection: asyncpg.Connection, room: int) -> int:
         calls.append(room)

@@ -159,8 +159,11 @@ def _without(
 ) -> list[tuple[Item, asyncio.Future[Answer]]]:
     """Give callers what was answered of a call that failed, and return the others."""
     for place, answer in answered.items():
-        if not batch[place][1].done():
-            batch[place][1].set_result(answer)
+        future = batch[place][1]
+        if isinstance(answer, BaseException) and not future.done():
+            future.set_exception(answer)
+        elif not future.done():
+            future.set_result(answer)
     return [entry for place, entry in enumerate(batch) if place not in answered]
 
 

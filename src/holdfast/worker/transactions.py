@@ -31,7 +31,6 @@ from holdfast.store.port.transactions import (
     HeldLease,
     NotBegun,
     OpenTransaction,
-    is_mark,
     is_refusal,
     is_transient,
 )
@@ -39,6 +38,7 @@ from holdfast.types import Event
 from holdfast.worker.attempts import Execution
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
+from holdfast.worker.left_results import Looks
 from holdfast.worker.options import WorkerOptions
 
 T = TypeVar("T")
@@ -162,36 +162,6 @@ class _InThread:
         return await call
 
 
-class _Looks:
-    """What an attempt finds in the table of results, which others may write meanwhile.
-
-    An attempt that began before may commit there late, when it has lost its run. So one of a run
-    that was taken over leaves a mark when it fails, and one commits only over the mark that it has
-    seen at its beginning.
-    """
-
-    def __init__(self, call: Call, *, is_first: bool) -> None:
-        self._call = call
-        self._has_looked = is_first  # it needs no look: nothing is there
-        self.seen: str | None = None
-
-    async def find(self, transaction: OpenTransaction, *, apart: bool) -> str | None:
-        """Return the result that an attempt has left. Raises ConfigurationError."""
-        left = await transaction.find(self._call.run_id, self._call.key, apart=apart)
-        if left is not None and not is_mark(left):
-            return left
-        if self._has_looked and left != self.seen:
-            raise ConfigurationError(
-                f"another worker has taken over the run of {self._call.id}, and its attempt failed"
-            )
-        self._has_looked, self.seen = True, left
-        return None
-
-    async def give_up(self, transaction: OpenTransaction) -> str | None:
-        """Let no attempt commit that began before; return the result if one has."""
-        return await transaction.give_up(self._call.run_id, self._call.key)
-
-
 class Transactions:
     """Surround the code of transactional steps with their transactions.
 
@@ -237,7 +207,7 @@ class Transactions:
         **kwargs: Any,
     ) -> object:
         connector, strict, left = self._connector(function), function.is_strict, None
-        looks = _Looks(call, is_first=strict and attempt.lease_no == 1)
+        looks = Looks(call, is_first=strict and attempt.lease_no == 1)
 
         async def find(transaction: OpenTransaction) -> str | None:
             return await looks.find(transaction, apart=function.is_apart or tries > 1)

@@ -31,7 +31,10 @@ _parts: Final[ContextVar[dict[int, Any] | None]] = ContextVar("holdfast_parts", 
 
 @contextmanager
 def taking_parts(answered: dict[int, Any]) -> Generator[None]:
-    """Take what was answered in calls of the block that raise, by the places of the items."""
+    """Take what was answered in calls of the block that raise, by the places of the items.
+
+    That may be the error of an item, which another one does not have.
+    """
     token = _parts.set(answered)
     try:
         yield

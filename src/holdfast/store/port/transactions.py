@@ -76,7 +76,7 @@ class OpenTransaction(Protocol):
         ...
 
     async def give_up(self, run_id: UUID, key: str) -> str | None:
-        """Leave a mark here that an attempt has failed: none that began before commits any more.
+        """Leave a mark here that an attempt has failed: then those that began before cannot commit.
 
         Return the result if one has committed meanwhile.
         """
@@ -156,7 +156,7 @@ class TransactionStore(Protocol):
 
 
 def is_mark(left: str) -> bool:
-    """Return True if what was left for a step is no result, but says that an attempt failed.
+    """Return True if what was left for a step says that an attempt failed, and is not its result.
 
     It is JSON behind a space, which encoded results never have.
     """

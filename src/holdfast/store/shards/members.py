@@ -329,21 +329,27 @@ async def gather_parts(
 ) -> list[tuple[Sequence[Any], Sequence[Notice]]]:
     """Call shards, each with the places of its items; return their answers, with wake-ups.
 
-    Raises what the first that failed raised, or `lost`, after it has told what was answered by the
-    others, see `taking_parts`, and sent their wake-ups.
+    `lost` is the error of items that are in no part. Raises it, or what the first that failed
+    raised, after it has told what was answered by the others, see `taking_parts`, and sent their
+    wake-ups. ShardsChanged comes before all others: the caller makes the call again.
     """
     found = await ended(call(number, which) for number, which in parts.items())
-    error = next((each for each in found if isinstance(each, BaseException)), lost)
+    errors = [each for each in found if isinstance(each, BaseException)]
+    changed = (each for each in errors if isinstance(each, ShardsChanged))
+    error = next(changed, lost or next(iter(errors), None))
     taken = taken_parts()
     answers: list[tuple[Sequence[Any], Sequence[Notice]]] = []
     for (number, which), each in zip(parts.items(), found, strict=True):
-        if not isinstance(each, BaseException):
-            answers.append(each)
-            if error is not None:
-                if taken is not None:
-                    taken.update(zip(which, each[0], strict=True))
-                with suppress(DatabaseError):
-                    await members.call(number, "notify", each[1])
+        if isinstance(each, BaseException):
+            if taken is not None and isinstance(each, DatabaseUnavailable):
+                taken.update(dict.fromkeys(which, each))
+            continue
+        answers.append(each)
+        if error is not None:
+            if taken is not None:
+                taken.update(zip(which, each[0], strict=True))
+            with suppress(DatabaseError):
+                await members.call(number, "notify", each[1])
     if error is not None:
         raise error
     return answers

@@ -14,6 +14,7 @@ from holdfast.store.shards.members import gather
 from holdfast.store.shards.router import Routed, merged, notices_of
 from holdfast.types import (
     BuildInfo,
+    DeclaredRules,
     DeletedFlow,
     EnsuredFlow,
     FlowInfo,
@@ -55,6 +56,13 @@ class Settings(Routed):
     ) -> bool:
         """Return True if a shard had it; see `LimitStore.remove_limit`."""
         return any(await self._each("remove_limit", scope, name, kind, key))
+
+    async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
+        """Record rules in the shards that answer: the workers of the others record them there.
+
+        See `StartRuleStore.declare_start_rules`.
+        """
+        await self._router.present("declare_start_rules", rules)
 
     async def promote_build(self, app: str, build: str, *, force: bool = False) -> RouteChange:
         """Let new runs get a build; see `BuildStore.promote_build`."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -35,10 +35,15 @@ _BELIEVED_SECONDS: Final = 5.0  # which workflows have rules: a shard refuses wh
 
 
 class _Rules(NamedTuple):
-    """The workflows with rules for starts: their workers declare them in each shard."""
+    """The workflows with rules for starts. They are in force once all shards that answer have them.
+
+    Before, a start by a client that knows of a rule could meet one of a client that does not, in
+    another shard, which has not heard of it either.
+    """
 
     names: frozenset[str] = frozenset()
     digests: Mapping[int, str] = {}  # of those of each shard that has answered
+    known_since: float = 0.0  # in seconds since 1970
 
 
 class Starting:
@@ -82,7 +87,9 @@ class Starting:
                 await self._members.refresh()
                 self._asked_at = -_BELIEVED_SECONDS
             finally:
-                answered.update((left[at], started) for at, started in part.items())
+                for at, started in part.items():
+                    if isinstance(started, StartedRun):  # else the error of its shard
+                        answered[left[at]] = started
             await asyncio.sleep(_PAUSE_SECONDS)
         raise TransientDatabaseError(
             "shards are being added or closed: if `holdfast shards` was cut off, run it again"
@@ -93,7 +100,7 @@ class Starting:
     ) -> tuple[list[StartedRun], list[Notice]]:
         history = self._members.history  # of all that follows: it may change meanwhile
         rules = await self._known_rules()
-        places, lost = await self._places_of(runs, history, rules.names)
+        places, lost = await self._places_of(runs, history, rules)
         by_shard = in_parts(places)
 
         async def start(number: int, which: Sequence[int]) -> tuple[list[StartedRun], list[Notice]]:
@@ -114,21 +121,22 @@ class Starting:
         return started, notices_of(by_shard, [told for _, told in answers])
 
     async def _places_of(
-        self, runs: Sequence[NewRun], history: tuple[int, ...], ruled: frozenset[str]
+        self, runs: Sequence[NewRun], history: tuple[int, ...], rules: _Rules
     ) -> tuple[list[int | None], DatabaseError | None]:
         """Return the shard of each start, None if one cannot tell that may have it, and its error.
 
         Runs of workflows with rules for starts are in shard 0, as these hold for all together.
         """
-        shards = open_shards(history)
+        shards, since = open_shards(history), self._members.known_since
         anchors = [
             each.run_id if each.key is None else keyed_run_id(each.name, each.key) for each in runs
         ]
-        at_home = [each.name in ruled or _has_rules(each) for each in runs]
+        at_home = [each.name in rules.names or _has_rules(each) for each in runs]
         again = {
             anchor: is_ruled
             for each, anchor, is_ruled in zip(runs, anchors, at_home, strict=True)
-            if each.key is not None or self._may_be_again(each.run_id)
+            if each.key is not None
+            or _is_older(each.run_id, max(since, rules.known_since) if is_ruled else since)
         }
         begun, lost = await self._begun(again, history)
         places = [
@@ -136,14 +144,6 @@ class Starting:
             for anchor, is_ruled in zip(anchors, at_home, strict=True)
         ]
         return places, lost
-
-    def _may_be_again(self, run_id: UUID) -> bool:
-        """Return True for an id that was made before the shards became what they are now.
-
-        Its run may have begun where it belonged then: the start is repeated. What has no time in
-        its id was given by the caller.
-        """
-        return run_id.version != 7 or (run_id.int >> 80) / 1000 < self._members.known_since
 
     async def _begun(
         self, anchors: Mapping[UUID, bool], history: tuple[int, ...]
@@ -186,10 +186,13 @@ class Starting:
         now = asyncio.get_running_loop().time()
         if now - self._asked_at >= _BELIEVED_SECONDS:
             known = await self._members.present("list_start_rules")
-            names = {number: [each.name for each in part] for number, part in known.items()}
+            names = {number: {each.name for each in part} for number, part in known.items()}
+            in_force = frozenset(set.intersection(*names.values()))
+            is_same = in_force == self._rules.names
             self._rules = _Rules(
-                frozenset(chain.from_iterable(names.values())),
+                in_force,
                 {number: digest_of(some) for number, some in names.items()},
+                self._rules.known_since if is_same else time.time(),
             )
             self._asked_at = now
         return self._rules
@@ -200,3 +203,12 @@ def _has_rules(run: NewRun) -> bool:
         return False
     rules = _read_rules(run.rules)
     return rules.declared is not None or rules.given is not None
+
+
+def _is_older(run_id: UUID, since: float) -> bool:
+    """Return True for an id that was made before the shards or the rules became what they are now.
+
+    Its run may have begun where it belonged then: the start is repeated. What has no time in its id
+    was given by the caller.
+    """
+    return run_id.version != 7 or (run_id.int >> 80) / 1000 < since

@@ -12,6 +12,7 @@ from holdfast.definitions.app import App
 from holdfast.definitions.catalogue import catalogue_of, declared_options
 from holdfast.definitions.workflows import declared_rules
 from holdfast.errors import ConfigurationError
+from holdfast.store.port import Store
 from holdfast.types import AppInfo
 from holdfast.values.names import split_name
 from holdfast.worker.services.service import Service, ServiceContext
@@ -34,10 +35,15 @@ class AppSignOn(Service):
     """
 
     def __init__(
-        self, context: ServiceContext, app: App, queues: Sequence[str], origin: str | None
+        self,
+        context: ServiceContext,
+        app: App,
+        queues: Sequence[str],
+        origin: str | None,
+        around: Store | None = None,
     ) -> None:
         super().__init__(context)
-        self._queues = queues
+        self._queues, self._around = queues, around
         self._name = app.name
         self._activities = tuple(app.activities)
         self._handlers = tuple(split_name(handler)[1] for handler in app.handlers())
@@ -100,7 +106,10 @@ class AppSignOn(Service):
         self._declares_at = asyncio.get_running_loop().time() + _DECLARES_EVERY
         names = frozenset(kept or ())
         store = self._store
-        await store.declare_start_rules([each for each in self._rules if each.name not in names])
+        rules = [each for each in self._rules if each.name not in names]
+        await store.declare_start_rules(rules)
+        if self._around is not None:  # they are in force once all shards have them
+            await self._around.declare_start_rules(rules)
         await store.declare_options([each for each in self._options if each.name not in names])
         await store.declare_catalogue([each for each in self._catalogue if each.name not in names])
         if not names:
