@@ -60,7 +60,7 @@ async def test_a_flow_that_is_used_is_deleted_nowhere(store: Store, stores: list
     for each in stores:
         await each.ensure_flow(TRIP, "a")
     open_run = await start_flow(stores[2], 2)
-    with pytest.raises(FlowInUse, match="shard 2: runs of flow shop/trip"):
+    with pytest.raises(FlowInUse, match=r"runs of flow shop/trip .*, in shard 2$"):
         await store.delete_flow("shop/trip")
     await store.terminate_runs([open_run.run_id])
     schedule = NewSchedule(

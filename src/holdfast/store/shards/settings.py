@@ -171,7 +171,7 @@ class Settings(Routed):
                         before=begun,
                     )
                 except FlowInUse as error:
-                    raise FlowInUse(f"shard {number}: {error}") from error
+                    raise FlowInUse(f"{error}, in shard {number}") from error
                 begun, is_done = told.before, told.is_done
                 told = replace(told, notices=notices_of([number], [told.notices]))
                 deleted = _both(deleted, told)
