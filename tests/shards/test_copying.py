@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.store.port import Store
 from holdfast.store.shards.copying import copy_settings
-from holdfast.types import LimitRule
+from holdfast.types import DeclaredRules, LimitRule, StartRules
 
 
 async def test_what_was_taken_back_after_a_copy_is_not_kept(stores: list[Store]) -> None:
@@ -38,8 +38,11 @@ async def test_a_new_shard_gets_what_was_set_by_hand(stores: list[Store], times:
         await source.declare_build("spread", build, ["spread/add_one@1"])
     await source.promote_build("spread", "b2")
     await source.ramp_build("spread", "b3", 25)
+    rule = StartRules(singleton_conflict="queue", singleton_key="input.customer")
+    await source.declare_start_rules([DeclaredRules("spread/alone", 1, rule)])
     for _ in range(times):
         await copy_settings(source, target)
+    assert await target.list_start_rules() == await source.list_start_rules() != []
     assert [(x.scope, x.name, x.reason) for x in await target.list_pauses()] == [
         (x.scope, x.name, x.reason) for x in await source.list_pauses()
     ]

@@ -9,11 +9,13 @@ from holdfast.types import BuildInfo
 
 
 async def copy_settings(source: Store, target: Store) -> None:
-    """Copy pauses, limits, and which builds are in use. Idempotent.
+    """Copy pauses, limits, which builds are in use, and rules for starts. Idempotent.
 
-    What the target has beside them, from a copy before, is removed. What the code of apps declares
-    is not copied: the workers of the new shard declare it.
+    What the target has beside them, from a copy before, is removed. What else the code of apps
+    declares is not copied: the workers of the new shard declare it. Rules are in force where all
+    shards have them.
     """
+    await target.declare_start_rules(await source.list_start_rules())
     pauses = await source.list_pauses()
     limits = [each.rule for each in await source.list_limits() if not each.is_declared]
     kept = {(each.scope, each.name) for each in pauses}

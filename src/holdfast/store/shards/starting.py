@@ -31,11 +31,12 @@ _read_rules: Final = msgspec.json.Decoder(RulesOfStart).decode
 _TRIES: Final = 10
 _PAUSE_SECONDS: Final = 0.1
 _OF_NONE: Final = digest_of(())
+_COMING_SECONDS: Final = 0.5  # the same, while some have not heard of a rule yet
 _BELIEVED_SECONDS: Final = 5.0  # which workflows have rules: a shard refuses who does not know
 
 
 class _Rules(NamedTuple):
-    """The workflows with rules for starts. They are in force once all shards that answer have them.
+    """The workflows with rules for starts. They are in force once all shards have them.
 
     Before, a start by a client that knows of a rule could meet one of a client that does not, in
     another shard, which has not heard of it either.
@@ -52,7 +53,8 @@ class Starting:
     def __init__(self, members: Members, places: Places) -> None:
         self._members, self._places = members, places
         self._rules = _Rules()
-        self._asked_at = -_BELIEVED_SECONDS
+        self._names: dict[int, set[str]] = {}  # of workflows with rules, by shard
+        self._ask_at = 0.0
 
     async def start(
         self, call: str, runs: Sequence[NewRun]
@@ -85,7 +87,7 @@ class Starting:
                 return notices
             except ShardsChanged:
                 await self._members.refresh()
-                self._asked_at = -_BELIEVED_SECONDS
+                self._ask_at = 0.0
             finally:
                 for at, started in part.items():
                     if isinstance(started, StartedRun):  # else the error of its shard
@@ -184,9 +186,10 @@ class Starting:
 
     async def _known_rules(self) -> _Rules:
         now = asyncio.get_running_loop().time()
-        if now - self._asked_at >= _BELIEVED_SECONDS:
+        if now >= self._ask_at:
             known = await self._members.present("list_start_rules")
-            names = {number: {each.name for each in part} for number, part in known.items()}
+            names = self._names  # of one that is away those that it had
+            names |= {number: {each.name for each in part} for number, part in known.items()}
             in_force = frozenset(set.intersection(*names.values()))
             is_same = in_force == self._rules.names
             self._rules = _Rules(
@@ -194,7 +197,8 @@ class Starting:
                 {number: digest_of(some) for number, some in names.items()},
                 self._rules.known_since if is_same else time.time(),
             )
-            self._asked_at = now
+            some_lack = any(in_force != has for has in names.values())
+            self._ask_at = now + (_COMING_SECONDS if some_lack else _BELIEVED_SECONDS)
         return self._rules
 
 
