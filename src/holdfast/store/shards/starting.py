@@ -53,7 +53,7 @@ class Starting:
     def __init__(self, members: Members, places: Places) -> None:
         self._members, self._places = members, places
         self._rules = _Rules()
-        self._names: dict[int, set[str]] = {}  # of workflows with rules, by shard
+        self._names: dict[int, frozenset[str]] = {}  # of workflows with rules, by shard
         self._ask_at = 0.0
 
     async def start(
@@ -189,8 +189,9 @@ class Starting:
         if now >= self._ask_at:
             known = await self._members.present("list_start_rules")
             names = self._names  # of one that is away those that it had
-            names |= {number: {each.name for each in part} for number, part in known.items()}
-            in_force = frozenset(set.intersection(*names.values()))
+            for number, part in known.items():
+                names[number] = frozenset(each.name for each in part)
+            in_force = frozenset[str].intersection(*names.values())
             is_same = in_force == self._rules.names
             self._rules = _Rules(
                 in_force,
