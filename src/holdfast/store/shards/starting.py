@@ -79,7 +79,7 @@ class Starting:
         """Start runs until each is answered, by its place: a try may be answered in part."""
         for _ in range(_TRIES):
             left = [at for at in range(len(runs)) if at not in answered]
-            part: dict[int, StartedRun] = {}
+            part: dict[int, StartedRun | BaseException] = {}
             try:
                 with taking_parts(part):
                     found, notices = await self._start(call, [runs[at] for at in left])
