@@ -220,6 +220,31 @@ async def test_a_renamed_signal_is_found_beside_messages_that_nothing_takes() ->
         asked.cancel()
 
 
+async def test_an_update_that_was_accepted_and_has_no_handler_now_is_found() -> None:
+    def amending(name: str) -> App:
+        app = App("parcels")
+
+        @app.workflow
+        async def parcel(ctx: Context) -> None:
+            async def amend() -> None:
+                await ctx.wait_for_signal("agreed")
+
+            ctx.handle_update(name, amend)
+            await ctx.wait_for_signal("packed")
+
+        return app
+
+    async with Environment(amending("amend"), replay=False) as env:
+        handle = await env.client.start("parcel")
+        asked = asyncio.create_task(handle.update("amend"))
+        await env.wait_until_idle()
+        [found] = (await checked(amending("change"), env.store)).findings
+        assert (found.kind, found.index) == ("stuck", 1)
+        assert found.reason.startswith("update amend was accepted, and the code has no handler")
+        assert not (await checked(amending("amend"), env.store)).findings
+        asked.cancel()
+
+
 async def test_an_ended_run_is_a_fixture() -> None:
     async with Environment(shop(), replay=False) as env:
         handle = await env.client.start("order", "lamp")

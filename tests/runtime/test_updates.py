@@ -336,6 +336,75 @@ def test_under_changed_code_the_answer_to_an_update_stays_as_it_is(
     assert [kind for kind in bench.types() if kind in UPDATE_REPLIES] == said
 
 
+async def amending(ctx: Context) -> str:
+    async def amend() -> int:
+        await ctx.wait_for_signal("ok")
+        return await work(1)
+
+    ctx.handle_update("amend", amend)
+    return await ctx.wait_for_signal("close", type=str)
+
+
+async def without_its_handler(ctx: Context) -> str:
+    return await ctx.wait_for_signal("close", type=str)
+
+
+async def with_another_name(ctx: Context) -> str:
+    ctx.handle_update("change", lambda: 1)
+    return await ctx.wait_for_signal("close", type=str)
+
+
+async def with_its_handler_later(ctx: Context) -> str:
+    await ctx.sleep(5)
+    return await amending(ctx)
+
+
+async def that_ends_before(ctx: Context) -> str:
+    return "nothing to do"
+
+
+@pytest.mark.parametrize(
+    "code", [without_its_handler, with_another_name, with_its_handler_later, that_ends_before]
+)
+@pytest.mark.parametrize("careful", [True, False])
+def test_code_that_drops_an_accepted_update_is_stuck_and_a_roll_back_heals(
+    code: Code, careful: bool
+) -> None:
+    """G15. Its effect never happened, and its caller was told of an end."""
+    bench = Bench(amending)
+    bench.settle()
+    bench.resume(bench.update("amend", None, "a"))
+    bench.settle()
+    length = len(bench.log)
+    bench.careful = careful
+    bench.crash(code)
+    bench.settle()
+    what = "update amend was accepted, and the code has no handler for it"
+    if not careful:
+        assert bench.stuck is None
+        assert any(what in problem for problem in bench.problems)
+        return
+    assert what in str(bench.stuck)
+    assert "roll the code back" in str(bench.stuck)
+    assert [event.type for event in bench.log[length:]] == ["WorkerLost"]
+    bench.crash(amending)
+    bench.settle()
+    bench.resume(bench.signal("ok"))
+    bench.complete("~/update-amend/work", 1)
+    bench.settle()
+    assert len(bench.of_type(UPDATE_COMPLETED)) == 1
+
+
+def test_the_handler_of_updates_that_were_carried_out_may_go() -> None:
+    bench = Bench(shop)
+    bench.settle()
+    bench.resume(bench.update("add", {"name": "tea"}, "a"), bench.update("add", {"name": 1}, "b"))
+    bench.settle()
+    bench.crash(without_its_handler)
+    bench.settle()
+    assert bench.suspended
+
+
 async def leave(ctx: Context, how: str) -> None:
     """Accept an update, and end in one way or another before it is carried out."""
 

@@ -179,6 +179,8 @@ class Instance:
         self.seed, self.attempt = fork.seed, fork.attempt
         self.loop.salt(self.seed.int & _SALT_BITS)
         history.forked = history.position + len(copied) + 1
+        if (updates := self.find(Updates)) is not None:
+            updates.untaken.clear()  # their handler may come after a call that is made again
         keys = frozenset(each.key for each in copied)
         if fork.again is None:  # a cancel was left out: any call may come later, or not at all
             history.copied = keys

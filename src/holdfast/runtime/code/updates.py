@@ -112,6 +112,7 @@ class Updates(Ledger):
         "_taker",
         "_waiting",
         "_written",
+        "untaken",
     )
 
     def __init__(self, run: Run) -> None:
@@ -121,6 +122,8 @@ class Updates(Ledger):
         self._accepted: dict[str, Message] = {}  # id: those being carried out
         self._ended: dict[str, tuple[int, Event]] = {}  # id: how much the code had seen then
         self._written: set[tuple[str, str]] = set()  # (type, id): answers that the log has
+        # id: name; the log has them as accepted and not as answered, and no handler has them yet
+        self.untaken: dict[str, str] = {}
         self._replies: dict[
             str, str
         ] = {}  # id: topic to notify of the answer, which is still to come
@@ -142,7 +145,9 @@ class Updates(Ledger):
             self._written.add((event.type, event.key))
             if event.type == UPDATE_ACCEPTED:
                 self._run.history.delivered = 0
+                self.untaken[event.key] = read_update_reply(event.details or "").update_name
             elif event.type == UPDATE_COMPLETED:
+                self.untaken.pop(event.key, None)
                 self._ended[event.key] = self._run.history.delivered or 0, event
 
     def put(self, update: Message) -> None:
@@ -225,6 +230,7 @@ class Updates(Ledger):
 
     async def _perform(self, handler: Handler, update: Message, scope: Scope) -> None:
         """Check an update, carry it out and answer it; an answer that the log has stays."""
+        self.untaken.pop(update.id or "", None)
         was_completed = (UPDATE_COMPLETED, update.id) in self._written
         if (UPDATE_REJECTED, update.id) in self._written or (was_completed and handler.skip()):
             await self._pass_over(update, scope)

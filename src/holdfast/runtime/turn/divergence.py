@@ -27,6 +27,7 @@ from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.steps import Call
 from holdfast.runtime.code.topics import Subscriptions
+from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
 from holdfast.runtime.loop.user_code import line_of_call, line_of_error, line_of_waiting
@@ -111,6 +112,18 @@ def missed_signal(instance: Instance) -> Reason | None:
         left.key,
         line_of_waiting(instance.loop.tasks),
     )
+
+
+def dropped_update(instance: Instance) -> Reason | None:
+    """Return the reason if no handler has taken an update that older code had accepted, else None.
+
+    Code that has not changed has its handler by the entry that says so.
+    """
+    updates = instance.find(Updates)
+    untaken = {} if updates is None else updates.untaken
+    for update_id, name in untaken.items():
+        return Reason(f"update {name} was accepted, and the code has no handler for it", update_id)
+    return None
 
 
 def held_back(instance: Instance) -> Reason | None:
@@ -236,6 +249,8 @@ def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[st
         others.append(
             f"the log has calls that the code does not make, or not yet: {', '.join(unused)}"
         )
+    if (dropped := dropped_update(instance)) is not None:
+        others.append(dropped.text)
     return warnings, others
 
 

@@ -44,6 +44,7 @@ from holdfast.runtime.turn.divergence import (
     CHANGED_AND_RAISED,
     Reason,
     differences,
+    dropped_update,
     ended_early,
     missed_signal,
     renamed_signal,
@@ -466,6 +467,7 @@ class Replayer:
             for event in log:
                 feed(event)
             self.unexplained = instance.history.is_behind
+            self._refuse(dropped_update(instance))
         except DeterminismError as error:
             self.broken = error
             self.log.fresh.clear()
