@@ -6,6 +6,7 @@ Fault: a deploy with a bug ended all open runs for good.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +17,15 @@ from holdfast import App, Client, Context
 from holdfast.client.run import Run
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
-from holdfast.errors import StepFailed
+from holdfast.definitions.workflows import Workflow
+from holdfast.errors import ChildFailed, StepFailed
 from holdfast.events import FORKED, STEP_COMPLETED, VALUE_RECORDED
 from holdfast.runtime.code.history import CALLS
+from holdfast.runtime.turn.rehearsal import rehearse
+from holdfast.runtime.turn.turn import RunInfo
 from holdfast.store.memory import MemoryStore
-from tests.runtime.bench import RUN_ID, SECOND, Bench, Code
+from holdfast.types import Event
+from tests.runtime.bench import RUN_ID, SECOND, START, Bench, Code
 from tests.runtime.desk import eventually, working
 
 
@@ -496,3 +501,79 @@ def test_a_patch_keeps_its_answer_after_facts_of_a_commit_that_was_overtaken() -
     bench.crash()
     bench.settle()
     assert [call.arguments for call in bench.started] == ['["new"]']
+
+
+CANCELLED: dict[str, tuple[Way, Callable[[Bench], Event | None]]] = {
+    "activity that was told": (
+        lambda ctx: render(1),
+        lambda bench: bench.activity_failed("render", asyncio.CancelledError()),  # type: ignore[arg-type]
+    ),
+    "child": (lambda ctx: ctx.child("kid"), lambda bench: bench.child_failed("kid", "cancelled")),
+    "activity that no worker had": (lambda ctx: render(1), lambda bench: None),
+    "approval": (lambda ctx: ctx.request_approval("Pay?"), lambda bench: None),
+}
+
+
+@pytest.mark.parametrize("signalled", [False, True])
+@pytest.mark.parametrize("kind", CANCELLED)
+def test_code_without_the_timeout_that_cancelled_a_call_is_stuck(
+    kind: str, signalled: bool
+) -> None:
+    """It failed for good of the cancel that older code asked for, or waited without an end."""
+    way, end_of = CANCELLED[kind]
+
+    async def old(ctx: Context) -> str:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                await way(ctx)
+        await ctx.wait_for_signal("end")
+        return "done"
+
+    async def new(ctx: Context) -> str:
+        await way(ctx)
+        await ctx.wait_for_signal("end")
+        return "done"
+
+    bench = Bench(old)
+    by_timer(bench)
+    if (end := end_of(bench)) is not None:
+        bench.log.append(end)
+    if signalled:
+        bench.log.append(bench.signal("end"))
+    found = rehearse(Workflow(new, name="flow"), RunInfo(RUN_ID, "flow", 1, 1, START), bench.log)
+    assert found is not None
+    assert found.kind == "stuck"
+    length = len(bench.log)
+    bench.crash(new)
+    bench.settle()
+    stuck = str(bench.stuck)
+    assert ("has a cancel of" in stuck) if end else ("cancelled by older code" in stuck)
+    assert "test_raised.py" in (found.line or "")
+    assert [event.type for event in bench.log[length:]] == ["WorkerLost"]
+    bench.crash(old)
+    bench.settle()
+    if not signalled:
+        bench.resume(bench.signal("end"))
+        bench.settle()
+    assert bench.output == "done"
+
+
+def test_code_that_awaits_a_call_that_it_cancels_itself_continues() -> None:
+    async def code(ctx: Context) -> str:
+        kid = await ctx.start_child("kid")
+        await ctx.sleep(60)
+        kid.cancel("too late")
+        try:
+            await kid.result()
+        except ChildFailed as error:
+            return error.status
+        return "done"
+
+    bench = Bench(code)
+    by_timer(bench)
+    bench.crash()
+    bench.settle()
+    assert bench.suspended
+    bench.resume(bench.child_failed("kid", "cancelled"))
+    bench.settle()
+    assert bench.output == "cancelled"

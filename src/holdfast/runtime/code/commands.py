@@ -104,7 +104,8 @@ class Commands(Ledger):
     """The commands of one instance.
 
     `open` has those without an end, `unseen` the failures of activities that the code has not
-    awaited.
+    awaited. `taken_back` are the keys of those that the log has as taken back, and that this code
+    has not taken back.
     """
 
     facts: ClassVar = CALL_COMMANDS | COMMAND_ENDS
@@ -121,6 +122,7 @@ class Commands(Ledger):
         "has_children",
         "open",
         "open_activities",
+        "taken_back",
         "unseen",
     )
 
@@ -133,6 +135,7 @@ class Commands(Ledger):
         self.has_children = self._over = False
         self._dropped: set[str] = set()
         self._withdrawn: set[str] = set()
+        self.taken_back: set[str] = set()
 
     @property
     def awaited(self) -> tuple[str, ...]:
@@ -151,6 +154,7 @@ class Commands(Ledger):
             recorded[key] = read_command(event)
         elif kind not in COMMAND_ENDS:
             self._withdrawn.add(key)
+            self.taken_back.add(key)
         elif key not in self.open and key not in self._dropped:
             recorded.setdefault(key, Recorded(CALLS[COMMAND_OF[kind]]))
 
@@ -317,13 +321,21 @@ class Commands(Ledger):
     def cancel(self, command: Command, reason: str | None = None) -> None:
         """Record once that a command is to be cancelled, even if the code waits for it."""
         key = command.key
-        if self._loop.closing or command.end is not None or key in self._withdrawn:
+        if self._loop.closing or command.end is not None:
+            return
+        self.taken_back.discard(key)
+        if key in self._withdrawn:
             return
         self._withdrawn.add(key)
         text = None
         if command.family == CHILD and command.run_id is not None:
             text = write_details(ChildCancelRequested(command.run_id, reason))
         self._run.record(_WITHDRAWALS[command.family], key, text)
+
+    def awaited_in_vain(self) -> Command | None:
+        """Return a call that the code waits for although older code has taken it back, or None."""
+        calls = (self.open.get(key) for key in self.taken_back)
+        return next((call for call in calls if call is not None and call.waiters), None)
 
     # Ending
 

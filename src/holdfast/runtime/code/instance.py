@@ -179,8 +179,11 @@ class Instance:
         self.seed, self.attempt = fork.seed, fork.attempt
         self.loop.salt(self.seed.int & _SALT_BITS)
         history.forked = history.position + len(copied) + 1
+        # Their handlers and their cancels may come after a call that is made again.
         if (updates := self.find(Updates)) is not None:
-            updates.untaken.clear()  # their handler may come after a call that is made again
+            updates.untaken.clear()
+        if (commands := self.find(Commands)) is not None:
+            commands.taken_back.clear()
         keys = frozenset(each.key for each in copied)
         if fork.again is None:  # a cancel was left out: any call may come later, or not at all
             history.copied = keys

@@ -22,6 +22,7 @@ from holdfast.events import (
     WORKER_LOST,
     read_step,
 )
+from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.history import CALLS, STEP, TIMER, end_family, read_command
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.mailbox import Message
@@ -126,6 +127,17 @@ def dropped_update(instance: Instance) -> Reason | None:
     return None
 
 
+def waits_in_vain(instance: Instance) -> Reason | None:
+    """Return the reason if the code waits for a call that older code has taken back, else None."""
+    commands = instance.find(Commands)
+    if commands is None or (call := commands.awaited_in_vain()) is None:
+        return None
+    loop = instance.loop
+    text = f"the code waits for {call.family} {call.name} under {call.key!r}"
+    line = line_of_call(loop, loop.tasks, call.key)
+    return Reason(f"{text}, which the log has as cancelled by older code", call.key, line)
+
+
 def held_back(instance: Instance) -> Reason | None:
     """Return what keeps code that waits from starting anything new, None if nothing does."""
     if (left := _listed_left(instance, None)) is None:
@@ -154,11 +166,16 @@ def ended_early(instance: Instance) -> Reason | None:
         ended = f"the log has {left}, which this code has not called, and the code has ended"
         return Reason(ended, left.key)
     left, failures = _listed_left(instance, None), history.failures
+    commands = instance.find(Commands)
+    cancelled_calls = set[str]() if commands is None else commands.taken_back
     raised_at = -1 if failures is None else failures.raised_at
     if left is not None:
         where = f"although the log has {left}, which it has not called"
     elif instance.ledger(Values).has_raised:
         return None
+    elif cancelled_calls:
+        key = min(cancelled_calls)
+        where = f"although the log has a cancel of {key!r}, which it has not cancelled"
     elif history.forked < history.replayed >= raised_at >= 0 and (
         history.proven >= raised_at or history.is_behind
     ):

@@ -50,6 +50,7 @@ from holdfast.runtime.turn.divergence import (
     renamed_signal,
     repeated_by_call,
     repeated_by_commands,
+    waits_in_vain,
 )
 from holdfast.runtime.turn.outcome import raised
 from holdfast.types import Event, Finish, Suspend, TurnCommit
@@ -256,8 +257,12 @@ class Replayer:
                 if event.type not in CALL_COMMANDS or event.key not in new
             ]
 
-    def check_signal(self) -> None:
-        """Raise DeterminismError if the code may know a recorded signal under another name."""
+    def check_waiting(self) -> None:
+        """Raise DeterminismError if the code waits for what older code has cancelled.
+
+        Or if it may know a recorded signal under another name.
+        """
+        self._refuse(waits_in_vain(self.instance))
         if self.unexplained:
             self._refuse(missed_signal(self.instance))
 

@@ -472,7 +472,7 @@ class Turn:
     def _suspend(self) -> None:
         """Give the lease back with this commit: the turn does nothing until it is answered."""
         replayer, timers = self._replayer, self._replayer.instance.timers
-        replayer.check_signal()
+        replayer.check_waiting()
         awaiting, wake_at = replayer.instance.awaiting, replayer.wake_at()
         if wake_at is None and not awaiting and replayer.instance.paused_events is None:
             if not replayer.log.fresh:
