@@ -245,6 +245,33 @@ async def test_an_update_that_was_accepted_and_has_no_handler_now_is_found() -> 
         asked.cancel()
 
 
+async def test_a_run_that_would_fail_of_a_signal_that_has_come_is_named() -> None:
+    def parcels(wrong: bool) -> App:
+        app = App("parcels")
+
+        @app.workflow
+        async def parcel(ctx: Context) -> None:
+            await ctx.wait_for_signal("packed")
+            if wrong:
+                raise KeyError("rate")
+
+        return app
+
+    async with Environment(parcels(wrong=False), replay=False) as env:
+        handle = await env.client.start("parcel")
+        await env.wait_until_idle()
+    assert not (await checked(parcels(wrong=True), env.store)).findings
+    async with Client(store=env.store) as client:
+        await client.handle(handle.run_id).signal("packed")
+    report = await checked(parcels(wrong=True), env.store)
+    [found] = report.findings
+    log = (await env.store.read_events([(handle.run_id, 0)]))[handle.run_id]
+    assert (found.kind, found.index, report.differs) == ("fails", len(log) - 1, False)
+    assert "KeyError" in found.reason
+    assert (found.file or "").endswith("test_check.py")
+    assert not (await checked(parcels(wrong=False), env.store)).findings
+
+
 async def test_an_ended_run_is_a_fixture() -> None:
     async with Environment(shop(), replay=False) as env:
         handle = await env.client.start("order", "lamp")

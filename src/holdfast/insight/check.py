@@ -38,10 +38,10 @@ class Finding(Value, frozen=True, kw_only=True):
     """A difference between code and logs that one or more runs of a workflow have.
 
     Those that are `stuck` cannot continue; those that are `held` wait and start nothing new until
-    the code makes a recorded call; those that `fails` have not begun and would fail at once; those
-    that are `unserved` are of a workflow or a version that the app does not have. `workflow` is
-    `app/name@version`, `runs` how many they are. `run_id`, `index` (the entry of its log, None for
-    none) and `reason` are those of one of them. `file` and `line` are in the user's code.
+    the code makes a recorded call; those that `fails` would fail at once, of what their logs have;
+    those that are `unserved` are of a workflow or a version that the app does not have. `workflow`
+    is `app/name@version`, `runs` how many they are. `run_id`, `index` (the entry of its log, None
+    for none) and `reason` are those of one of them. `file` and `line` are in the user's code.
     """
 
     kind: FindingKind

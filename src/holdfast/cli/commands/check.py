@@ -102,7 +102,7 @@ def check(
 
     The exit code is 0 if all runs continue, and 1 if some would be stuck, held back or without a
     worker. It is 2 if some could not be checked, or if the app cannot be loaded, and 3 if the
-    database cannot be used. Runs that have not begun and would fail at once are named, too.
+    database cannot be used. Runs that would fail at once are named, too.
     """
     from holdfast.cli.process.checking import Wish, check_in_parts
     from holdfast.cli.process.hash_seed import fix_hash_seed

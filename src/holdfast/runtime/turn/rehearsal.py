@@ -56,8 +56,8 @@ class Difference(Value, frozen=True):
 
     A run is `stuck` if the code cannot continue it, and `held` if the code waits although it has
     not made recorded calls, so that it starts nothing new and does not end, or if it waits for a
-    signal of another name. One that `fails` has not
-    begun yet, and the code raises at once. `index` is the entry of the log, None if no entry is
+    signal of another name. One that `fails` does so at once: the code raises in answer to what the
+    log has, and no worker has come there yet. `index` is the entry of the log, None if no entry is
     concerned, and `line` that of the user's code, as `shop.py:12 in order`.
     """
 
@@ -157,7 +157,9 @@ class _Rehearsal:
             if effects.commit is not None:
                 if (failure := self._failure(effects.commit.then)) is not None:
                     line = line_of_error(failure) or default
-                    return Difference("fails", f"the code raised {summarize(failure)}", 0, line)
+                    text = f"the code raised {summarize(failure)}"
+                    seen = turn.instance.history.note_failures().raised_at
+                    return Difference("fails", text, max(seen, 1) - 1, line)
                 effects = turn.committed()
                 continue
             found = held_back(turn.instance) if self.careful else None
@@ -203,9 +205,9 @@ class _Rehearsal:
         return message in instance.mailbox.unread
 
     def _failure(self, then: object) -> BaseException | None:
-        """Return what the code has raised if a run that has not begun would fail of it."""
+        """Return what the code has raised if the run would fail of it, and of nothing else."""
         instance = self.turn.instance
-        is_new = not instance.history.replayed and not instance.ledger(Values).has_raised
+        is_new = not self.has_moved and not instance.ledger(Values).has_raised
         fails = isinstance(then, Finish) and then.status == "failed"
         return raised(instance) if fails and is_new else None
 
