@@ -117,6 +117,12 @@ class StepParameters(Protocol):
         ...
 
 
+def _slug_of(parameter: inspect.Parameter) -> str:
+    """Return the name of what a parameter is given: RUN, or that of a dependency."""
+    default: object = parameter.default
+    return default.source.slug if isinstance(default, OutputMark) else parameter.name
+
+
 class _Parameter(NamedTuple):
     name: str
     source: Source[Any]
@@ -144,9 +150,9 @@ class SingleParameters:
         """
         self._signature = read_signature(fn)
         self._step, self._rule = step, rule
-        self._parameters = [
-            self._read(fn, parameter, sources) for parameter in self._signature.parameters.values()
-        ]
+        parameters = self._signature.parameters.values()
+        self._is_of_one = len({_slug_of(each) for each in parameters} - {RUN}) == 1
+        self._parameters = [self._read(fn, parameter, sources) for parameter in parameters]
         slugs = dict.fromkeys(each.source.slug for each in self._parameters)
         self.wants_run = RUN in slugs
         self.deps = tuple(slug for slug in slugs if slug != RUN)
@@ -220,7 +226,7 @@ class SingleParameters:
             f"{self._step}: parameter {name} is declared as {type_name(annotation)}, but step "
             f"{source.slug} may fail"
         )
-        alone = self._rule == "one_failed" and len(self._signature.parameters) == 1
+        alone = self._rule == "one_failed" and self._is_of_one
         return Declared.of_type(
             without_error(annotation, source.annotation, of, alone=alone), place
         )

@@ -58,6 +58,9 @@ def wrong(page: str | ErrorInfo) -> None: ...
 def not_none(maybe: Page | ErrorInfo) -> None: ...
 
 
+def only_error_and_input(page: ErrorInfo, run: str) -> None: ...
+
+
 def after_cancel(page: Page | ErrorInfo) -> None: ...
 
 
@@ -81,6 +84,7 @@ def test_a_step_gets_the_output_or_the_error_of_what_it_depends_on(flow: Flow[st
     ("rule", "fn"),
     [
         ("one_failed", only_error),
+        ("one_failed", only_error_and_input),
         ("all_done", anything),
         ("always", anything),
         ("always", nothing),
