@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from holdfast import App, Client, Context
+from holdfast import App, Client, Context, Retry
 from holdfast.errors import UnknownWorkflow
 from holdfast.insight.check import Check, CheckReport, Part, merged
 from holdfast.payloads import AesGcm
@@ -243,6 +244,39 @@ async def test_an_update_that_was_accepted_and_has_no_handler_now_is_found() -> 
         assert found.reason.startswith("update amend was accepted, and the code has no handler")
         assert not (await checked(amending("amend"), env.store)).findings
         asked.cancel()
+
+
+def clerks(kind: str, wanted: Any) -> tuple[App, Any]:
+    """An app whose run has a value of the wanted type in its log, and what makes the run."""
+    app = App("clerks")
+
+    async def fn(count: Any) -> None:
+        raise OSError("busy")
+
+    fn.__annotations__["count"] = wanted
+    if kind == "job":
+        return app, app.job(retry=Retry(attempts=2, base="60s"))(fn)
+
+    class Tally:
+        async def take(self) -> None: ...
+
+    Tally.__annotations__ = {"count": wanted}
+    Tally.count = wanted(1)  # type: ignore[attr-defined]
+    return app, app.entity(dataclass(Tally))
+
+
+@pytest.mark.parametrize("kind", ["job", "entity"])
+async def test_a_finding_of_a_job_or_an_entity_is_at_a_line_of_the_app(kind: str) -> None:
+    app, made = clerks(kind, int)
+    async with Environment(app, replay=False) as env:
+        if kind == "job":
+            await env.client.start(made, 1)
+            await env.advance(1)
+        else:
+            await env.client.entity(made, "ann").take()
+    [found] = (await checked(clerks(kind, str)[0], env.store)).findings
+    assert found.kind == "stuck"
+    assert (found.file or "").endswith("test_check.py")
 
 
 async def test_a_run_that_would_fail_of_a_signal_that_has_come_is_named() -> None:

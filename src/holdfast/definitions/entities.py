@@ -118,6 +118,8 @@ class Entity(Workflow[Given, None]):
         serve.__annotations__ = {"ctx": Any, "given": Given}
         options["name"] = options.get("name") or name
         super().__init__(serve, registry=registry, **options)
+        lines = {fn.__code__.co_firstlineno: fn for fn in public.values()}
+        self.written = lines[min(lines)] if lines else serve
 
     def method(self, name: str) -> Method:
         """Return a method. Raises InvalidInput if the class does not have it."""

@@ -54,7 +54,7 @@ class Job(Workflow[Mapping[str, object], R_co], Generic[P, R_co]):
         call.__annotations__ = {"arguments": arguments}
         super().__init__(call, name=definition.name, registry=registry, **options)
         self._default: object = ()  # what null stands for: no arguments
-        self._output = definition.result
+        self._output, self.written = definition.result, definition.fn
 
     def __repr__(self) -> str:
         return f"<Job {self.handler}>"

@@ -79,6 +79,7 @@ class Workflow(Startable[In_contra, Out_co]):
         Raises ConfigurationError if it cannot be a workflow, saying why.
         """
         self.__doc__, self.fn = fn.__doc__, fn
+        self.written: Callable[..., object] = fn  # the app's own function, which errors point at
         self.name = check_workflow_name(fn.__name__ if name is None else name)
         self.version = version
         with option(f"workflow {self.name}", "queue"):
@@ -95,8 +96,7 @@ class Workflow(Startable[In_contra, Out_co]):
         if priority not in PRIORITIES:
             raise ConfigurationError(f"workflow {self.name}: priority must be 0 (first) to 4")
         self.full_name = full_name(self.registry.name, self.name)
-        self.handler = f"{self.full_name}@{version}"
-        parameter = _input_parameter(fn, self.name)
+        self.handler, parameter = f"{self.full_name}@{version}", _input_parameter(fn, self.name)
         _check_context(fn, self.name)
         what = f"input of {self.name}"
         self._input = None if parameter is None else Declared(fn, parameter.name, what)

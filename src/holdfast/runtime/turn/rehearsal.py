@@ -83,7 +83,7 @@ def rehearse(
     log with payloads that cannot be opened.
     """
     check_open(event.details for event in log)
-    default = line_of_definition(workflow.fn)
+    default = line_of_definition(workflow.written)
     if (end := log[-1].type) in _ENDED_BY_CODE:
         if end == CONTINUED and read_last_failure(log[-1].details) is not None:
             end = FAILED  # an attempt that its policy retries, whatever the policy is now
