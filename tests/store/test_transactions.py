@@ -1059,6 +1059,28 @@ async def test_code_that_ends_its_transaction_is_named(scene: Scene, statement: 
     assert calls == [4]  # it is not tried again
 
 
+def commits_with_psycopg(connection: psycopg.Connection, room: int) -> int:
+    assert current_step().attempt == 1
+    connection.commit()
+    return room
+
+
+async def rolls_back_with_psycopg(connection: psycopg.AsyncConnection, room: int) -> int:
+    assert current_step().attempt == 1
+    await connection.rollback()
+    return room
+
+
+@pytest.mark.parametrize("code", [commits_with_psycopg, rolls_back_with_psycopg])
+async def test_an_end_that_the_library_refuses_is_named_and_not_tried_again(
+    scene: Scene, code: Callable[..., Any]
+) -> None:
+    app, stay = hotel(code)
+    async with working(app, scene.url) as client:
+        with pytest.raises(RunFailed, match="has committed or rolled back itself"):
+            await client.run(stay, 4)
+
+
 async def commits(session: AsyncSession, room: int) -> int:
     await session.execute(text("commit"))
     await session.execute(ADD, {"room": room})

@@ -84,6 +84,7 @@ class Tasks(TransactionTestCase):
             "AssertionError",
             "ConfigurationError",
             "TransactionManagementError",
+            "ConfigurationError",
         ]
         assert sorted(Sent.objects.values_list("text", flat=True)) == ["a", "a", "before"]
         ended = "select key from holdfast.events where event_type = 'StepCompleted' order by idx"

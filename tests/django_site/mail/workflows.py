@@ -33,6 +33,8 @@ def keep(connection: BaseDatabaseWrapper, text: str, way: str) -> int:
     sent = Sent.objects.create(text=text)
     if way == "end":
         connection.connection.rollback()
+    elif way == "commit":
+        connection.commit()
     elif way == "roll back":
         transaction.set_rollback(True)
     assert way != "fail"
@@ -47,7 +49,7 @@ def keep_strictly(connection: BaseDatabaseWrapper, text: str) -> int:
 @app.workflow
 async def keep_all(ctx: Context, text: str) -> list[str]:
     failures = []
-    for way in ("", "fail", "end", "roll back"):
+    for way in ("", "fail", "end", "roll back", "commit"):
         try:
             await keep(f"{text}{way}", way)
         except StepFailed as error:

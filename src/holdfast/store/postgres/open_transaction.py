@@ -36,6 +36,13 @@ from holdfast.types import Event
 
 T = TypeVar("T")
 
+# What libraries say that do not let code end the transaction that it was called in.
+_REFUSED_ENDS: Final = (
+    "Explicit commit() forbidden",  # psycopg
+    "Explicit rollback() forbidden",
+    "This is forbidden when an 'atomic' block is active",  # Django
+)
+
 Typed: TypeAlias = tuple[str, str]  # the type of a value, and its text
 
 _CLEAN_SECONDS: Final = 3600.0
@@ -166,10 +173,7 @@ class Session:
     async def _complete(self) -> None:
         """Send what the library has not sent yet. Raises ConfigurationError if it has ended."""
         if not self.is_open():
-            raise ConfigurationError(
-                "the code of a transaction has committed or rolled back itself, so its step is "
-                "not recorded with it: let holdfast commit, and raise an error to roll back"
-            )
+            raise _ended_itself()
         await self.flush()
 
     async def execute(self, text: str, *values: Typed) -> Rows:
@@ -249,6 +253,19 @@ class Session:
         await result_of(self.connection.execute(text))
 
 
+def _ended_itself() -> ConfigurationError:
+    return ConfigurationError(
+        "the code of a transaction has committed or rolled back itself, so its step is not "
+        "recorded with it: let holdfast commit, and raise an error to roll back"
+    )
+
+
+def _is_of_an_end(error: Exception) -> bool:
+    """Return True if psycopg or Django has refused to end the transaction, as the code wanted."""
+    kinds = ("ProgrammingError", "TransactionManagementError")
+    return type(error).__name__ in kinds and str(error).startswith(_REFUSED_ENDS)
+
+
 def _named(error: Exception, place: Place) -> Exception:
     """Return the error that says what a refused record means."""
     code, schema = sqlstate_of(error) or "", place.database.schema
@@ -318,6 +335,8 @@ async def run_within(
     except Exception as error:
         if session.was_closed():
             raise not_begun(session.place, error) from error
+        if _is_of_an_end(error):
+            raise _ended_itself() from error
         raise
     finally:
         if not session.committed:
