@@ -29,6 +29,7 @@ class Golden:
     async def __call__(self, run: RunHandle[Any], name: str | None = None) -> None:
         """Replay the log that was recorded of this run, with the code of today.
 
+        What it calls, waits for and how it ends is compared; its output and its values are not.
         A test with several runs gives each a `name`. Raises AssertionError if the code does not do
         what the log says, and if there is no such log, or one that cannot be read.
         """
