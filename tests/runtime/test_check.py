@@ -265,6 +265,36 @@ def clerks(kind: str, wanted: Any) -> tuple[App, Any]:
     return app, app.entity(dataclass(Tally))
 
 
+def media(wanted: Any) -> App:
+    """An app whose run has scheduled an activity; it has no code for it if nothing is wanted."""
+    app = App("media")
+
+    async def render(size: Any) -> None: ...
+
+    if wanted is not None:
+        render.__annotations__["size"] = wanted
+        app.activity(queue="gpu")(render)
+
+    @app.workflow
+    async def show(ctx: Context) -> None:
+        await ctx.activity("render", 5, queue="gpu")
+
+    return app
+
+
+async def test_an_open_activity_whose_arguments_do_not_fit_its_code_is_named() -> None:
+    async with Environment(media(None), replay=False) as env:
+        await env.client.start("show")
+        await env.wait_until_idle()
+    report = await checked(media(str), env.store)
+    [found] = report.findings
+    assert (found.kind, found.index, report.differs) == ("fails", 1, False)
+    assert "activity render has not ended, and would fail at its next attempt" in found.reason
+    assert (found.file or "").endswith("test_check.py")
+    for fits in (None, int, int | str):
+        assert not (await checked(media(fits), env.store)).findings
+
+
 @pytest.mark.parametrize("kind", ["job", "entity"])
 async def test_a_finding_of_a_job_or_an_entity_is_at_a_line_of_the_app(kind: str) -> None:
     app, made = clerks(kind, int)

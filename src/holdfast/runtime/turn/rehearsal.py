@@ -13,10 +13,11 @@ import msgspec
 
 from holdfast.codec import check_open, summarize
 from holdfast.definitions.workflows import Workflow
-from holdfast.details import ActivityCompleted, ChildCompleted, SignalReceived
-from holdfast.errors import DeterminismError, PayloadError
+from holdfast.details import ActivityCompleted, ActivityScheduled, ChildCompleted, SignalReceived
+from holdfast.errors import DeterminismError, InvalidInput, PayloadError
 from holdfast.events import (
     ACTIVITY_COMPLETED,
+    ACTIVITY_SCHEDULED,
     CHILD_COMPLETED,
     COMPLETED,
     CONTINUED,
@@ -42,9 +43,11 @@ from holdfast.runtime.turn.divergence import held_back
 from holdfast.runtime.turn.outcome import raised
 from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
 from holdfast.types import Event, Finish, Value, awaits_update
+from holdfast.values.names import split_name
 
 _LEASE: Final = 2**31 - 2  # the log says of no such lease that it was lost
 _MOST_INPUTS: Final = 200  # answers and timers, after which code that only waits has shown enough
+_read_scheduled = msgspec.json.Decoder(ActivityScheduled).decode
 _NULL: Final = msgspec.Raw(b"null")
 _ENDED_BY_CODE: Final = frozenset({COMPLETED, FAILED, CONTINUED})
 
@@ -57,8 +60,9 @@ class Difference(Value, frozen=True):
     A run is `stuck` if the code cannot continue it, and `held` if the code waits although it has
     not made recorded calls, so that it starts nothing new and does not end, or if it waits for a
     signal of another name. One that `fails` does so at once: the code raises in answer to what the
-    log has, and no worker has come there yet. `index` is the entry of the log, None if no entry is
-    concerned, and `line` that of the user's code, as `shop.py:12 in order`.
+    log has, and no worker has come there yet, or an activity gets arguments that do not fit.
+    `index` is the entry of the log, None if no entry is concerned, and `line` that of the user's
+    code, as `shop.py:12 in order`.
     """
 
     kind: DifferenceKind
@@ -163,8 +167,10 @@ class _Rehearsal:
                 effects = turn.committed()
                 continue
             found = held_back(turn.instance) if self.careful else None
+            if found is None and self.has_moved:
+                return None
             if found is None:
-                return None if self.has_moved else self._renamed(awaiting, default)
+                return self._renamed(awaiting, default) or self._misfit()
             self.has_moved = True
             following = self._pass_time(effects)
             if following is None:
@@ -194,6 +200,26 @@ class _Rehearsal:
         )
         line = line_of_waiting(instance.loop.tasks) or default
         return Difference("held", reason, None, line)
+
+    def _misfit(self) -> Difference | None:
+        """Return a difference if the arguments of an open activity do not fit its code."""
+        instance = self.turn.instance
+        commands, registry = instance.find(Commands), instance.workflow.registry
+        calls = {} if commands is None else commands.open
+        for index, event in enumerate(self.log):
+            if event.type != ACTIVITY_SCHEDULED or event.key not in calls:
+                continue
+            call = _read_scheduled(event.details or "")
+            app, name = split_name(call.activity_name)
+            activity = registry.activities.get(name) if app == registry.name else None
+            try:
+                if activity is not None:
+                    activity.decode_arguments(bytes(call.input).decode())
+            except InvalidInput as error:
+                text = f"activity {event.key} has not ended, and would fail at its next attempt"
+                line = line_of_definition(activity.fn) if activity is not None else None
+                return Difference("fails", f"{text}: {error}", index, line)
+        return None
 
     def _is_kept(self, event: Event) -> bool:
         """Return True for a message that the code does not take."""
