@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -15,11 +17,16 @@ from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
-from holdfast.errors import DatabaseUnavailable, ForkRefused, RunNotFound
+from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
-from holdfast.store.port.reads import noting_reads
-from holdfast.types import OPEN_STATES, Delivered, Reschedule, RunRecord, State
+from holdfast.store.port import Store
+from holdfast.store.port.locks import taking_parts
+from holdfast.store.port.reads import note_away, noting_reads
+from holdfast.store.port.shards import MayBeAway, ShardAway
+from holdfast.types import OPEN_STATES, Delivered, Delivery, Reschedule, RunRecord, State
 from holdfast.values.texts import check_by, check_reason
+
+T = TypeVar("T")
 
 PAGE = 200
 RETRIES_AT_ONCE = 8
@@ -45,6 +52,8 @@ class BulkChange:
     If the filter names no states, the change is made in those states in which it has an effect.
     `progress` is called after each page.
     """
+
+    _again = "the same call again completes it"
 
     def __init__(
         self,
@@ -95,7 +104,9 @@ class BulkChange:
 
     async def signal(self, name: str, payload: object, signal_id: str | None) -> BulkOutcome:
         """Send the runs a signal, each with the same id."""
-        signal_id = str(uuid4()) if signal_id is None else signal_id
+        if signal_id is None:
+            signal_id = str(uuid4())
+            self._again = f"the same call with signal_id={signal_id!r} completes it"
         no_run = UUID(int=0)
         pattern = encode_signal(Signal(no_run, name, payload, signal_id), no_run)
 
@@ -129,20 +140,22 @@ class BulkChange:
         states: Sequence[State],
         change: Callable[[Sequence[RunRecord]], Awaitable[int]],
     ) -> BulkOutcome:
-        if not isinstance(self._where, dict):
-            return await self._change_given(self._where, states, change)
-        filters: RunFilters = {"limit": PAGE, **self._where}
-        if not filters.get("states"):
-            filters["states"] = states
-        if self._dry_run:
-            return await self._change_pages(filters, change)
         with noting_reads() as notes:
-            done = await self._change_pages(filters, change)
-        if notes.away:
+            if isinstance(self._where, dict):
+                filters: RunFilters = {"limit": PAGE, **self._where}
+                if not filters.get("states"):
+                    filters["states"] = states
+                done = await self._change_pages(filters, change)
+            else:
+                done = await self._change_given(self._where, states, change)
+        if self._dry_run:
+            note_away(notes.away)
+        elif notes.away:
             which = ", ".join(map(str, sorted(notes.away)))
-            raise DatabaseUnavailable(
-                f"shard {which} is away, so its runs are as before. Of the others, {done.changed} "
-                "have changed. Do the same again when all answer"
+            raise MayBeAway(
+                f"shard {which} is away, or was meanwhile, so some runs there may be as before. "
+                f"At least {done.changed} have changed; {self._again}",
+                notes.away,
             )
         return done
 
@@ -152,7 +165,13 @@ class BulkChange:
         page_filter = await run_filter(filters, self._session.names)
         done = BulkOutcome()
         while True:
-            page = await self._session.store.list_runs(page_filter)
+            try:
+                page = await self._session.store.list_runs(page_filter)
+            except ShardAway as error:  # no shard answers
+                if not done.matched:
+                    raise
+                note_away(error.shards)
+                return done
             changed = await change(page.runs) if page.runs else 0
             done = self._count(done, len(page.runs), changed)
             if page.cursor is None:
@@ -176,11 +195,11 @@ class BulkChange:
         done, seen = BulkOutcome(), set[UUID]()
         for first in range(0, len(run_ids), PAGE):
             part = run_ids[first : first + PAGE]
-            newest = await store.newest_runs(part)
-            newest |= await newest_of_keys(store, keyed.intersection(part))
+            newest = await _most(store.newest_runs, part)
+            newest |= await _most_newest_of_keys(store, keyed.intersection(part))
             meant = {newest.get(run_id, run_id) for run_id in part} - seen
             seen |= meant
-            found = (await store.get_runs(list(meant), payloads=False)).values()
+            found = (await _most(partial(store.get_runs, payloads=False), list(meant))).values()
             fitting = [run for run in found if run.state in states]
             changed = await change(fitting) if fitting else 0
             done = self._count(done, len(found), changed)
@@ -202,14 +221,36 @@ class BulkChange:
         run_ids, changed = [run.run_id for run in runs], 0
         live = {run.run_id for run in runs if run.status == "running"}
         while run_ids:
-            outcomes = await self._session.deliver(partial(call, run_ids))
-            changed += outcomes.count("delivered")
-            pairs = zip(run_ids, outcomes, strict=True)
-            ended = [each for each, outcome in pairs if outcome == "ended" and each in live]
-            newest = await self._session.store.newest_runs(ended) if ended else {}
+            told = await self._deliver_most(call, run_ids)
+            changed += sum(outcome == "delivered" for outcome in told.values())
+            ended = [each for each, outcome in told.items() if outcome == "ended" and each in live]
+            newest = await _most(self._session.store.newest_runs, ended) if ended else {}
             run_ids = [last for each, last in newest.items() if last != each]
             live.update(run_ids)
         return changed
+
+    async def _deliver_most(
+        self, call: Callable[[Sequence[UUID]], Awaitable[Delivered]], run_ids: Sequence[UUID]
+    ) -> dict[UUID, Delivery]:
+        """Return what became of the runs, without those of shards that do not answer."""
+        told: dict[UUID, Delivery] = {}
+
+        async def deliver() -> Delivered:
+            left = [run_id for run_id in run_ids if run_id not in told]
+            part: dict[int, Delivery] = {}
+            try:
+                with taking_parts(part):
+                    delivered = await call(left)
+                part.update(enumerate(delivered.outcomes))
+                return delivered
+            finally:
+                told.update((left[at], outcome) for at, outcome in part.items())
+
+        try:
+            await self._session.deliver(deliver)
+        except ShardAway as error:
+            note_away(error.shards)
+        return told
 
     async def _count_retriable(self, runs: Sequence[RunRecord]) -> int:
         ended = [
@@ -236,6 +277,35 @@ class BulkChange:
             return (await retry_run(self._session, retry, run.kind))[0]
         except (ForkRefused, RunNotFound):  # it has changed since it was listed
             return False
+        except ShardAway as error:
+            note_away(error.shards)
+            return False
+
+
+async def _most(
+    call: Callable[[Sequence[UUID]], Awaitable[dict[UUID, T]]], run_ids: Sequence[UUID]
+) -> dict[UUID, T]:
+    """Return what a call answers about runs, without those of shards that do not answer."""
+    part: dict[int, T] = {}
+    try:
+        with taking_parts(part):
+            return await call(run_ids)
+    except ShardAway as error:
+        note_away(error.shards)
+        return {run_ids[at]: answer for at, answer in part.items()}
+
+
+async def _most_newest_of_keys(store: Store, run_ids: Collection[UUID]) -> dict[UUID, UUID]:
+    """Return what `newest_of_keys` does, without the keys of shards that do not answer."""
+    try:
+        return await newest_of_keys(store, run_ids)
+    except ShardAway as error:
+        note_away(error.shards)
+    newest: dict[UUID, UUID] = {}
+    for run_id in run_ids:
+        with suppress(ShardAway):
+            newest |= await newest_of_keys(store, [run_id])
+    return newest
 
 
 def _is_open(run: RunRecord) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -68,3 +68,9 @@ def noting_reads() -> Generator[ReadFrom]:
         yield notes
     finally:
         read_from.reset(token)
+
+
+def note_away(shards: Iterable[int]) -> None:
+    """Note for the caller of lists that shards did not answer."""
+    if (notes := read_from.get()) is not None:
+        notes.away.update(shards)

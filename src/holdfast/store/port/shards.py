@@ -33,8 +33,16 @@ def digest_of(names: Iterable[str]) -> str:
     return sha256(",".join(sorted(names)).encode()).hexdigest()
 
 
-class MayBeAway(DatabaseUnavailable):
-    """No shard that answers has a run, and one that is away may have it."""
+class ShardAway(DatabaseUnavailable):
+    """Shards that a call needs do not answer. Others may have done their part of it."""
+
+    def __init__(self, text: str, shards: Iterable[int]) -> None:
+        super().__init__(text)
+        self.shards = frozenset(shards)
+
+
+class MayBeAway(ShardAway):
+    """What no shard that answers has may be in one that is away. The text names no host."""
 
 
 class ShardStore(Protocol):

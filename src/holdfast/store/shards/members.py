@@ -22,7 +22,8 @@ from holdfast.errors import (
 )
 from holdfast.store.port import Store
 from holdfast.store.port.locks import taken_parts
-from holdfast.store.port.reads import read_from
+from holdfast.store.port.reads import note_away
+from holdfast.store.port.shards import ShardAway
 from holdfast.store.shards.homes import homes_of
 from holdfast.store.shards.silence import Silence
 from holdfast.types import MOST_SHARDS, Notice, ShardState
@@ -216,14 +217,14 @@ class Members:
     async def call(self, number: int, name: str, /, *args: Any, **options: Any) -> Any:
         """Make a call to one shard.
 
-        Raises DatabaseUnavailable, with the shard's number, if it is away.
+        Raises ShardAway, with the shard's number, if it is away.
         """
         if number >= len(self.named):
             raise _too_few(number + 1, len(self.named))
         try:
             return await self.named[number].call(name, *args, **options)
         except DatabaseUnavailable as error:
-            raise DatabaseUnavailable(f"shard {number}: {error}") from error
+            raise ShardAway(f"shard {number}: {error}", [number]) from error
 
     async def each(self, name: str, /, *args: Any, **options: Any) -> list[Any]:
         """Make a call to all shards, also to new ones. Raises what the first that fails raises."""
@@ -307,8 +308,7 @@ async def answered(calls: Mapping[int, Awaitable[T]]) -> tuple[dict[int, T], lis
     for number, answer in zip(calls, found, strict=True):
         if isinstance(answer, DatabaseUnavailable | TransientDatabaseError):
             away.append(answer)
-            if (notes := read_from.get()) is not None:
-                notes.away.add(number)
+            note_away([number])
         elif isinstance(answer, BaseException):
             raise answer
         else:

@@ -86,5 +86,6 @@ class Places:
             return None
         away = ", ".join(map(str, sorted(notes.away)))
         return MayBeAway(
-            f"shard {away} is away, and may have run {missing[0]}: no other shard has it"
+            f"shard {away} is away, and may have run {missing[0]}: no other shard has it",
+            notes.away,
         )
