@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from holdfast import errors
 from holdfast.errors import HoldfastError
+from holdfast.store.port.shards import MayBeAway
 
 logger = logging.getLogger("holdfast.server")
 
@@ -128,7 +129,7 @@ def problem_of(error: Exception) -> Problem:
     if kind is None:
         return unexpected(error)
     detail = str(error)
-    if isinstance(error, _NOT_TOLD):
+    if isinstance(error, _NOT_TOLD) and not isinstance(error, MayBeAway):
         logger.warning("%s", error)
         detail = "it cannot be reached now; the server's log has the reason"
     members = {name: getattr(error, name) for name in _MEMBERS if hasattr(error, name)}

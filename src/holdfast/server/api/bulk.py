@@ -22,6 +22,7 @@ from holdfast.server.api.runs import one_id
 from holdfast.server.operations import Body, Call, Nothing, Operation
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.sse import COMMENT, Bye, Stream, cancelled, frame
+from holdfast.store.port.reads import noting_reads
 from holdfast.types import State
 
 
@@ -108,7 +109,8 @@ async def _frames(call: Call[Nothing, BulkBody], stream: Stream) -> AsyncGenerat
             raise _Left
         told.put_nowait(outcome)
 
-    work = asyncio.create_task(_change(call, progress))
+    with noting_reads() as notes:
+        work = asyncio.create_task(_change(call, progress))
     try:
         while not work.done():
             more = asyncio.ensure_future(told.get())
@@ -123,7 +125,9 @@ async def _frames(call: Call[Nothing, BulkBody], stream: Stream) -> AsyncGenerat
         while not told.empty():
             yield frame("progress", told.get_nowait())
         try:
-            yield frame("done", work.result())
+            done = work.result()
+            away = tuple(sorted(notes.away))
+            yield frame("done", Progress(done.matched, done.changed, done.unchanged, away))
         except Exception as error:
             problem = problem_of(error)
             yield frame("problem", Trouble(problem.status, problem.detail))
@@ -191,12 +195,16 @@ class Trouble(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Progress(msgspec.Struct, frozen=True):
-    """How many runs matched, and how many of them were changed."""
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many runs matched, and how many of them were changed.
+
+    A dry run leaves out the runs of shards that are away: `shards_away`.
+    """
 
     matched: int
     changed: int
     unchanged: int
+    shards_away: tuple[int, ...] = ()
 
 
 OPERATIONS: Final = (
