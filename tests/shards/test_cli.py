@@ -247,6 +247,8 @@ def test_a_worker_is_kept_for_each_shard(cli: CommandLine, tmp_path: Path) -> No
         until(lambda: len(cli.json("workers")) == 2 or None, "the dead worker to be signed off")
         cli("shards", "add")
         worker.await_text("ready: queues default", times=4)
+        assert [each["shard"] for each in cli.json("workers")] == [0, 1, 2]
+        assert cli("workers").stdout.split()[:3] == ["worker", "shard", "queues"]
         start_everywhere(cli, 3)
         assert worker.text().count("waits: database 3 is spare") == 1
         worker.send(signal.SIGTERM)

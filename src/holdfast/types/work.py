@@ -244,7 +244,7 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     `consumes` are the message queues of its consumers, None if it does not say so: workers of an
     earlier release do not. `hints` is True if Redis tells it of new work now, False if that is
     away, None if it uses no Redis or does not say so; `listens` the same of
-    notifications.
+    notifications. `shard` is its shard if several databases are one engine.
     """
 
     worker_id: str
@@ -260,6 +260,7 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     consumes: tuple[str, ...] | None = None
     hints: bool | None = None
     listens: bool | None = None
+    shard: int | None = None
 
 
 # What maintenance does, as far as an answer to a heartbeat says if there is something to do.

@@ -278,7 +278,8 @@ async def list_workers(link: Link) -> Answer:
     """List the workers that are signed on.
 
     Each line says what a worker serves, how many of its threads for plain functions are in use,
-    when it last sent a heartbeat, and, if one uses Redis, if that tells it of new work now.
+    when it last sent a heartbeat, and, if one uses Redis, if that tells it of new work now. With
+    several databases it says which shard a worker serves.
     """
     from holdfast.cli.render.console import plain
 
@@ -294,7 +295,13 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
     from holdfast.insight.wording import ago, length
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("worker", "queues", "workflows and activities"):
+    with_shards = any(each.shard is not None for each in workers)
+    for column in (
+        "worker",
+        *(["shard"] if with_shards else []),
+        "queues",
+        "workflows and activities",
+    ):
         table.add_column(column, overflow="fold")
     for column in ("runs", "threads", "up", "heard"):
         table.add_column(column, justify="right", no_wrap=True)
@@ -304,6 +311,7 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
     for each in workers:
         table.add_row(
             each.worker_id,
+            *([str(each.shard)] if with_shards else []),
             ", ".join(each.queues),
             ", ".join(handler.removesuffix("@0") for handler in each.handlers),
             f"≤ {each.concurrency}",

@@ -56,6 +56,7 @@ class WorkerShape(msgspec.Struct, frozen=True, kw_only=True):
     """A worker; a `silent` one was not heard of for so long that it counts as dead.
 
     `hints` is true if Redis tells it of new work now, false if that is away, null without Redis.
+    `shard` is null if there is one database.
     """
 
     worker_id: str
@@ -69,6 +70,7 @@ class WorkerShape(msgspec.Struct, frozen=True, kw_only=True):
     heard_at: datetime
     silent: bool
     hints: bool | None = None
+    shard: int | None = None
 
 
 class WorkerList(msgspec.Struct, frozen=True):

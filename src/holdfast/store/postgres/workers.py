@@ -21,7 +21,7 @@ from holdfast.types import (
 )
 from holdfast.types.work import SILENT_SECONDS
 
-_read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes")
+_read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes", "shard")
 
 
 class PostgresWorkers(Part):
@@ -106,6 +106,7 @@ class PostgresWorkers(Part):
                 handlers=tuple(row["handlers"]),
                 threads=None if row["threads"] is None else ThreadUse(*row["threads"]),
                 consumes=None if row["consumes"] is None else tuple(row["consumes"]),
+                shard=None,
             )
             for row in await self._database.rows("list_workers")
         ]

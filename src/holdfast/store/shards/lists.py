@@ -45,6 +45,7 @@ from holdfast.types import (
     SubscriptionKind,
     SweeperState,
     SweepShare,
+    WorkerInfo,
 )
 from holdfast.values.moments import to_micros
 
@@ -168,6 +169,11 @@ class Lists(Routed):
             chain.from_iterable(found), key=lambda each: (each.requested_at, each.run_id, each.key)
         )
         return ordered[:limit]
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        """Return the workers of all shards, shard by shard; see `WorkerStore.list_workers`."""
+        found: dict[int, list[WorkerInfo]] = await self._router.members.present("list_workers")
+        return [replace(each, shard=number) for number, some in found.items() for each in some]
 
     async def unserved(self, **options: Any) -> list[tuple[str, str, int]]:
         """Return sums by queue and handler; see `WorkerStore.unserved`."""

@@ -88,10 +88,6 @@ class Router:
         """Call all shards; the answer is that of shard 0."""
         return (await self.members.each(name, *args, **options))[0]
 
-    async def joined(self, name: str, /, *args: Any, **options: Any) -> Any:
-        """Join the lists of all shards."""
-        return list(chain.from_iterable(await self.present(name, *args, **options)))
-
     async def united(self, name: str, /, *args: Any, **options: Any) -> Any:
         """Return each entry of the lists of all shards once."""
         return unite(await self.present(name, *args, **options))
@@ -156,7 +152,6 @@ MAKERS: Final[Mapping[frozenset[str], Callable[..., Awaitable[Any]]]] = {
     routes.OF_RUNS: Router.of_runs,
     routes.CHANGES: Router.change,
     routes.EVERYWHERE: Router.everywhere,
-    routes.LISTS: Router.joined,
     routes.UNITED: Router.united,
     routes.FIRST: Router.first,
 }

@@ -48,9 +48,6 @@ EVERYWHERE: Final = frozenset(
 )  # fmt: skip
 """Calls that must reach all shards; the answer is that of shard 0."""
 
-LISTS: Final = frozenset({"list_workers"})
-"""Calls whose lists are joined, shard by shard."""
-
 FIRST: Final = frozenset({"find_run", "find_webhook"})
 """Calls that one shard can answer: the first that does not answer with nothing."""
 
