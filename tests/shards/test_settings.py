@@ -108,8 +108,13 @@ async def test_a_flow_that_a_shard_lacks_is_said(store: Store, stores: list[Stor
 async def test_a_change_in_any_shard_is_a_change(store: Store, stores: list[Store]) -> None:
     """The call before was cut off when it had reached some of them."""
     await stores[0].set_pause("queue", "slow", paused=True)
+    assert [each.reason for each in await store.list_pauses()] == ["in shard 0 alone"]
     assert await store.set_pause("queue", "slow", paused=True) == (True, [])
     assert await store.set_pause("queue", "slow", paused=True) == (False, [])
+    assert [each.reason for each in await store.list_pauses()] == [None]
+    for each in stores[1:]:
+        await each.set_pause("workflow", "shop/buy", paused=True, reason="stock")
+    assert (await store.list_pauses())[1].reason == "stock; in shard 1, 2 alone"
     await stores[2].set_limit(RULE)
     assert await store.remove_limit("queue", "slow", "concurrency")
     assert not await store.remove_limit("queue", "slow", "concurrency")

@@ -20,6 +20,7 @@ from holdfast.store.shards.merging import (
     merge_held_keys,
     merge_ids,
     merge_pages,
+    merge_pauses,
     merge_samples,
     merge_shares,
     unite,
@@ -38,6 +39,7 @@ from holdfast.types import (
     LoadSample,
     LoggedEvent,
     MinuteCounts,
+    Pause,
     RecordPage,
     RunCounts,
     RunFilter,
@@ -169,6 +171,13 @@ class Lists(Routed):
             chain.from_iterable(found), key=lambda each: (each.requested_at, each.run_id, each.key)
         )
         return ordered[:limit]
+
+    async def list_pauses(self) -> list[Pause]:
+        """Return each pause once; if only some shards have it, the reason says which.
+
+        See `ControlStore.list_pauses`.
+        """
+        return merge_pauses(await self._router.members.present("list_pauses"))
 
     async def list_workers(self) -> list[WorkerInfo]:
         """Return the workers of all shards, shard by shard; see `WorkerStore.list_workers`."""

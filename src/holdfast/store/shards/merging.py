@@ -16,6 +16,7 @@ from holdfast.types import (
     AlertInfo,
     HeldKey,
     LoadSample,
+    Pause,
     RecordPage,
     RunCounts,
     RunFilter,
@@ -131,6 +132,24 @@ def _name(entry: Any) -> object:
     """Return what names an entry among those of its kind."""
     fields = ("app", "build", "name", "version", "rule", "scope")
     return tuple(str(getattr(entry, field, None)) for field in fields)
+
+
+def merge_pauses(found: Mapping[int, Sequence[Pause]]) -> list[Pause]:
+    """Return each pause once; the reason of one that did not reach all shards says where it is."""
+    shards: dict[object, list[int]] = {}
+    for number, some in found.items():
+        for each in some:
+            shards.setdefault(_name(each), []).append(number)
+    pauses: list[Pause] = unite(found.values())
+    return [
+        each if len(shards[_name(each)]) == len(found) else _in_part(each, shards[_name(each)])
+        for each in pauses
+    ]
+
+
+def _in_part(pause: Pause, shards: Sequence[int]) -> Pause:
+    where = f"in shard {', '.join(map(str, shards))} alone"
+    return replace(pause, reason=where if pause.reason is None else f"{pause.reason}; {where}")
 
 
 def merge_ids(found: Iterable[Sequence[UUID]], limit: int) -> list[UUID]:
