@@ -96,6 +96,26 @@ def test_shards_are_listed(cli: CommandLine, urls: list[str]) -> None:
     assert only["state"] == "alone"
 
 
+@pytest.mark.parametrize("used_by", ["a run", "a worker"])
+def test_a_database_in_use_that_is_no_shard_is_not_spare(
+    urls: list[str], used_by: str, tmp_path: Path
+) -> None:
+    first, both = CommandLine(urls[0]), CommandLine(" ".join(urls[:2]))
+    if used_by == "a run":
+        first.start("sample/double", "1")
+        assert [each["state"] for each in shards(both)] == ["alone", "spare"]
+        told = both("doctor", code=exits.FAILED).stdout
+        assert "database 1: it is in use, and not a shard of the engine" in told
+        assert "`holdfast shards add` with the first database alone" in told
+        wrong = CommandLine(f"{urls[1]} {urls[0]}")("shards", "add", code=exits.USAGE).stderr
+        assert "put an empty database" in wrong
+        return
+    environment = {"HOLDFAST_DATABASE_URL": urls[0]}
+    with running(tmp_path / "log", "worker", SAMPLE, env=environment) as worker:
+        worker.await_text("ready: queues default")
+        assert [each["state"] for each in shards(both)] == ["alone", "spare"]
+
+
 def test_a_spare_is_added_and_again_changes_nothing(cli: CommandLine) -> None:
     assert cli.json("shards", "add")["told"] == [0, 1, 2]
     assert cli("shards", "add").stdout == "the engine has 3 shards: all of them knew it\n"
@@ -241,6 +261,7 @@ def test_a_worker_is_kept_for_each_shard(cli: CommandLine, tmp_path: Path) -> No
         worker.await_text("ready: queues default", times=2)
         worker.await_text("the worker of shard 2 waits: database 3 is spare")
         start_everywhere(cli, 2)
+        assert shards(cli)[2]["state"] == "spare"  # although a worker waits for it
         kill_worker_of(worker, 1)
         worker.await_text("was killed by SIGKILL; another starts")
         worker.await_text("ready: queues default", times=3)

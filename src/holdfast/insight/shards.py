@@ -65,8 +65,8 @@ def _judged(
 ) -> ShardSummary:
     """Compare what a database says with what the one says that knows most."""
     if state is None or newest is None:
-        alone = summary.state == "spare" and named == 1
-        return replace(summary, state="alone") if alone else summary
+        only = summary.state == "spare" and named == 1
+        return replace(summary, state="alone") if only else summary
     if state.engine != newest.engine:
         return replace(summary, state="other engine")
     if state.number != summary.number:
@@ -102,8 +102,8 @@ async def examine_shards(database: Database, schema: str) -> Sequence[Finding]:
                 here += await examine_database(each, schema)
             except DatabaseError as error:
                 here.append(Finding("database", "fail", str(error)))
-        spare = summary.state == "spare"
-        name = f"database {summary.number + 1}" if spare else f"shard {summary.number}"
+        is_shard = summary.state not in ("spare", "alone")
+        name = f"shard {summary.number}" if is_shard else f"database {summary.number + 1}"
         findings += [replace(one, message=f"{name}: {one.message}") for one in here]
     return findings
 
@@ -112,6 +112,10 @@ def _finding(summary: ShardSummary) -> Finding:
     if summary.state == "spare":
         told = "spare: it is not used until it is added"
         return Finding("shard", "warn", told, "`holdfast shards add` makes it a shard")
+    if summary.state == "alone":
+        told = "it is in use, and not a shard of the engine"
+        add = "`holdfast shards add` with the first database alone makes that shard 0"
+        return Finding("shard", "fail", told, "" if summary.number else add)
     if summary.state in _SERVED and summary.message is None:
         closed = ", closed for new runs" if summary.state == "closed" else ""
         return Finding("shard", "ok", f"one of {max(summary.history)}{closed}")
@@ -141,6 +145,7 @@ async def _look(
             runs = Counter[str]()
             for by_status in (await store.count_runs(None, _MOST)).values():
                 runs.update(by_status)
+            is_used = bool(runs or await store.list_workers())
             waiting = await connection.fetchval(
                 f'select count(*) from (select from "{schema}".forwards limit {_MOST}) as f'
             )
@@ -150,10 +155,11 @@ async def _look(
         return None, ShardSummary(
             number=number, database=shown, state="unusable", message=str(error)
         )
+    unused: ShardSituation = "alone" if is_used else "spare"
     return state, ShardSummary(
         number=number,
         database=shown,
-        state="spare" if state is None else "open",
+        state=unused if state is None else "open",
         history=() if state is None else state.history,
         runs=dict(runs),
         forwards=waiting,

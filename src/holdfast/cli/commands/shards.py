@@ -44,9 +44,9 @@ def shards() -> None:
 def list_shards() -> None:
     """List the databases that are named, and what each is.
 
-    A database is open, closed for new runs, away, or spare: named, and no shard until `holdfast
-    shards add` makes it one. The line also says how many runs it has by status, and how many
-    signals and events wait there until another shard takes them.
+    A database is open, closed for new runs, away, spare: named, and no shard until `holdfast
+    shards add` makes it one, or alone: in use, and not a shard. The line also says how many runs it
+    has by status, and how many signals and events wait there until another shard takes them.
     """
     import asyncio
 

@@ -29,8 +29,11 @@ async def add_shards(stores: Sequence[Store]) -> tuple[ShardState, list[int]]:
     began = newest is None or newest.history[0] == 1  # with the runs of the first one
     for number, state in enumerate(states):
         if state is None and used[number] and not (number == 0 and began):
+            first = " If its runs are to be kept, name it first." if newest is None else ""
             raise ConfigurationError(
-                f"database {number + 1} of those that are named has runs: a new shard is empty"
+                f"database {number + 1} of those that are named has runs, and a new shard is "
+                "empty: put an empty database, which `holdfast migrate` prepares, in its place."
+                f"{first}"
             )
     before = newest.history if newest is not None else (1,) if used[0] else ()
     history = before if max(before, default=0) == len(stores) else (*before, len(stores))
