@@ -96,7 +96,8 @@ async def test_a_worker_whose_lifespan_fails_does_not_start() -> None:
         raise ConnectionRefusedError("nobody listens")
         yield
 
-    with pytest.raises(ConfigurationError, match=r"lifespan broken cannot be opened.*nobody"):
+    place = r"\(.*test_lifespan\.py:\d+\)"
+    with pytest.raises(ConfigurationError, match=rf"broken {place} cannot be opened.*nobody"):
         await Worker(app, store).start()
     assert history == ["open database", "open orders", "close orders", "close database"]
     assert await store.list_workers() == []

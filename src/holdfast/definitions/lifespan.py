@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from inspect import isasyncgenfunction, iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, unwrap
 from typing import Any, Final, Generic, TypeVar, cast
 
 from holdfast.definitions.caller import current_caller
@@ -43,6 +43,8 @@ class Lifespan(Generic[T]):
         ConfigurationError for an async function that does not yield.
         """
         self.name: str = getattr(fn, "__name__", repr(fn))
+        code = getattr(unwrap(fn), "__code__", None)
+        self.place = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
         if iscoroutinefunction(fn):
             raise ConfigurationError(
                 f"lifespan {self.name} does not yield: `yield` the resource instead of returning "

@@ -78,8 +78,8 @@ class Resources:
             self.values[lifespan] = await manager.__aenter__()
         except Exception as error:
             raise ConfigurationError(
-                f"the lifespan {lifespan.name} cannot be opened, so the worker does not start: "
-                f"{describe(error)}"
+                f"the lifespan {lifespan.name}{lifespan.place} cannot be opened, so the worker "
+                f"does not start: {describe(error)}"
             ) from error
         return manager
 
