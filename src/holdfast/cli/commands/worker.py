@@ -57,6 +57,14 @@ _REDIS: Final = {None: "", True: "yes", False: "away"}
     help="How many steps and activities that are plain functions it executes at the same time.",
 )
 @click.option(
+    "--transaction-connections",
+    metavar="COUNT",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="How many connections of each kind transactions have at most, in each process.",
+)
+@click.option(
     "--grace",
     metavar="TIME",
     type=duration,
@@ -116,6 +124,7 @@ def worker(
     queues: tuple[str, ...],
     concurrency: int,
     threads: int,
+    transaction_connections: int,
     grace: float,
     processes: int,
     check: bool,
@@ -159,6 +168,7 @@ def worker(
     if processes > 1 or several:
         arguments = ["worker", app_reference, "--concurrency", str(concurrency)]
         arguments += ["--threads", str(threads), "--grace", str(grace)]
+        arguments += ["--transaction-connections", str(transaction_connections)]
         arguments += [part for queue in queues for part in ("--queue", queue)]
         arguments += ["--check"] if check else []
         arguments += ["--replace-flows"] if replace_flows else []
@@ -169,6 +179,7 @@ def worker(
         queues=queues,
         concurrency=concurrency,
         threads=threads,
+        transaction_connections=transaction_connections,
         grace_seconds=grace,
         check="warn" if check else "no",
         replace_flows=replace_flows,
