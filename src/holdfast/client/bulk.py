@@ -237,14 +237,16 @@ class BulkChange:
 
         async def deliver() -> Delivered:
             left = [run_id for run_id in run_ids if run_id not in told]
-            part: dict[int, Delivery] = {}
+            part: dict[int, Delivery | BaseException] = {}
             try:
                 with taking_parts(part):
                     delivered = await call(left)
                 part.update(enumerate(delivered.outcomes))
                 return delivered
             finally:
-                told.update((left[at], outcome) for at, outcome in part.items())
+                for at, outcome in part.items():
+                    if not isinstance(outcome, BaseException):  # else the error of its shard
+                        told[left[at]] = outcome
 
         try:
             await self._session.deliver(deliver)
