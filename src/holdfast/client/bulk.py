@@ -274,14 +274,16 @@ class BulkChange:
                 worker.cancel()  # matters only if another one has failed
 
     async def _retry_one(self, run: RunRecord) -> bool:
-        try:
-            retry = await prepare_retry(self._session.store, run.run_id)
-            return (await retry_run(self._session, retry, run.kind))[0]
-        except (ForkRefused, RunNotFound):  # it has changed since it was listed
-            return False
-        except ShardAway as error:
-            note_away(error.shards)
-            return False
+        for is_last in (False, True):
+            try:
+                retry = await prepare_retry(self._session.store, run.run_id)
+                return (await retry_run(self._session, retry, run.kind))[0]
+            except (ForkRefused, RunNotFound):  # it has changed since it was listed
+                return False
+            except ShardAway as error:  # at first perhaps another one, which was to have the retry
+                if is_last:
+                    note_away(error.shards)
+        return False
 
 
 async def _most(
