@@ -60,7 +60,7 @@ async def test_a_bulk_change_says_which_shard_it_lacks(
 
 async def bulk(http: httpx.AsyncClient, *, dry_run: bool) -> tuple[str, dict[str, Any]]:
     """Cancel all runs, and return the last event of the answer."""
-    body = {"do": "cancel", "where": {}, "dry_run": dry_run}
+    body: dict[str, Any] = {"do": "cancel", "where": {}, "dry_run": dry_run}
     answer = await http.post("/v1/bulk", json=body)
     frame = answer.text.strip().split("\n\n")[-1]
     fields = dict(line.split(": ", 1) for line in frame.splitlines())
