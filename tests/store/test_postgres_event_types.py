@@ -51,6 +51,7 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "_skip_steps": ({"FlowStepFailed", "FlowStepSkipped"},),
     "_tell_parents": ({events.CHILD_COMPLETED, events.CHILD_FAILED},),
     "needless_results": (events.STEP_ENDS,),
+    "record_step": (events.STEP_ENDS,),
     "find_reply": (events.UPDATE_ENDS,),
     "_refuse_askers": (events.UPDATE_ENDS,),
     "fork_run": (REPLACEABLE,),

@@ -31,6 +31,7 @@ from holdfast.runtime.code.topics import Subscriptions
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
+from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.user_code import line_of_call, line_of_error, line_of_waiting
 from holdfast.runtime.turn.outcome import raised
 from holdfast.types import Event
@@ -127,12 +128,10 @@ def dropped_update(instance: Instance) -> Reason | None:
     return None
 
 
-def waits_in_vain(instance: Instance) -> Reason | None:
+def waits_in_vain(commands: Commands, loop: WorkflowLoop) -> Reason | None:
     """Return the reason if the code waits for a call that older code has taken back, else None."""
-    commands = instance.find(Commands)
-    if commands is None or (call := commands.awaited_in_vain()) is None:
+    if (call := commands.awaited_in_vain()) is None:
         return None
-    loop = instance.loop
     text = f"the code waits for {call.family} {call.name} under {call.key!r}"
     line = line_of_call(loop, loop.tasks, call.key)
     return Reason(f"{text}, which the log has as cancelled by older code", call.key, line)

@@ -262,7 +262,9 @@ class Replayer:
 
         Or if it may know a recorded signal under another name.
         """
-        self._refuse(waits_in_vain(self.instance))
+        commands = self.instance.find(Commands)
+        if commands is not None and commands.taken_back:
+            self._refuse(waits_in_vain(commands, self.instance.loop))
         if self.unexplained:
             self._refuse(missed_signal(self.instance))
 
@@ -472,7 +474,8 @@ class Replayer:
             for event in log:
                 feed(event)
             self.unexplained = instance.history.is_behind
-            self._refuse(dropped_update(instance))
+            if (updates := instance.find(Updates)) is not None and updates.untaken:
+                self._refuse(dropped_update(instance))
         except DeterminismError as error:
             self.broken = error
             self.log.fresh.clear()
