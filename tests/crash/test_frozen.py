@@ -18,6 +18,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.urls import split_urls
 from tests.crash.fleet import (
     Fleet,
     patiently,
@@ -45,7 +46,8 @@ async def test_an_outage_beyond_the_silence_and_the_leases_costs_no_worker_its_r
     late, _ = [fleet.start(pace=PATIENT) for _ in range(2)]
     async with Client(server.url) as client:
         async with asyncio.timeout(60):
-            while len(await client.workers.list()) < 2:  # one that cannot sign on ends
+            # Each has a worker for each shard. One that cannot sign on ends.
+            while len(await client.workers.list()) < 2 * len(split_urls(server.url)):
                 await asyncio.sleep(0.05)
         handles = await start_patiently(client, "slow", [OUTAGE_SECONDS + 5] * RUNS)
         await until_executed(ledger, RUNS)
