@@ -18,6 +18,8 @@ import asyncpg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast.database.connection import LOST
+
 MOST = 16  # idle sessions of this process
 # `discard all` without `discard plans`.
 AS_NEW = """
@@ -200,6 +202,6 @@ async def _is_as_new(connection: Any) -> bool:
         return False
     try:
         await connection._protocol.query(AS_NEW, 2.0)
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except (*LOST, TimeoutError):
         return False
     return True
