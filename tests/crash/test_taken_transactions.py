@@ -17,7 +17,16 @@ from tests.cli.processes import Process, running
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
 
 APP = str(Path(__file__).with_name("taken.py"))
-WAITS = "select exists (select from pg_locks where locktype = 'advisory' and not granted)"
+WAITING = """
+select pid from pg_locks where locktype = 'advisory' and not granted
+    and database = (select oid from pg_database where datname = current_database())
+"""
+WAITS = f"select exists ({WAITING})"
+IDLE = """
+select not exists (
+    select from pg_stat_activity
+    where state = 'idle in transaction' and datname = current_database())
+"""
 
 Make = Callable[[str, str], AbstractContextManager[Process]]
 
@@ -75,11 +84,7 @@ async def test_a_worker_that_lost_its_run_commits_nothing_after_a_failure(
             with make(way, "fails"):
                 assert await run.result(timeout=60) == "not paid"
             first.send(signal.SIGCONT)
-            await until(
-                watcher,
-                "select not exists (select from pg_stat_activity "
-                "where state = 'idle in transaction')",
-            )
+            await until(watcher, IDLE)
             first.send(signal.SIGTERM)
             first.ended()
     assert await watcher.fetch("select * from public.paid") == []
@@ -107,10 +112,7 @@ async def test_a_result_that_code_of_before_left_is_taken(
             first.send(signal.SIGKILL)
             first.ended()
         assert len(await watcher.fetch("select * from public.paid")) == 1
-        await watcher.execute(
-            "select pg_terminate_backend(pid) from pg_locks "
-            "where locktype = 'advisory' and not granted"
-        )
+        await watcher.execute(f"select pg_terminate_backend(w.pid) from ({WAITING}) as w")
         await gate.close()
         await watcher.execute("drop function public.hold() cascade")
         workers = [each.worker_id for each in await client.workers.list()]

@@ -31,6 +31,7 @@ from holdfast.database.urls import read_url
 from holdfast.definitions.transactions import Isolation
 from holdfast.errors import ConfigurationError, RunFailed, StepFailed
 from holdfast.payloads import payloads_of
+from holdfast.store.port.transactions import AlreadyRecorded, lease_of
 from holdfast.store.postgres import (
     PostgresStore,
     asyncpg_connector,
@@ -1003,6 +1004,40 @@ async def test_results_in_another_database_go_once_the_log_has_them(
     kept = [row[0] for row in await scene.watcher.connection.fetch(left)]
     assert kept == ["book", "of another"]
     assert await rooms(scene) == [4, 5, 6]
+
+
+async def test_a_failure_keeps_attempts_of_earlier_leases_from_committing(scene: Scene) -> None:
+    """And of no later one: a worker that has lost its run may fail as well."""
+    place, run_id = await results(scene), uuid4()
+    data = place.url, place.schema
+    connector = scene.store.connector("asyncpg", asyncpg.Connection, 1, data)
+
+    async def fail(lease_no: int) -> str | None:
+        async def give_up(transaction: Any) -> Any:
+            return await transaction.give_up(run_id, "book", lease_no)
+
+        return await connector.within(give_up, None)
+
+    async def commit(lease_no: int) -> None:
+        async def keep(transaction: Any) -> None:
+            await transaction.keep(run_id, recorded(), lease_no)
+
+        await connector.within(keep, None)
+
+    assert await fail(2) is None
+    with pytest.raises(AlreadyRecorded):
+        await commit(1)
+    assert await fail(3) is None
+    assert await fail(3) is None
+    with pytest.raises(AlreadyRecorded):
+        await commit(2)
+    assert lease_of(await fail(2) or "") == 3
+    await commit(3)
+    for lease_no in (2, 3, 4):
+        assert await fail(lease_no) == "7"
+        with pytest.raises(AlreadyRecorded):
+            await commit(lease_no)
+    await connector.close()
 
 
 async def test_each_kind_of_connection_keeps_results_apart(scene: Scene) -> None:

@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -33,12 +33,12 @@ from holdfast.store.port.transactions import (
     OpenTransaction,
     is_refusal,
     is_transient,
+    lease_of,
 )
 from holdfast.types import Event
-from holdfast.worker.attempts import Execution
+from holdfast.worker.attempts import Execution, over
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
-from holdfast.worker.left_results import Looks
 from holdfast.worker.options import WorkerOptions
 
 T = TypeVar("T")
@@ -99,11 +99,15 @@ class Attempt(Execution[StepContext]):
             self.timer = loop.call_later(_LOOK_SECONDS, self.expire, message)
 
     def suspend_limit(self) -> float | None:
-        """Let no time-out come while it commits; return the moment of that by the loop's time."""
+        """Let no time-out come while it commits; return the moment of that by the loop's time.
+
+        Raises TimeoutError if the time is over.
+        """
         if self.limit is None or (ends_at := self.limit.when()) is None:
             return None
         if self.limit.expired() or ends_at <= asyncio.get_running_loop().time():
-            raise _Abandoned
+            self.timed_out = True
+            raise TimeoutError(over(self.limit_seconds or 0))
         self.limit.reschedule(None)
         return ends_at
 
@@ -207,17 +211,21 @@ class Transactions:
         **kwargs: Any,
     ) -> object:
         connector, strict, left = self._connector(function), function.is_strict, None
-        looks = Looks(call, is_first=strict and attempt.lease_no == 1)
 
         async def find(transaction: OpenTransaction) -> str | None:
-            return await looks.find(transaction, apart=function.is_apart or tries > 1)
+            apart = function.is_apart or tries > 1
+            left = await transaction.find(call.run_id, call.key, apart=apart)
+            return _result_of(left, call, attempt)
+
+        async def give_up(transaction: OpenTransaction) -> str | None:
+            left = await transaction.give_up(call.run_id, call.key, attempt.lease_no)
+            return _result_of(left, call, attempt)
 
         async def use(transaction: OpenTransaction) -> object:
             # What reads the table and writes there would be in the way of others that are strict.
             if not strict and (left := await find(transaction)) is not None:
                 return function.decode_result(left)
-            given = args, kwargs, looks.seen
-            return await self._use(attempt, function, call, way, transaction, *given)
+            return await self._use(attempt, function, call, way, transaction, args, kwargs)
 
         unsure = False  # True once a try may have been committed
         for tries in count(1):
@@ -239,7 +247,7 @@ class Transactions:
                     raise DatabaseUnavailable(str(error)) from error  # a name that users know
                 if tries == _MOST_TRIES or not again:
                     if function.is_apart and attempt.lease_no > 1:
-                        left = await connector.within(looks.give_up, None)
+                        left = await connector.within(give_up, None)
                     if left is None:
                         raise
                     return function.decode_result(left)
@@ -256,7 +264,6 @@ class Transactions:
         transaction: OpenTransaction,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        seen: str | None,
     ) -> object:
         """Call the code, and commit what it has done with the record."""
         if attempt.ended:  # it has waited for a connection, or a pause, in a thread
@@ -268,8 +275,7 @@ class Transactions:
             logger.warning("the code of transaction %s held it open for %.0f s", call.id, took)
         text = function.encode_result(result)
         event = completed_step(call, text, attempt.started_at, self._clock.now())
-        keep = partial(transaction.keep, call.run_id, event, seen) if function.is_apart else None
-        record = self._record(attempt, call, way, transaction, event, keep)
+        record = self._record(attempt, call, way, transaction, event, apart=function.is_apart)
         in_log = transaction.in_log and not function.is_apart  # where a look finds it
         if (index := await (record if in_log else way.whole(record))) is not None:
             attempt.recorded, attempt.result = (index, in_transaction(event)), text
@@ -303,12 +309,10 @@ class Transactions:
         way: _Way,
         transaction: OpenTransaction,
         event: Event,
-        keep: Callable[[], Awaitable[None]] | None,
+        *,
+        apart: bool,
     ) -> int | None:
-        """Record the end and commit, unless the attempt has ended meanwhile.
-
-        With `keep` its result is apart from the log.
-        """
+        """Record the end and commit, unless the attempt has ended meanwhile."""
         stored = in_transaction(event)
         if self.seals:  # also what is kept apart: the log must take it later
             stored = await way.of_store(self._store.sealed_step(call.run_id, stored))
@@ -321,8 +325,8 @@ class Transactions:
                 raise _Abandoned
             index = None
             try:
-                if keep is not None:
-                    await keep()
+                if apart:
+                    await transaction.keep(call.run_id, event, attempt.lease_no)
                     await transaction.commit()
                 else:
                     number, seconds = attempt.lease_no, self._options.lease_seconds
@@ -332,7 +336,7 @@ class Transactions:
                 if is_refusal(error) or not transaction.sent:
                     raise
                 logger.warning("the commit of %s was not answered (%r)", call.id, error)
-                if keep is None:  # else the next try finds what is there
+                if not apart:  # else the next try finds what is there
                     index = await way.whole(way.of_store(self._find(call)))
                 if index is None and isinstance(error, asyncio.CancelledError):
                     raise
@@ -363,6 +367,19 @@ class Transactions:
             except (DatabaseUnavailable, TransientDatabaseError) as error:
                 logger.warning("the log of run %s cannot be read: %s", call.run_id, error)
             await backoff.wait()
+
+
+def _result_of(left: str | None, call: Call, attempt: Attempt) -> str | None:
+    """Return what was left for a step if it is a result.
+
+    Raises ConfigurationError if an attempt by a later lease has failed: this one has lost its run.
+    """
+    lease_no = None if left is None else lease_of(left)
+    if lease_no is not None and lease_no > attempt.lease_no:
+        raise ConfigurationError(
+            f"another worker has taken over the run of {call.id}, and its attempt has failed"
+        )
+    return None if lease_no is not None else left
 
 
 def _finish(call: Coroutine[Any, Any, T]) -> T:

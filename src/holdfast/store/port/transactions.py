@@ -53,7 +53,7 @@ class OpenTransaction(Protocol):
         """Return the result of the step, as JSON text, if an earlier attempt left it here.
 
         None if it did not. If it is not `apart`, it would be in the log, and is not looked for. A
-        text that `is_mark` says that an attempt has failed; see `give_up`.
+        text that `lease_of` reads says that an attempt has failed; see `give_up`.
         """
         ...
 
@@ -67,18 +67,18 @@ class OpenTransaction(Protocol):
         """
         ...
 
-    async def keep(self, run_id: UUID, event: Event, seen: str | None = None) -> None:
+    async def keep(self, run_id: UUID, event: Event, lease_no: int) -> None:
         """Keep the result of the step here, apart from the log, which gets it as from any step.
 
-        Raises AlreadyRecorded if another attempt has left one, or a mark that is not the one that
-        this attempt has `seen` when it began, and as `record`.
+        Raises AlreadyRecorded if another attempt has left one, or has failed by a later lease than
+        this, and as `record`.
         """
         ...
 
-    async def give_up(self, run_id: UUID, key: str) -> str | None:
-        """Leave a mark here that an attempt has failed: then those that began before cannot commit.
+    async def give_up(self, run_id: UUID, key: str, lease_no: int) -> str | None:
+        """Leave a mark here that an attempt has failed: those by earlier leases cannot commit then.
 
-        Return the result if one has committed meanwhile.
+        Return what stands here instead: a result, or the mark of a later lease.
         """
         ...
 
@@ -155,12 +155,12 @@ class TransactionStore(Protocol):
         ...
 
 
-def is_mark(left: str) -> bool:
-    """Return True if what was left for a step says that an attempt failed, and is not its result.
+def lease_of(left: str) -> int | None:
+    """Return by which lease an attempt has failed, if that was left for a step; None for a result.
 
-    It is JSON behind a space, which encoded results never have.
+    It is a number behind a space, with which no encoded result begins.
     """
-    return left.startswith(" ")
+    return int(left) if left.startswith(" ") else None
 
 
 def sqlstate_of(error: BaseException | None) -> str | None:

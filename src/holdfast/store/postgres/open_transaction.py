@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -41,6 +41,15 @@ _REFUSED_ENDS: Final = (
     "Explicit commit() forbidden",  # psycopg
     "Explicit rollback() forbidden",
     "This is forbidden when an 'atomic' block is active",  # Django
+)
+
+_LEAVE: Final = (
+    "insert into {table} as t (run_id, key, result) values ({}, {}, {}) "
+    "on conflict (run_id, key) do update set result = excluded.result"
+)
+# What stands there is the mark of a failed attempt; see `lease_of`.
+_BY_THIS_OR_BEFORE: Final = (
+    "case when left(t.result::text, 1) = ' ' then cast(t.result::text as int) <= {} else false end"
 )
 
 Typed: TypeAlias = tuple[str, str]  # the type of a value, and its text
@@ -118,7 +127,7 @@ class Session:
     async def record(self, event: Event, lease: HeldLease, expected: int) -> int | None:
         """Append the end of the step, and commit; see `OpenTransaction.record`."""
         if self.place.records == "elsewhere":
-            await self.keep(lease.run_id, event)
+            await self.keep(lease.run_id, event, lease.lease_no)
             await self.commit()
             return None
         await self._complete()
@@ -135,7 +144,7 @@ class Session:
             ("int", str(expected)),
         )
 
-    async def keep(self, run_id: UUID, event: Event, seen: str | None = None) -> None:
+    async def keep(self, run_id: UUID, event: Event, lease_no: int) -> None:
         """Keep the result of the step; see `OpenTransaction.keep`."""
         await self._complete()
         result = bytes(read_step_completed(event.details or "").result).decode()
@@ -144,29 +153,26 @@ class Session:
             await self.execute("select 1")  # refused if an error of a statement was caught
             return
         kept = await self.execute(
-            "insert into {table} as t (run_id, key, result) values ({}, {}, {}) "
-            "on conflict (run_id, key) do update set result = excluded.result "
-            "where {} or t.result::text = {} returning true",
+            f"{_LEAVE} where {{}} or {_BY_THIS_OR_BEFORE} returning true",
             ("uuid", str(run_id)),
             ("text", str(event.key)),
             ("json", result),
             ("boolean", str(self.place.kept is not None)),
-            ("text", seen or ""),
+            ("int", str(lease_no)),
         )
         if not kept:
             raise AlreadyRecorded(f"another attempt has left a result of {event.key}, or failed")
 
-    async def give_up(self, run_id: UUID, key: str) -> str | None:
-        """Let no attempt commit that began before; see `OpenTransaction.give_up`."""
+    async def give_up(self, run_id: UUID, key: str, lease_no: int) -> str | None:
+        """Let no attempt of an earlier lease commit; see `OpenTransaction.give_up`."""
         if self.place.kept is not None:
             return None
         done = await self.execute(
-            "insert into {table} as t (run_id, key, result) values ({}, {}, {}) "
-            "on conflict (run_id, key) do update set result = excluded.result "
-            "where left(t.result::text, 1) = ' ' returning true",
+            f"{_LEAVE} where {_BY_THIS_OR_BEFORE} returning true",
             ("uuid", str(run_id)),
             ("text", key),
-            ("json", f' "{uuid4()}"'),
+            ("json", f" {lease_no}"),
+            ("int", str(lease_no)),
         )
         return None if done else await self.find(run_id, key, apart=True)
 
