@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -311,7 +312,7 @@ async def test_a_shard_that_goes_away_meanwhile_stops_no_change_of_the_others(
         with pytest.raises(DatabaseUnavailable, match=r"1[0-4] have changed; .*signal_id=") as told:
             await client.runs.signal_all({}, "tell", 1)
     signal_id = str(told.value).split("'")[1]
-    again = lambda: client.runs.signal_all({}, "tell", 1, signal_id=signal_id)  # noqa: E731
+    again = partial(client.runs.signal_all, {}, "tell", 1, signal_id=signal_id)
     assert (await once_back(again)).changed <= 5
 
 

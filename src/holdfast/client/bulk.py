@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
@@ -19,14 +17,11 @@ from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
-from holdfast.store.port import Store
 from holdfast.store.port.locks import taking_parts
 from holdfast.store.port.reads import note_away, noting_reads
-from holdfast.store.port.shards import MayBeAway, ShardAway
+from holdfast.store.port.shards import MayBeAway, ShardAway, ask_most
 from holdfast.types import OPEN_STATES, Delivered, Delivery, Reschedule, RunRecord, State
 from holdfast.values.texts import check_by, check_reason
-
-T = TypeVar("T")
 
 PAGE = 200
 RETRIES_AT_ONCE = 8
@@ -195,11 +190,11 @@ class BulkChange:
         done, seen = BulkOutcome(), set[UUID]()
         for first in range(0, len(run_ids), PAGE):
             part = run_ids[first : first + PAGE]
-            newest = await _most(store.newest_runs, part)
-            newest |= await _most_newest_of_keys(store, keyed.intersection(part))
+            newest = await ask_most(store.newest_runs, part)
+            newest |= await ask_most(partial(newest_of_keys, store), [*keyed.intersection(part)])
             meant = {newest.get(run_id, run_id) for run_id in part} - seen
             seen |= meant
-            found = (await _most(partial(store.get_runs, payloads=False), list(meant))).values()
+            found = (await ask_most(partial(store.get_runs, payloads=False), list(meant))).values()
             fitting = [run for run in found if run.state in states]
             changed = await change(fitting) if fitting else 0
             done = self._count(done, len(found), changed)
@@ -224,7 +219,7 @@ class BulkChange:
             told = await self._deliver_most(call, run_ids)
             changed += sum(outcome == "delivered" for outcome in told.values())
             ended = [each for each, outcome in told.items() if outcome == "ended" and each in live]
-            newest = await _most(self._session.store.newest_runs, ended) if ended else {}
+            newest = await ask_most(self._session.store.newest_runs, ended) if ended else {}
             run_ids = [last for each, last in newest.items() if last != each]
             live.update(run_ids)
         return changed
@@ -284,32 +279,6 @@ class BulkChange:
                 if is_last:
                     note_away(error.shards)
         return False
-
-
-async def _most(
-    call: Callable[[Sequence[UUID]], Awaitable[dict[UUID, T]]], run_ids: Sequence[UUID]
-) -> dict[UUID, T]:
-    """Return what a call answers about runs, without those of shards that do not answer."""
-    part: dict[int, T] = {}
-    try:
-        with taking_parts(part):
-            return await call(run_ids)
-    except ShardAway as error:
-        note_away(error.shards)
-        return {run_ids[at]: answer for at, answer in part.items()}
-
-
-async def _most_newest_of_keys(store: Store, run_ids: Collection[UUID]) -> dict[UUID, UUID]:
-    """Return what `newest_of_keys` does, without the keys of shards that do not answer."""
-    try:
-        return await newest_of_keys(store, run_ids)
-    except ShardAway as error:
-        note_away(error.shards)
-    newest: dict[UUID, UUID] = {}
-    for run_id in run_ids:
-        with suppress(ShardAway):
-            newest |= await newest_of_keys(store, [run_id])
-    return newest
 
 
 def _is_open(run: RunRecord) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Final
 from uuid import UUID
 
 from holdfast.store.port import Store
-from holdfast.store.port.shards import MayBeAway
+from holdfast.store.port.reads import noting_reads
+from holdfast.store.port.shards import MayBeAway, ask_most
 from holdfast.types import RetryPlan, RunRecord
 from holdfast.values.ids import former_retry_run_id, retry_run_id
 
@@ -57,15 +59,8 @@ async def find_last_retries(store: Store, run_ids: Collection[UUID]) -> dict[UUI
 
 async def _there(store: Store, run_ids: Sequence[UUID], *, payloads: bool) -> dict[UUID, RunRecord]:
     """Return which of these retries there are. Each is in the shard of its run, which answered."""
-    try:
-        return await store.get_runs(run_ids, payloads=payloads)
-    except MayBeAway:
-        if len(run_ids) == 1:
-            return {}
-    found: dict[UUID, RunRecord] = {}
-    for run_id in run_ids:
-        found |= await _there(store, [run_id], payloads=payloads)
-    return found
+    with noting_reads():  # so nothing is missing
+        return await ask_most(partial(store.get_runs, payloads=payloads), run_ids, MayBeAway)
 
 
 def _retries_of(run_id: UUID, count: int) -> Iterator[UUID]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port.readable import readable
+from holdfast.store.port.reads import note_away
 from holdfast.types import Delivered, Forward, NewSignal, ShardChange, ShardState
+
+T = TypeVar("T")
 
 
 class KnownShards(NamedTuple):
@@ -43,6 +46,27 @@ class ShardAway(DatabaseUnavailable):
 
 class MayBeAway(ShardAway):
     """What no shard that answers has may be in one that is away. The text names no host."""
+
+
+async def ask_most(
+    call: Callable[[Sequence[UUID]], Awaitable[dict[UUID, T]]],
+    run_ids: Sequence[UUID],
+    lack: type[ShardAway] = ShardAway,
+) -> dict[UUID, T]:
+    """Return what a call answers about runs; those of which it raises `lack` are left out.
+
+    Then it asks run by run, and notes the shards for the caller of lists.
+    """
+    try:
+        return await call(run_ids)
+    except lack as error:
+        note_away(error.shards)
+        if len(run_ids) == 1:
+            return {}
+    found: dict[UUID, T] = {}
+    for run_id in run_ids:
+        found |= await ask_most(call, [run_id], lack)
+    return found
 
 
 class ShardStore(Protocol):

@@ -37,6 +37,7 @@ from holdfast.types import Event
 T = TypeVar("T")
 
 # What libraries say that do not let code end the transaction that it was called in.
+_REFUSING: Final = ("ProgrammingError", "TransactionManagementError")
 _REFUSED_ENDS: Final = (
     "Explicit commit() forbidden",  # psycopg
     "Explicit rollback() forbidden",
@@ -167,13 +168,9 @@ class Session:
         """Let no attempt of an earlier lease commit; see `OpenTransaction.give_up`."""
         if self.place.kept is not None:
             return None
-        done = await self.execute(
-            f"{_LEAVE} where {_BY_THIS_OR_BEFORE} returning true",
-            ("uuid", str(run_id)),
-            ("text", key),
-            ("json", f" {lease_no}"),
-            ("int", str(lease_no)),
-        )
+        values = ("uuid", str(run_id)), ("text", key), ("json", f" {lease_no}")
+        text = f"{_LEAVE} where {_BY_THIS_OR_BEFORE} returning true"
+        done = await self.execute(text, *values, ("int", str(lease_no)))
         return None if done else await self.find(run_id, key, apart=True)
 
     async def _complete(self) -> None:
@@ -268,8 +265,7 @@ def _ended_itself() -> ConfigurationError:
 
 def _is_of_an_end(error: Exception) -> bool:
     """Return True if psycopg or Django has refused to end the transaction, as the code wanted."""
-    kinds = ("ProgrammingError", "TransactionManagementError")
-    return type(error).__name__ in kinds and str(error).startswith(_REFUSED_ENDS)
+    return type(error).__name__ in _REFUSING and str(error).startswith(_REFUSED_ENDS)
 
 
 def _named(error: Exception, place: Place) -> Exception:

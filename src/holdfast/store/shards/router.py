@@ -9,9 +9,8 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError
-from holdfast.store.port.locks import taken_parts
 from holdfast.store.shards import routes
-from holdfast.store.shards.members import Members, ended, gather, gather_parts
+from holdfast.store.shards.members import Members, gather, gather_parts
 from holdfast.store.shards.merging import unite
 from holdfast.store.shards.places import Places
 from holdfast.types import Delivered, Delivery, Notice
@@ -51,22 +50,12 @@ class Router:
         return await self.members.call(number, name, first, *args, **options)
 
     async def of_runs(self, name: str, /, run_ids: Sequence[UUID], **options: Any) -> Any:
-        """Ask the shards of the runs that come first, and merge their mappings.
-
-        If it raises, what the others have answered is told; see `taking_parts`.
-        """
-        places, lost = await self._places.find_most(run_ids)
-        found = await ended(
-            self.members.call(number, name, which, **options)
-            for number, which in by_shard(places).items()
+        """Ask the shards of the runs that come first, and merge their mappings."""
+        asked = await self.apart(run_ids)
+        found = await gather(
+            self.members.call(number, name, which, **options) for number, which in asked.items()
         )
-        error = next((each for each in found if isinstance(each, BaseException)), lost)
-        answers = merged(each for each in found if not isinstance(each, BaseException))
-        if error is None:
-            return answers
-        if (taken := taken_parts()) is not None:
-            taken.update((at, answers[each]) for at, each in enumerate(run_ids) if each in answers)
-        raise error
+        return merged(found)
 
     async def change(self, name: str, /, targets: Sequence[Any], *args: Any, **options: Any) -> Any:
         """Change runs in their shards; the outcomes are in the order of the targets."""
