@@ -206,7 +206,7 @@ class SpreadStore(ShardedStore):
         return published, notices + await self._forward()
 
     async def list_workers(self) -> Any:
-        found = await self._router.joined("list_workers")
+        found = [replace(each, shard=None) for each in await super().list_workers()]  # it has all
         return [*{each.worker_id: each for each in reversed(found)}.values()][::-1]
 
     def __getattribute__(self, name: str) -> Any:
