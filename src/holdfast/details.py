@@ -364,11 +364,15 @@ class Forked(msgspec.Struct, gc=False):
 
     `again` are the calls that were left out because a retry makes them again; None if a cancel was
     left out, too: any call may come before those that were copied. Older releases did not write it.
+    `after` are the calls that the code of that run made because it was told of its failure, if
+    this run retries it; None for other forks, and in the logs of older releases.
     `attempt` is there if this is the next attempt of the other run, whose error is `error`.
     """
 
+    run_id: UUID
     seed: UUID
     again: Sequence[str] | None = None
+    after: Sequence[str] | None = None
     attempt: FailedAttempt | None = None
 
 

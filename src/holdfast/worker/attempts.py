@@ -45,7 +45,7 @@ class Execution(Generic[C]):
 
     transacts: ClassVar[bool] = False
     final: ClassVar[tuple[type[BaseException], ...]] = ()  # errors after which it is not retried
-    recorded: tuple[int, Event] | None = None  # its end, and where its transaction has put it
+    recorded: tuple[int | None, Event] | None = None  # by its transaction: its index, and its end
 
     __slots__ = (
         "_report",

@@ -33,12 +33,12 @@ from holdfast.store.port.transactions import (
     OpenTransaction,
     is_refusal,
     is_transient,
-    lease_of,
 )
 from holdfast.types import Event
 from holdfast.worker.attempts import Execution, over
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
+from holdfast.worker.left_ends import LeftEnds
 from holdfast.worker.options import WorkerOptions
 
 T = TypeVar("T")
@@ -79,10 +79,10 @@ class Attempt(Execution[StepContext]):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.gate = threading.Lock()
-        self.recorded: tuple[int, Event] | None = None
+        self.recorded: tuple[int | None, Event] | None = None
 
     def finished(self, future: asyncio.Future[object]) -> None:
-        """Report the end; that of a recorded step is in the log, whatever middleware made of it."""
+        """Report the end; that of a recorded step stands, whatever middleware made of it."""
         if self.recorded is None or self.ended:
             super().finished(future)
             return
@@ -115,6 +115,15 @@ class Attempt(Execution[StepContext]):
         """Let the time-out come again, after a commit that has failed."""
         if self.limit is not None and ends_at is not None:
             self.limit.reschedule(ends_at)
+
+    def take(self, function: Transaction[..., object], index: int | None, end: Event) -> object:
+        """Return the result of an attempt before, whose end is that of this one, too.
+
+        It has an index if it is in the log. The turn compares what it is the end of with the call.
+        """
+        self.recorded = index, end
+        self.result = bytes(read_step_completed(end.details or "").result).decode()
+        return function.decode_result(self.result)
 
     def cancel(self) -> asyncio.Future[object] | None:
         """Ask it to stop, and report nothing; it commits nothing, unless it does at this moment."""
@@ -210,34 +219,28 @@ class Transactions:
         *args: Any,
         **kwargs: Any,
     ) -> object:
-        connector, strict, left = self._connector(function), function.is_strict, None
-
-        async def find(transaction: OpenTransaction) -> str | None:
-            apart = function.is_apart or tries > 1
-            left = await transaction.find(call.run_id, call.key, apart=apart)
-            return _result_of(left, call, attempt)
-
-        async def give_up(transaction: OpenTransaction) -> str | None:
-            left = await transaction.give_up(call.run_id, call.key, attempt.lease_no)
-            return _result_of(left, call, attempt)
+        connector, apart, strict = self._connector(function), function.is_apart, function.is_strict
+        left, end = LeftEnds(call, attempt.lease_no, attempt.started_at), None
 
         async def use(transaction: OpenTransaction) -> object:
             # What reads the table and writes there would be in the way of others that are strict.
-            if not strict and (left := await find(transaction)) is not None:
-                return function.decode_result(left)
+            if not strict and (end := await left.find(transaction, apart=apart or tries > 1)):
+                return attempt.take(function, None, end)
             return await self._use(attempt, function, call, way, transaction, args, kwargs)
 
         unsure = False  # True once a try may have been committed
         for tries in count(1):
             try:
-                if unsure and not function.is_apart:
-                    left = await self._result_in_log(attempt, call, way)
-                elif strict and (tries > 1 or attempt.lease_no > 1):
-                    left = await connector.within(find, None)
-                if left is not None:
-                    return function.decode_result(left)
+                if unsure and not apart and (found := await self._end_in_log(call, way)):
+                    return attempt.take(function, *found)
+                if strict and (tries > 1 or attempt.lease_no > 1):
+                    end = await connector.within(partial(left.find, apart=True), None)
+                if end is None and call.origins:
+                    end = await connector.within(left.close_origins, None)
+                if end is not None:
+                    return attempt.take(function, None, end)
                 result = await connector.within(use, function.isolation)
-                if function.is_apart:
+                if apart:
                     await self._clean(connector, way)
                 return result
             except Exception as error:
@@ -246,11 +249,11 @@ class Transactions:
                 if tries == _MOST_TRIES and isinstance(error, NotBegun):
                     raise DatabaseUnavailable(str(error)) from error  # a name that users know
                 if tries == _MOST_TRIES or not again:
-                    if function.is_apart and attempt.lease_no > 1:
-                        left = await connector.within(give_up, None)
-                    if left is None:
+                    if apart and attempt.lease_no > 1:
+                        end = await connector.within(left.give_up, None)
+                    if end is None:
                         raise
-                    return function.decode_result(left)
+                    return attempt.take(function, None, end)
                 logger.info("the transaction of %s is repeated: %s", call.id, error)
             await way.pause(_FIRST_PAUSE * 2 ** min(tries - 1, 6) * random.uniform(0.5, 1))
         raise AssertionError("the loop ends by itself")
@@ -348,15 +351,12 @@ class Transactions:
             raise
         return index
 
-    async def _result_in_log(self, attempt: Attempt, call: Call, way: _Way) -> str | None:
-        """Return the result of a try before if it was committed after all; the attempt has it."""
+    async def _end_in_log(self, call: Call, way: _Way) -> tuple[int, Event] | None:
+        """Return the end and its index if a try before was committed after all."""
         if (index := await way.of_store(self._find(call))) is None:
             return None
         logs = await way.of_store(self._store.read_events([(call.run_id, index)]))
-        event = logs[call.run_id][0]
-        attempt.recorded = index, event
-        attempt.result = bytes(read_step_completed(event.details or "").result).decode()
-        return attempt.result
+        return index, logs[call.run_id][0]
 
     async def _find(self, call: Call) -> int | None:
         """Look for the record in the log until there is an answer."""
@@ -367,19 +367,6 @@ class Transactions:
             except (DatabaseUnavailable, TransientDatabaseError) as error:
                 logger.warning("the log of run %s cannot be read: %s", call.run_id, error)
             await backoff.wait()
-
-
-def _result_of(left: str | None, call: Call, attempt: Attempt) -> str | None:
-    """Return what was left for a step if it is a result.
-
-    Raises ConfigurationError if an attempt by a later lease has failed: this one has lost its run.
-    """
-    lease_no = None if left is None else lease_of(left)
-    if lease_no is not None and lease_no > attempt.lease_no:
-        raise ConfigurationError(
-            f"another worker has taken over the run of {call.id}, and its attempt has failed"
-        )
-    return None if lease_no is not None else left
 
 
 def _finish(call: Coroutine[Any, Any, T]) -> T:

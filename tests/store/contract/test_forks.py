@@ -111,7 +111,7 @@ async def test_a_fork_is_a_run_with_a_copy_of_the_log(
     *copied, last = await log(store, new_id)
     assert copied == origin[:2]
     assert (last.type, last.key, last.at) == ("WorkflowForked", None, now)
-    told = {"run_id": str(run_id), "idx": 2, "seed": str(run_id), "again": []}
+    told = {"run_id": str(run_id), "idx": 2, "seed": str(run_id), "again": [], "after": None}
     assert details(last) == told
     new = await get(store, new_id)
     assert (new.name, new.version, new.key, new.priority) == ("order", 1, None, 1)
@@ -179,7 +179,13 @@ async def test_a_fork_of_a_fork_has_the_seed_of_the_first(store: Store, ann: Man
     for until, idx in ((None, 3), (1, 1)):  # also where the first fork's own event is left out
         second = await fork(store, first, until=until)
         said = details((await log(store, second))[-1])
-        assert said == {"run_id": str(first), "idx": idx, "seed": str(run_id), "again": []}
+        assert said == {
+            "run_id": str(first),
+            "idx": idx,
+            "seed": str(run_id),
+            "again": [],
+            "after": None,
+        }
 
 
 async def test_a_copy_says_which_calls_it_lacks(store: Store, ann: ManualWorker) -> None:
@@ -428,7 +434,7 @@ async def test_a_retry_continues_from_the_failure(
         ("StepFailed", "handled"),
         ("StepCompleted", "d"),
     ]
-    told = {"run_id": str(run_id), "idx": 11, "seed": str(run_id), "again": ["b"]}
+    told = {"run_id": str(run_id), "idx": 11, "seed": str(run_id), "again": ["b"], "after": []}
     assert details(events[-1]) == told
     assert (await get(store, run_id)).status == "failed"
 

@@ -6,7 +6,9 @@ Also which kinds of calls there are, and how a command is read from the event th
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -94,6 +96,13 @@ class Recorded(Value, frozen=True, gc=False):
         return f"a call of {self.family}" + (f" {self.name}" if self.name else "")
 
 
+class Origin(NamedTuple):
+    """A run that was retried, and the calls that its code made `after` the failure."""
+
+    run_id: UUID
+    after: Sequence[str]
+
+
 class History(msgspec.Struct, eq=False):
     """How much of its log one instance has seen, and which recorded calls it has not made yet.
 
@@ -113,6 +122,8 @@ class History(msgspec.Struct, eq=False):
     none were). `copied` are the keys of copied calls that may still come, since the code has called
     what a retry left out: `again` has those calls, and for each the keys that were copied.
 
+    `origins` are the runs that this one retries, the newest first: their failures are left out.
+
     Three have what the code has not called yet, by key: `recorded` timers and commands, `ends` the
     ends of calls, and `retries` the last failed attempts of steps. `late` are the keys of calls
     that the code made when the log had their ends already, as only changed code and forks do.
@@ -128,6 +139,7 @@ class History(msgspec.Struct, eq=False):
     forked: int = 0
     copied: frozenset[str | None] = frozenset()
     again: dict[str, frozenset[str | None]] = {}
+    origins: tuple[Origin, ...] = ()
     failures: Failures | None = None
     recorded: dict[str, Recorded] = {}
     ends: dict[str, Event] = {}
@@ -203,6 +215,14 @@ class History(msgspec.Struct, eq=False):
     def make_again(self, key: str) -> None:
         """Record that the code makes a call that may be one of those that a retry left out."""
         self.copied |= self.again.pop(key, frozenset())
+
+    def origins_of(self, key: str) -> tuple[UUID, ...]:
+        """Return the runs that this one retries, the newest first, which may have made this call.
+
+        Not those in which the code made it because it was told of the failure.
+        """
+        retried = takewhile(lambda origin: key not in origin.after, self.origins)
+        return tuple(origin.run_id for origin in retried)
 
     def unused(self) -> list[str]:
         """Return the keys of calls that are in the log and that the code has not made."""

@@ -36,7 +36,7 @@ from holdfast.runtime.code.children import call_startable
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.context import Context
-from holdfast.runtime.code.history import History
+from holdfast.runtime.code.history import History, Origin
 from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import L, Ledger, Record, RunInfo
 from holdfast.runtime.code.steps import Call, Restored, Steps
@@ -179,6 +179,9 @@ class Instance:
         self.seed, self.attempt = fork.seed, fork.attempt
         self.loop.salt(self.seed.int & _SALT_BITS)
         history.forked = history.position + len(copied) + 1
+        history.origins = (
+            () if fork.after is None else (Origin(fork.run_id, fork.after), *history.origins)
+        )
         # Their handlers and their cancels may come after a call that is made again.
         if (updates := self.find(Updates)) is not None:
             updates.untaken.clear()

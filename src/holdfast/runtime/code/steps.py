@@ -46,7 +46,8 @@ class Call(msgspec.Struct, eq=False):
 
     `attempt` is the number of the next attempt, from 1. It must not start before `retry_at`, and
     not before the first `mark` entries of the log are durable. `streams` is the number of the lease
-    under which the attempt has opened a stream.
+    under which the attempt has opened a stream. `origins` are the runs that this one retries, whose
+    transactions may have left a result that their logs lack.
     """
 
     key: str
@@ -58,6 +59,7 @@ class Call(msgspec.Struct, eq=False):
     mark: int = 0
     retry_at: int | None = None
     streams: int | None = None
+    origins: tuple[UUID, ...] = ()
     future: asyncio.Future[Any] | None = None
 
     @property
@@ -193,7 +195,7 @@ class Steps(Ledger):
         # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
         future: asyncio.Future[msgspec.Raw | str | Restored] = asyncio.Future(loop=loop)
         call.future = future
-        if history.recorded or history.ends or history.retries or history.again:
+        if history.recorded or history.ends or history.retries or history.again or history.origins:
             self._compare(call)
         if not future.done():
             pending[key] = call
@@ -218,6 +220,8 @@ class Steps(Ledger):
     def _compare(self, call: Call) -> None:
         """Apply what the log already has for this call."""
         key, history = call.key, self._run.history
+        if history.origins and call.step.connects is not None:
+            call.origins = history.origins_of(key)
         if history.again:
             history.make_again(key)
         if (recorded := history.recorded.get(key)) is not None:

@@ -150,9 +150,19 @@ class Turn:
         replayer.complete(key, event, restored or result)
         return self._pump()
 
-    def step_recorded(self, key: str, index: int, event: Event) -> Effects:
-        """Continue after a step whose own transaction has added its result to the log."""
-        self._replayer.executions.executing.pop(key, None)
+    def step_recorded(self, key: str, index: int | None, event: Event) -> Effects:
+        """Continue after a step whose own transaction has recorded its result.
+
+        It has added it to the log; without an `index` it has left it elsewhere, and the log lacks
+        it yet. The turn compares what it was called with, as in a replay.
+        """
+        replayer = self._replayer
+        call = replayer.executions.executing.pop(key, None)
+        if index is None:
+            if call is None or replayer.closed:
+                return self._effects()
+            replayer.offer(event)
+            return self._pump()
         self._recorded = tuple(sorted([*self._recorded, (index, event)], key=lambda each: each[0]))
         return self._pump()
 

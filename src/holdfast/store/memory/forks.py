@@ -246,7 +246,10 @@ def forked(
         if row.event.type == FORKED:
             seed = details.read(row.event.details, _Forked).seed
     again = _again(fatal, [row.event for row in log], until)
-    told = details.write(run_id=str(run_id), idx=until, seed=seed, again=again, **attempt)
+    after = None if fatal is None or until < len(log) else sorted(fatal.after)
+    told = details.write(
+        run_id=str(run_id), idx=until, seed=seed, again=again, after=after, **attempt
+    )
     return Event(FORKED, None, told, now)
 
 

@@ -20,6 +20,9 @@ DataPlace: TypeAlias = tuple[str, str]  # the URL of another database, and a sch
 Needless: TypeAlias = Callable[[Sequence[UUID], Sequence[str]], Awaitable[Sequence[bool | None]]]
 
 
+LAST_LEASE: Final = 2**31 - 1  # of a run that has ended: no attempt of it may commit
+
+
 class HeldLease(NamedTuple):
     """By what a worker holds a run, and for how many seconds it does after each heartbeat."""
 
@@ -50,7 +53,7 @@ class OpenTransaction(Protocol):
         ...
 
     async def find(self, run_id: UUID, key: str, *, apart: bool) -> str | None:
-        """Return the result of the step, as JSON text, if an earlier attempt left it here.
+        """Return the details of the step's end if an earlier attempt left them here.
 
         None if it did not. If it is not `apart`, it would be in the log, and is not looked for. A
         text that `lease_of` reads says that an attempt has failed; see `give_up`.
@@ -68,7 +71,7 @@ class OpenTransaction(Protocol):
         ...
 
     async def keep(self, run_id: UUID, event: Event, lease_no: int) -> None:
-        """Keep the result of the step here, apart from the log, which gets it as from any step.
+        """Keep the end of the step here, apart from the log, which gets it as that of any step.
 
         Raises AlreadyRecorded if another attempt has left one, or has failed by a later lease than
         this, and as `record`.
@@ -78,7 +81,8 @@ class OpenTransaction(Protocol):
     async def give_up(self, run_id: UUID, key: str, lease_no: int) -> str | None:
         """Leave a mark here that an attempt has failed: those by earlier leases cannot commit then.
 
-        Return what stands here instead: a result, or the mark of a later lease.
+        Return what stands here instead: an end, or the mark of a later lease. With `LAST_LEASE`
+        no attempt of the run can commit any more.
         """
         ...
 
@@ -144,7 +148,7 @@ class TransactionStore(Protocol):
     async def needless_results(
         self, run_ids: Sequence[UUID], keys: Sequence[str]
     ) -> Sequence[bool | None]:
-        """Return for each step if its result is in the log, or its run has ended.
+        """Return for each step if its result is in the log, or its run cannot be retried.
 
         None for a run that is not here: deleted, or of another shard or application.
         """
@@ -156,9 +160,9 @@ class TransactionStore(Protocol):
 
 
 def lease_of(left: str) -> int | None:
-    """Return by which lease an attempt has failed, if that was left for a step; None for a result.
+    """Return by which lease an attempt has failed, if that was left for a step; None for an end.
 
-    It is a number behind a space, with which no encoded result begins.
+    It is a number behind a space, with which no details of an event begin.
     """
     return int(left) if left.startswith(" ") else None
 

@@ -19,7 +19,6 @@ from holdfast.errors import (
     PayloadError,
     SchemaMissing,
 )
-from holdfast.events import read_step_completed
 from holdfast.store.port.transactions import (
     AlreadyRecorded,
     HeldLease,
@@ -148,8 +147,7 @@ class Session:
     async def keep(self, run_id: UUID, event: Event, lease_no: int) -> None:
         """Keep the result of the step; see `OpenTransaction.keep`."""
         await self._complete()
-        result = bytes(read_step_completed(event.details or "").result).decode()
-        self._kept = (run_id, str(event.key)), result
+        self._kept = (run_id, str(event.key)), str(event.details)
         if self.place.records == "elsewhere":
             await self.execute("select 1")  # refused if an error of a statement was caught
             return
@@ -157,7 +155,7 @@ class Session:
             f"{_LEAVE} where {{}} or {_BY_THIS_OR_BEFORE} returning true",
             ("uuid", str(run_id)),
             ("text", str(event.key)),
-            ("json", result),
+            ("json", str(event.details)),
             ("boolean", str(self.place.kept is not None)),
             ("int", str(lease_no)),
         )
@@ -167,7 +165,7 @@ class Session:
     async def give_up(self, run_id: UUID, key: str, lease_no: int) -> str | None:
         """Let no attempt of an earlier lease commit; see `OpenTransaction.give_up`."""
         if self.place.kept is not None:
-            return None
+            return self.place.kept.get((run_id, key))
         values = ("uuid", str(run_id)), ("text", key), ("json", f" {lease_no}")
         text = f"{_LEAVE} where {_BY_THIS_OR_BEFORE} returning true"
         done = await self.execute(text, *values, ("int", str(lease_no)))

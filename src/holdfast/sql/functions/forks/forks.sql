@@ -166,8 +166,10 @@ end $$;
 -- Return the details of the event that ends the copy of a log. Random numbers keep the seed of the
 -- first origin. `again` names the calls that the copy lacks, null if any other call may come before
 -- them: if it lacks a cancel, it may have what the code did beside it. If it ends before the log
--- says that it is that of a retry, it lacks what that retry makes again. The copy of the next
--- attempt of a run names the attempt before, and its error. Locks nothing. Called by _copy_log.
+-- says that it is that of a retry, it lacks what that retry makes again. The retry of a whole log
+-- names what was called because of the failure (`after`): of other calls, transactions may have
+-- left results that the log lacks. The copy of the next attempt of a run names the attempt before,
+-- and its error. Locks nothing. Called by _copy_log.
 create or replace function holdfast._forked_details(
     p_run_id uuid, p_until int, p_again json
 ) returns json
@@ -192,7 +194,10 @@ begin
                     union
                     select unnest(holdfast._texts(f.details -> 'again')) from forks f
                     where f.is_left_out
-                    order by 1)) end)));
+                    order by 1)) end,
+            'after', case when p_again is not null and not exists (
+                    select from holdfast.events e where e.run_id = p_run_id and e.idx >= p_until)
+                then coalesce(p_again -> 'after', '[]') end)));
 end $$;
 
 -- Return the details of a completed step or activity with another result; null leaves them as they

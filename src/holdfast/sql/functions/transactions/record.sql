@@ -86,20 +86,19 @@ begin
 end $$;
 
 -- Return for each step if the result that its transaction has left in another database is not
--- needed any more: it is in the log, or the run has ended. Null for a run that is not here: it was
--- deleted, or it is one of another shard or application. Locks nothing. Called by workers.
+-- needed any more: it is in the log, or its run cannot be retried. Null for a run that is not here:
+-- it was deleted, or it is one of another shard or application. Locks nothing. Called by workers.
 create or replace function holdfast.needless_results(p_run_ids uuid[], p_keys text[])
 returns boolean[]
 language plpgsql stable
 as $$
 begin
     return array(
-        select case when exists (select from holdfast.runs r where r.run_id = u.run_id) then
-            not exists (select from holdfast.tasks t where t.run_id = u.run_id and t.key = '')
-            or exists (
-                select from holdfast.events e
-                where e.run_id = u.run_id and e.key = u.key
-                    and e.event_type in ('StepCompleted', 'StepFailed')) end
+        select case when r.status is not null then r.status = 'completed' or exists (
+            select from holdfast.events e
+            where e.run_id = u.run_id and e.key = u.key
+                and e.event_type in ('StepCompleted', 'StepFailed')) end
         from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
+        left join holdfast.runs r on r.run_id = u.run_id
         order by u.place);
 end $$;

@@ -1,0 +1,54 @@
+"""What attempts of a transactional step have left beside its data, where the log may lack it."""
+
+from __future__ import annotations
+
+from holdfast.errors import ConfigurationError
+from holdfast.events import STEP_COMPLETED
+from holdfast.runtime.code.steps import Call
+from holdfast.store.port.transactions import LAST_LEASE, OpenTransaction, lease_of
+from holdfast.types import Event
+
+
+class LeftEnds:
+    """Finds the end of a call that an attempt before this one has left.
+
+    Each method is called with a transaction at the place of the data.
+    """
+
+    def __init__(self, call: Call, lease_no: int, started_at: int) -> None:
+        self._call, self._lease_no, self._at = call, lease_no, started_at
+
+    async def find(self, transaction: OpenTransaction, *, apart: bool) -> Event | None:
+        """Return what this run has left; see `OpenTransaction.find`."""
+        left = await transaction.find(self._call.run_id, self._call.key, apart=apart)
+        return self._end(left, self._lease_no)
+
+    async def give_up(self, transaction: OpenTransaction) -> Event | None:
+        """Return what this run has left; without it, let no earlier lease commit any more."""
+        left = await transaction.give_up(self._call.run_id, self._call.key, self._lease_no)
+        return self._end(left, self._lease_no)
+
+    async def close_origins(self, transaction: OpenTransaction) -> Event | None:
+        """Return what a run has left that this one retries, and let it commit nothing any more."""
+        for run_id in self._call.origins:
+            left = await transaction.give_up(run_id, self._call.key, LAST_LEASE)
+            if (end := self._end(left, LAST_LEASE)) is not None:
+                return end
+        return None
+
+    def _end(self, left: str | None, lease_no: int) -> Event | None:
+        """Return what was left if it is an end.
+
+        Raises ConfigurationError if an attempt by a later lease than this has failed: another
+        worker has the run.
+        """
+        if left is None:
+            return None
+        if (failed_by := lease_of(left)) is None:
+            return Event(STEP_COMPLETED, self._call.key, left, self._at)
+        if failed_by > lease_no:
+            raise ConfigurationError(
+                f"another worker has taken over the run of {self._call.id}, and its attempt has "
+                "failed"
+            )
+        return None
