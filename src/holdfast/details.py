@@ -84,7 +84,10 @@ class RetryPolicy(msgspec.Struct, gc=False):
 
 
 class ActivityScheduled(msgspec.Struct, gc=False):
-    """An activity to be run; `args` is the fingerprint of its `input`."""
+    """An activity to be run; `args` is the fingerprint of its `input`.
+
+    `misfit` is True if the input did not fit the code that the caller's program had.
+    """
 
     activity_name: str
     args: int
@@ -97,6 +100,7 @@ class ActivityScheduled(msgspec.Struct, gc=False):
     heartbeat_timeout: float | None
     units: int | msgspec.UnsetType = msgspec.UNSET
     on_cancel: OnCancel | msgspec.UnsetType = msgspec.UNSET
+    misfit: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordedActivity(msgspec.Struct, gc=False):

@@ -122,6 +122,27 @@ async def order(ctx: Context, item: str) -> list[str]:
 """
 )
 
+LATER = (
+    HEAD
+    + """
+from holdfast import current_activity
+
+
+@app.activity(retry=Retry(attempts=2, base="60s"))
+async def weigh(item: str) -> str:
+    if current_activity().attempt == 1:
+        raise OSError("busy")
+    return did(f"weigh {item}")
+
+
+@app.workflow
+async def order(ctx: Context, item: str) -> list[str]:
+    place = await reserve(item)
+    weight = await weigh(item)
+    return [place, weight, await ship(item)]
+"""
+)
+
 SIGNALS = (
     HEAD
     + """
@@ -215,6 +236,7 @@ BASES = {
     "calls": Base(CALLS, ("weigh lamp", "audit lamp")),
     "timed": Base(TIMED, ("reserve lamp", "pay lamp"), seconds=31),
     "asleep": Base(TIMED, ("reserve lamp",), ("pay lamp", "ship lamp")),
+    "later": Base(LATER, ("reserve lamp",), ("weigh lamp", "ship lamp"), seconds=1),
     "signals": Base(SIGNALS, ("pay lamp",), sent=("ordered",)),
     "caught": Base(CAUGHT, ("refuse lamp", "reserve lamp")),
     "typed": Base(TYPED, ("bill lamp",), input={"item": "lamp"}),
@@ -230,7 +252,7 @@ class Change:
 
     `edits` replace parts of the source. `check` is the kind of the finding, empty if there is none;
     `end` is what the run has come to when its signals were sent and two minutes have passed. `made`
-    are effects that come besides those of the base.
+    are effects that come besides those of the base. A run that `waits` does so until the roll-back.
     """
 
     name: str
@@ -240,6 +262,7 @@ class Change:
     end: str = "completed"
     made: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    waits: bool = False
 
     @property
     def source(self) -> str:
@@ -627,6 +650,27 @@ CHANGES = (
         (("    return [weight", '    await ctx.request_approval("send?")\n    return [weight'),),
         end="waiting",
         missing=("ship lamp",),
+    ),
+    Change(
+        "another type of an activity that is tried again",
+        "later",
+        (
+            ("weigh(item: str)", "weigh(item: int)"),
+            ('@app.activity(retry=Retry(attempts=2, base="60s"))', "@app.activity  # HERE"),
+        ),
+        "held",
+        "waiting",
+        waits=True,
+    ),
+    Change(
+        "a field more of an activity that is tried again",
+        "later",
+        (("weigh(item: str)", "weigh(item: str, grams: bool = True)"),),
+    ),
+    Change(
+        "a type that takes the old one",
+        "later",
+        (("weigh(item: str)", "weigh(item: int | str)"),),
     ),
     Change(
         "another activity",

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from holdfast import App, Retry, current_activity
+from holdfast import App, Batch, Retry, current_activity
 from holdfast.errors import WorkerLost
+from holdfast.insight.why import explain_run
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Notice
@@ -92,7 +93,7 @@ async def test_the_last_failure_is_the_activitys(store: Store, desk: Desk) -> No
 async def test_an_error_that_no_attempt_would_mend_is_not_tried_again(
     store: Store, desk: Desk, name: str
 ) -> None:
-    """T3. should_retry says no; a result cannot be stored; arguments do not fit."""
+    """T3. should_retry says no; a result cannot be stored; arguments never fitted."""
     app = App("media")
 
     @app.activity(retry=Retry(should_retry=lambda error: not isinstance(error, KeyError)))
@@ -108,9 +109,41 @@ async def test_an_error_that_no_attempt_would_mend_is_not_tried_again(
         raise AssertionError("it must not be called")
 
     async with working(app, store):
-        await desk.order(name, 1, attempts=5)
+        await desk.order(name, 1, attempts=5, misfit=name == "misfit")
         await desk.failure(name)
     assert await desk.types(name) == ["ActivityScheduled", "ActivityFailed"]
+
+
+@pytest.mark.parametrize("batch", [None, Batch(2, within="1ms")])
+async def test_arguments_that_fitted_are_held_for_code_that_they_fit(
+    store: Store, desk: Desk, batch: Batch | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deploy in between cannot fail the call: the reason stands at it, and no attempt counts."""
+    app = App("media")
+
+    async def one(x: str) -> None:
+        raise AssertionError("it must not be called")
+
+    async def many(x: list[str]) -> list[None]:
+        raise AssertionError("it must not be called")
+
+    app.activity(name="measure", batch=batch)(many if batch else one)
+    async with working(app, store):
+        await desk.order("measure", 1, attempts=1)
+
+        async def is_held() -> bool:
+            [found] = await store.list_activities(desk.run_id)
+            return found.stuck is not None
+
+        await eventually(is_held)
+    [found] = await store.list_activities(desk.run_id)
+    assert (found.attempts, found.worker) == (0, None)
+    assert "its arguments do not fit this code" in (found.stuck or "")
+    assert await desk.types("measure") == ["ActivityScheduled"]
+    assert "activity measure of run" in caplog.text
+    run = (await store.get_runs([desk.run_id]))[desk.run_id]
+    told = (await explain_run(store, run)).details
+    assert any("it cannot be begun, and is tried again in" in each for each in told), told
 
 
 async def test_workers_serve_the_queues_that_they_are_told_to(store: Store, desk: Desk) -> None:

@@ -19,6 +19,7 @@ from holdfast.payloads import AesGcm
 from holdfast.retention.reading import write_run
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
+from holdfast.worker import WorkerOptions
 
 KEY = bytes(range(32))
 Change = Callable[[Any], Any]
@@ -288,11 +289,23 @@ async def test_an_open_activity_whose_arguments_do_not_fit_its_code_is_named() -
         await env.wait_until_idle()
     report = await checked(media(str), env.store)
     [found] = report.findings
-    assert (found.kind, found.index, report.differs) == ("fails", 1, False)
-    assert "activity render has not ended, and would fail at its next attempt" in found.reason
+    assert (found.kind, found.index, report.differs) == ("held", 1, True)
+    assert "activity render has not ended, and its arguments do not fit its code" in found.reason
     assert (found.file or "").endswith("test_check.py")
     for fits in (None, int, int | str):
         assert not (await checked(media(fits), env.store)).findings
+
+
+async def test_an_open_activity_whose_arguments_never_fitted_would_fail() -> None:
+    async with Environment(
+        media(str), options=WorkerOptions(queues=("default",)), replay=False
+    ) as env:
+        await env.client.start("show")
+        await env.wait_until_idle()
+        report = await checked(media(str), env.store)
+    [found] = report.findings
+    assert (found.kind, found.index, report.differs) == ("fails", 1, False)
+    assert "activity render has not ended, and would fail at its next attempt" in found.reason
 
 
 @pytest.mark.parametrize("kind", ["job", "entity"])

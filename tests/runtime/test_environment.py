@@ -293,6 +293,27 @@ async def test_a_signal_that_does_not_fit_is_named(env: Environment) -> None:
         await env.result(handle)
 
 
+async def test_an_activity_whose_code_does_not_take_its_arguments_is_named() -> None:
+    app, media = App("shop"), App("media")
+
+    @media.activity
+    async def render(size: str) -> str:
+        return size
+
+    @app.workflow
+    async def show(ctx: Context) -> object:
+        return await ctx.activity("media/render", 5)
+
+    @app.workflow
+    async def show_all(ctx: Context) -> object:
+        return await show()
+
+    async with Environment(app, media) as env:
+        for workflow in (show, show_all):
+            with pytest.raises(AssertionError, match=r"render of run .* cannot be begun: its arg"):
+                await env.run(workflow)
+
+
 async def test_a_run_that_never_ends_is_an_error_and_not_an_endless_test(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

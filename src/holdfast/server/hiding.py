@@ -111,7 +111,7 @@ FIELDS: Final[Mapping[type[Value], Mapping[str, Hide]]] = {
     Wait: {"stuck": _text},
     FlowStepState: {"output": _json, "error": _error},
     OpenStepTasks: {"error": _error},
-    OpenActivity: {"heartbeat": _json},
+    OpenActivity: {"heartbeat": _json, "stuck": _text},
     Chunk: {"items": _items},
     RunTarget: {"input": _json},
     SendTarget: {"input": _json},

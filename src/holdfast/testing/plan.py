@@ -26,6 +26,14 @@ class LoggedStore(MemoryStore):
         """Return the logs of all runs, in the order of their starts."""
         return {run_id: self._tables.read(run_id) for run_id in self._tables.runs}
 
+    def held(self) -> list[tuple[UUID, str, str]]:
+        """Return the run and the key of each activity that no worker could begin, and why."""
+        return [
+            (task.run_id, task.key, task.stuck)
+            for task in self._tables.tasks.values()
+            if task.kind == "activity" and task.worker is None and task.stuck is not None
+        ]
+
     def wake_all(self) -> None:
         """Tell all listeners that they may have missed wake-ups: a worker died with them."""
         with self._lock:

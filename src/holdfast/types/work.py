@@ -320,7 +320,7 @@ class OpenActivity(Value, frozen=True, kw_only=True):
 
     `attempts` counts its claims. `worker` is None while it waits for one; if `visible_at` is None
     as well, it waits to be completed from outside. `heartbeat` is the last details that its
-    attempts have recorded.
+    attempts have recorded. `stuck` is why the last worker could not begin with it.
     """
 
     run_id: UUID
@@ -334,6 +334,7 @@ class OpenActivity(Value, frozen=True, kw_only=True):
     deadline_at: int | None
     heartbeat: str | None
     cancelled: bool
+    stuck: str | None = None
 
 
 ActivityOutcome: TypeAlias = Literal["recorded", "retried", "deferred", "lost", "busy"]

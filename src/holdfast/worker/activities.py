@@ -14,15 +14,12 @@ from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
-import msgspec
-
 from holdfast.codec import check_open, describe, encode
 from holdfast.definitions.activities import ActivityContext, CompletedLater
 from holdfast.definitions.batches import BatchActivity
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
-from holdfast.errors import PayloadLocked, WorkerLost
-from holdfast.retry import Growth, Retry
+from holdfast.errors import InvalidInput, PayloadLocked, WorkerLost
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room
@@ -30,46 +27,11 @@ from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity, pause_text
 from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.reporting import Reporter
+from holdfast.worker.scheduled_calls import ScheduledCall, read_call
 
 logger = logging.getLogger("holdfast.run")
 
 _AGAIN_SECONDS = 30.0  # before a task that this program cannot read is claimed again
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """The retry policy of a call, without jitter: the database draws that."""
-
-    attempts: int | None = None
-    backoff: Growth = "exp"
-    base: float = 1.0
-    max: float = 60.0
-    factor: float = 2.0
-
-    def pause_seconds(self, attempt: int) -> float:
-        """Return the usual pause after `attempt` failed attempts."""
-        policy = Retry(backoff=self.backoff, base=self.base, max=self.max, factor=self.factor)
-        return policy.delay_seconds(attempt, lambda: 0.5)
-
-
-class ScheduledCall(msgspec.Struct, frozen=True):
-    """The call of an activity, as the log has it."""
-
-    input: msgspec.Raw
-    retry: Policy
-    start_to_close: float | None = None
-    heartbeat_timeout: float | None = None
-
-    @property
-    def arguments(self) -> str:
-        """The arguments as JSON text."""
-        return bytes(self.input).decode()
-
-    def has_attempt(self, number: int) -> bool:
-        """Return True if the policy allows an attempt of this number."""
-        return self.retry.attempts is None or number <= self.retry.attempts
-
-
-read_call = msgspec.json.Decoder(ScheduledCall).decode
 
 
 class ActivityExecution(Execution[ActivityContext]):
@@ -81,6 +43,7 @@ class ActivityExecution(Execution[ActivityContext]):
         "_stopped",
         "_watch",
         "call",
+        "held",
         "silence_seconds",
         "task",
     )
@@ -97,6 +60,7 @@ class ActivityExecution(Execution[ActivityContext]):
         super().__init__(activity, context, started_at, call.start_to_close, report)
         self.task, self.call, self.silence_seconds = task, call, call.heartbeat_timeout
         self.lease_no, self.headers = task.lease_no, task.headers
+        self.held: str | None = None  # why it is given back, and nothing is reported
         self._cancel_requested = self._deferred = False
         self._stopped: BaseException | None = (
             None  # the error to report if its cancellation ends it
@@ -153,6 +117,17 @@ class ActivityExecution(Execution[ActivityContext]):
         self.context.cancel()
         if self.future is not None and (self.function.is_async or not self.begun):
             self.future.cancel()
+
+    def refuse(self, error: BaseException) -> None:
+        """End because the arguments cannot be decoded.
+
+        If they fitted when the call was made, it is held: a roll-back heals it.
+        """
+        if isinstance(error, InvalidInput) and not (self.call.misfit or self.ended):
+            self.held = f"its arguments do not fit this code: {error}"
+            self._end()
+        else:
+            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """Report a failure, or that another program will end the activity."""
@@ -281,11 +256,16 @@ class Activities:
             return
         execution = ActivityExecution(activity, task, call, now, self._ended)
         self._open.begin(execution)
-        self._launcher.launch(execution, call.arguments, self._layers)
+        try:
+            given = activity.decode_arguments(call.arguments)
+        except BaseException as error:  # of any kind: otherwise its run would wait for ever
+            asyncio.get_running_loop().call_soon(execution.refuse, error)
+        else:
+            self._launcher.launch_given(execution, given, self._layers)
         execution.watch()
 
     def _leave(self, task: ClaimedTask, reason: str) -> None:
-        """Give back a task that this program cannot read: another one may have the key."""
+        """Give back a task that this program cannot read: another may have the key or the code."""
         logger.error("activity %s of run %s cannot be begun: %s", task.key, task.run_id, reason)
         again = self._clock.now() + int(_AGAIN_SECONDS * 1e6)
         self._release(Release(task.run_id, task.key, task.lease_no, again, reason))
@@ -305,8 +285,12 @@ class Activities:
         )
 
     def _ended(self, execution: ActivityExecution) -> None:
-        if self._open.end(execution):
+        if not self._open.end(execution):
+            return
+        if execution.held is None:
             self._report(execution.activity_end, execution)
+        else:
+            self._leave(execution.task, execution.held)
 
     def _report(self, end: ActivityEnd, execution: ActivityExecution | None = None) -> None:
         self._open.keep_lease(end.run_id, end.key, end.lease_no)

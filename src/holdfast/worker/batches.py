@@ -18,10 +18,11 @@ from holdfast.definitions.middleware import Layer
 from holdfast.definitions.signatures import Arguments
 from holdfast.errors import InvalidInput
 from holdfast.types import ClaimedTask
-from holdfast.worker.activities import ActivityExecution, ScheduledCall
+from holdfast.worker.activities import ActivityExecution
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
+from holdfast.worker.scheduled_calls import ScheduledCall
 
 AnyBatch: TypeAlias = BatchActivity[..., Any]
 
@@ -185,7 +186,7 @@ class Batches:
         try:
             (value,), _ = activity.decode_arguments(element.call.arguments)
         except Exception as error:
-            loop.call_soon(element.fail, error)
+            loop.call_soon(element.refuse, error)
             return
         name = activity.full_name
         filling = self._filling.get(name)

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.store.port import Store
 
 from .actors import ManualWorker, lease_of
-from .commands import RESIZE, activity, ordered
+from .commands import FAILURE, RESIZE, activity, ordered
 
 
 async def test_an_activity_is_shown_with_its_queue_until_it_ends(
@@ -38,6 +38,18 @@ async def test_an_activity_that_is_completed_from_outside_has_no_moment(
     await bob.end(await bob.take(handlers=RESIZE))
     (deferred,) = await store.list_activities(run_id)
     assert (deferred.worker, deferred.visible_at, deferred.attempts) == (None, None, 1)
+
+
+async def test_an_activity_that_could_not_be_begun_says_why_until_an_attempt_ends(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    run_id = await ordered(store, ann, activity())
+    await bob.release(await bob.take(handlers=RESIZE), stuck="it does not fit")
+    (held,) = await store.list_activities(run_id)
+    assert (held.worker, held.attempts, held.stuck) == (None, 0, "it does not fit")
+    await bob.end(await bob.take(handlers=RESIZE), error=FAILURE, retryable=True)
+    (again,) = await store.list_activities(run_id)
+    assert (again.attempts, again.stuck) == (1, None)
 
 
 async def test_a_run_without_activities_has_none(store: Store) -> None:

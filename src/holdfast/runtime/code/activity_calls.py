@@ -161,7 +161,19 @@ def _scheduled(
         heartbeat_timeout=activity.heartbeat_timeout_seconds,
         units=msgspec.UNSET if units is None else units,
         on_cancel=msgspec.UNSET if activity.on_cancel == "try" else activity.on_cancel,
+        misfit=_is_misfit(activity, arguments) or msgspec.UNSET,
     )
+
+
+def _is_misfit(activity: Activity[..., object], arguments: str) -> bool:
+    """Return True if arguments do not fit the code that is called: no roll-back would mend that."""
+    try:
+        activity.decode_arguments(arguments)
+    except InvalidInput:
+        return True
+    except Exception:  # an error of its own, which the attempt reports
+        return False
+    return False
 
 
 def _policy(retry: Retry) -> RetryPolicy:

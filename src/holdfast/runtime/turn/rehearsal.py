@@ -58,9 +58,10 @@ class Difference(Value, frozen=True):
     """How code differs from the log of a run.
 
     A run is `stuck` if the code cannot continue it, and `held` if the code waits although it has
-    not made recorded calls, so that it starts nothing new and does not end, or if it waits for a
-    signal of another name. One that `fails` does so at once: the code raises in answer to what the
-    log has, and no worker has come there yet, or an activity gets arguments that do not fit.
+    not made recorded calls, so that it starts nothing new and does not end, if it waits for a
+    signal of another name, or if an activity has arguments that do not fit its code. One that
+    `fails` does so at once: the code raises in answer to what the log has, and no worker has come
+    there yet, or an activity has arguments that never fitted.
     `index` is the entry of the log, None if no entry is concerned, and `line` that of the user's
     code, as `shop.py:12 in order`.
     """
@@ -216,9 +217,13 @@ class _Rehearsal:
                 if activity is not None:
                     activity.decode_arguments(bytes(call.input).decode())
             except InvalidInput as error:
-                text = f"activity {event.key} has not ended, and would fail at its next attempt"
                 line = line_of_definition(activity.fn) if activity is not None else None
-                return Difference("fails", f"{text}: {error}", index, line)
+                what = f"activity {event.key} has not ended, and"
+                if call.misfit is True:
+                    text = f"{what} would fail at its next attempt: {error}"
+                    return Difference("fails", text, index, line)
+                text = f"{what} its arguments do not fit its code, so no attempt begins: {error}"
+                return Difference("held", text, index, line)
         return None
 
     def _is_kept(self, event: Event) -> bool:

@@ -137,6 +137,7 @@ class MemoryActivities(Part):
                     deadline_at=task.deadline_at,
                     heartbeat=task.heartbeat,
                     cancelled=task.cancelled,
+                    stuck=task.stuck,
                 )
                 for task in tables.tasks.values()
                 if task.kind == "activity" and task.run_id == run_id
@@ -267,6 +268,7 @@ def _deferred_until(now: int, end: ActivityEnd, limit: float | None) -> int:
 def _free(task: TaskRow, end: ActivityEnd, visible_at: int) -> None:
     """Give the lease back; the attempt's last heartbeat details stay for the next attempt."""
     task.worker, task.innocent, task.visible_at = None, False, visible_at
+    task.stuck = None
     task.heartbeat = task.heartbeat if end.details is None else end.details
 
 

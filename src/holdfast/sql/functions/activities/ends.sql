@@ -150,6 +150,7 @@ begin
     ), freed as (
         update holdfast.tasks t
         set worker = null, sticky_worker = null, innocent = false, visible_at = j.due_at,
+            stuck = null,
             heartbeat = coalesce(j.said, t.heartbeat),
             claimed_idx = case j.outcome when 'retried' then 0 else t.claimed_idx end
         from judged j

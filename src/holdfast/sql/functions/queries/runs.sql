@@ -150,11 +150,12 @@ as $$
 $$;
 
 -- Return the activities of a run that have not ended, by key. If visible_at is null, the activity
--- waits to be completed from outside. Called by clients.
+-- waits to be completed from outside; stuck is why the last worker could not begin with it. Called
+-- by clients.
 create or replace function holdfast.list_activities(p_run_id uuid, p_limit int default 100)
 returns table (
     key text, name text, queue text, attempts int, worker text, visible_at bigint,
-    started_at bigint, deadline_at bigint, heartbeat json, cancelled boolean
+    started_at bigint, deadline_at bigint, heartbeat json, cancelled boolean, stuck text
 )
 language plpgsql stable
 as $$
@@ -163,7 +164,7 @@ begin
     return query
     select t.key, split_part(t.handler, '@', 1), t.queue, t.attempts, t.worker,
         holdfast._micros(coalesce(t.limited_at, t.visible_at)), holdfast._micros(t.started_at),
-        holdfast._micros(t.deadline_at), t.heartbeat, t.cancelled
+        holdfast._micros(t.deadline_at), t.heartbeat, t.cancelled, t.stuck
     from holdfast.tasks t
     where t.run_id = p_run_id and t.kind = 'activity'
     order by t.key collate "C"
