@@ -119,6 +119,12 @@ def test_a_log_is_recorded_replayed_and_recorded_again(pytester: pytest.Pytester
     assert "the code does not do what a recorded run did (" in said
     assert "test_shop.test_checkout.jsonl, entry " in said
     assert "does not call pack" in said or "pack" in said
+    pytester.makepyfile(shop=SHOP.replace("    return receipt\n", "    return receipt.upper()\n"))
+    said = run(pytester)
+    assert "1 failed, 1 passed" in said, said
+    assert 'the code returns "RECEIPT-ANN", and not "receipt-ann". Open runs continue' in said
+    pytester.makepyfile(shop=SHOP.replace('f"receipt-', 'f"other-'))
+    assert "2 passed" in run(pytester), "what a step returns is in the log"
     pytester.makepyfile(shop=SHOP.replace("charge", "pay"))
     said = run(pytester)
     assert "it does not call charge, timer, pack, and calls pay instead" in said, said
@@ -127,6 +133,74 @@ def test_a_log_is_recorded_replayed_and_recorded_again(pytester: pytest.Pytester
     assert f"shop.py:{line}: a replay" in said
     assert "2 passed" in run(pytester, "--update-golden")
     assert "2 passed" in run(pytester)
+
+
+OTHERS = """
+from dataclasses import dataclass
+
+import pytest
+from holdfast import App, Context
+
+app = App("shop")
+
+
+@dataclass
+class Total:
+    cents: int
+    count: int = 1
+
+
+@app.workflow
+async def count(ctx: Context, number: int) -> Total:
+    if number < 2:
+        ctx.continue_as_new(number + 1)
+    return Total(number)
+
+
+@app.workflow
+async def fail(ctx: Context) -> None:
+    raise KeyError("lamp")
+
+
+@app.workflow
+async def wait(ctx: Context) -> str:
+    await ctx.wait_for_signal("never")
+    return "now"
+
+
+@pytest.fixture
+def holdfast_app():
+    return app
+
+
+@pytest.mark.parametrize("workflow, input", [(count, 1), (count, 2), (fail, None), (wait, None)])
+async def test_run(environment, golden, workflow, input):
+    handle = await environment.client.start(workflow, *([] if input is None else [input]))
+    await environment.advance("1h")
+    await golden(handle)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "failed"),
+    [
+        ("number + 1", "number + 2", 1),
+        ("return Total(number)", "return Total(number, 2)", 1),
+        ("    count: int = 1\n", "    count: int = 1\n    rest: int = 0\n", 1),
+        ('KeyError("lamp")', 'KeyError("vase")', 0),
+        ('return "now"', 'return "then"', 0),
+    ],
+)
+def test_what_a_run_gives_is_compared_if_it_has_ended(
+    pytester: pytest.Pytester, old: str, new: str, failed: int
+) -> None:
+    pytester.makepyfile(test_others=OTHERS)
+    assert "4 passed" in run(pytester, "--update-golden")
+    assert "4 passed" in run(pytester)
+    assert OTHERS.count(old) == 1
+    pytester.makepyfile(test_others=OTHERS.replace(old, new))
+    said = run(pytester)
+    assert (f"{failed} failed, {4 - failed} passed" if failed else "4 passed") in said, said
 
 
 def test_a_file_that_is_no_log_of_the_run_is_refused(pytester: pytest.Pytester) -> None:

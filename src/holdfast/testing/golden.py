@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from holdfast.client import Client, RunHandle
+from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
-from holdfast.insight.check import Check, read_file
+from holdfast.events import COMPLETED, CONTINUED
+from holdfast.insight.check import Check, info_of, read_file
 from holdfast.retention.reading import write_run
+from holdfast.runtime.turn.outcome import outcome
+from holdfast.runtime.turn.rehearsal import replay
 from holdfast.types import Event, RunRecord
 
 
@@ -29,9 +35,10 @@ class Golden:
     async def __call__(self, run: RunHandle[Any], name: str | None = None) -> None:
         """Replay the log that was recorded of this run, with the code of today.
 
-        What it calls, waits for and how it ends is compared; its output and its values are not.
-        A test with several runs gives each a `name`. Raises AssertionError if the code does not do
-        what the log says, and if there is no such log, or one that cannot be read.
+        What it calls and waits for, how it ends and what it returns is compared. Results of calls
+        are taken from the log; they and values are not compared. A test with several runs gives
+        each a `name`. Raises AssertionError if the code does not do what the log says, and if there
+        is not such a log, or one that cannot be read.
         """
         path = self._folder / f"{self._prefix}{'' if name is None else f'.{name}'}.jsonl"
         record = (await run.get()).record
@@ -83,3 +90,29 @@ def _check(app: App, path: Path, record: RunRecord, log: list[Event], clock_at: 
             "with `ctx.patched` or `version=`. If there are none, `pytest --update-golden` records "
             "today's run"
         )
+    then, now = _given(log[-1].type, log[-1].details), _given_now(app, record, log, clock_at)
+    if log[-1].type in (COMPLETED, CONTINUED) and then != now:
+        what = "returns" if log[-1].type == COMPLETED else "continues with"
+        raise AssertionError(
+            f"with the calls of a recorded run ({path}), the code {what} {encode(now)}, and not "
+            f"{encode(then)}. Open runs continue with this code: if it is right, "
+            "`pytest --update-golden` records today's run"
+        )
+
+
+def _given_now(app: App, record: RunRecord, log: list[Event], clock_at: int | None) -> object:
+    """Return what the code of an ended run gives today."""
+    workflow, found = app.find(record.name, record.version), None
+    for _, instance in replay(workflow, info_of(record, log, clock_at), log):
+        if instance.loop.ended:
+            end = outcome(instance)
+            found = _given(end.kind, end.end.output if end.kind == COMPLETED else end.text)
+    return found
+
+
+def _given(kind: str, text: str | None) -> object:
+    """Return the output of a run, or the input of the run that it continues as; else None."""
+    if text is None or kind not in (COMPLETED, CONTINUED):
+        return None
+    given = msgspec.json.decode(text)
+    return given if kind == COMPLETED else given["input"]
