@@ -192,6 +192,23 @@ async def test_each_log_that_cannot_be_checked_is_named_and_the_others_are_check
     assert [each.kind for each in opened.report().findings] == ["stuck"]
 
 
+async def test_an_exported_run_keeps_what_it_waits_for(tmp_path: Path) -> None:
+    """Nothing in a log says that its run waits for a signal."""
+    async with Environment(parcels("packed"), replay=False) as env:
+        handle = await env.client.start("parcel")
+        await env.wait_until_idle()
+    path = tmp_path / "parcel.jsonl"
+    path.write_text(await exported(parcels("packed"), env.store, handle.run_id))
+    for signal, kinds in (("packed", []), ("ready", ["held"])):
+        check = Check(parcels(signal))
+        check.add_files([path])
+        assert [each.kind for each in check.report().findings] == kinds
+        same = await checked(parcels(signal), env.store)
+        assert [each.reason for each in check.report().findings] == [
+            each.reason for each in same.findings
+        ]
+
+
 def parcels(signal: str) -> App:
     app = App("parcels")
 

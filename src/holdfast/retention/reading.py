@@ -18,7 +18,7 @@ from holdfast.store.port.run_lines import (
     json_text_or_none,
     read_line,
 )
-from holdfast.types import EndStatus, Event, FlowShape, RunKind, RunRecord, Value
+from holdfast.types import EndStatus, Event, FlowShape, RunKind, RunRecord, Value, Wait
 from holdfast.values.moments import to_datetime, to_micros
 from holdfast.values.names import split_name
 
@@ -102,6 +102,7 @@ def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None)
         deadline_at=_moment(run.deadline_at),
         clock_at=_moment(clock_at),
         build=run.build,
+        awaiting=() if run.wait is None else run.wait.awaiting,
     )
     line = RunLine(
         run=fields,
@@ -150,7 +151,7 @@ def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:
         due_at=None if run.due_at is None else to_micros(run.due_at),
         completed_at=None if run.completed_at is None else to_micros(run.completed_at),
         deadline_at=None if run.deadline_at is None else to_micros(run.deadline_at),
-        wait=None,
+        wait=Wait(None, run.awaiting, None, 0, 0, None) if run.awaiting else None,
         parent_run_id=run.parent_run_id,
         parent_key=run.parent_key,
         archive=place,

@@ -18,7 +18,7 @@ _NULL: Final = msgspec.Raw(b"null")
 
 
 class RunFields(msgspec.Struct):
-    """A row of `runs`."""
+    """A row of `runs`; of one that has not ended, also what it waits for, as `Suspend` has it."""
 
     run_id: UUID
     name: str
@@ -43,6 +43,7 @@ class RunFields(msgspec.Struct):
     clock_at: datetime | None = None
     build: str | None = None
     deadline_at: datetime | None = None
+    awaiting: tuple[str, ...] = ()
 
 
 class EventFields(msgspec.Struct):
