@@ -161,11 +161,15 @@ class ChildStarted(msgspec.Struct, gc=False):
 
 
 class RecordedChild(msgspec.Struct, gc=False):
-    """The fields of a ChildStarted that tell one call from another, its run and its policy."""
+    """The fields of a ChildStarted that tell one call from another, its run and its policy.
+
+    Forks do not write the `key`.
+    """
 
     workflow_name: str
     args: int
     child_run_id: UUID
+    key: str | None = None
     on_cancel: OnCancel = "try"
 
 

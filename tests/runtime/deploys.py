@@ -104,6 +104,8 @@ async def order(ctx: Context, item: str) -> list[str]:
 """
 )
 
+KEYED = CALLS.replace("await label(item)", 'await ctx.child(label, item, key=f"{item} 1")')
+
 TIMED = (
     HEAD
     + """
@@ -234,6 +236,7 @@ BASES = {
     "order": Base(ORDER, ("reserve lamp", "pay lamp")),
     "fan": Base(FAN, ("reserve lamp 1", "reserve lamp 2", "pay lamp 1", "pay lamp 2")),
     "calls": Base(CALLS, ("weigh lamp", "audit lamp")),
+    "keyed": Base(KEYED, ("weigh lamp", "audit lamp")),
     "timed": Base(TIMED, ("reserve lamp", "pay lamp"), seconds=31),
     "asleep": Base(TIMED, ("reserve lamp",), ("pay lamp", "ship lamp")),
     "later": Base(LATER, ("reserve lamp",), ("weigh lamp", "ship lamp"), seconds=1),
@@ -712,6 +715,32 @@ CHANGES = (
         (("await label(item)", "await label(item * 2)  # HERE"),),
         "stuck",
         "stuck",
+    ),
+    Change(
+        "another key of a child",
+        "keyed",
+        ((', key=f"{item} 1")', ', key=f"{item} 2")  # HERE'),),
+        "stuck",
+        "stuck",
+    ),
+    Change(
+        "no key of a child",
+        "keyed",
+        ((', key=f"{item} 1")', ")  # HERE"),),
+        "stuck",
+        "stuck",
+    ),
+    Change(
+        "a new key of a child",
+        "calls",
+        (("await label(item)", 'await ctx.child(label, item, key="1")  # HERE'),),
+        "stuck",
+        "stuck",
+    ),
+    Change(
+        "a key that is computed otherwise",
+        "keyed",
+        (('key=f"{item} 1")', 'key=item + " 1", priority=0)'),),
     ),
     Change(
         "a removed child",

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import Context
+from holdfast import App, Context
 from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.errors import ChildFailed, ConfigurationError, RunCancelled
 from holdfast.events import (
@@ -21,6 +21,7 @@ from holdfast.events import (
     SIGNAL_SENT,
     TIMER_FIRED,
 )
+from holdfast.testing import Environment
 from holdfast.types import ANY_END, Suspend
 from holdfast.values.ids import child_run_id, keyed_run_id
 from tests.runtime.bench import RUN_ID, Bench
@@ -357,3 +358,32 @@ def test_a_bad_option_is_refused_at_the_call(
     bench.settle()
     assert message in bench.output
     assert bench.of_type(CHILD_STARTED) == []
+
+
+async def test_forks_of_forks_follow_the_keys_that_their_logs_lack() -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def pack(ctx: Context, number: int) -> int:
+        return number
+
+    @app.workflow
+    async def order(ctx: Context) -> list[int]:
+        packed = [await ctx.child(pack, 1, key="o-1")]
+        for number in (2, 3):
+            await ctx.wait_for_signal("go")
+            packed.append(await ctx.child(pack, number, key=f"o-{number}"))
+        return packed
+
+    async with Environment(app) as env:
+        runs = [await env.client.start(order)]
+        for _ in range(2):
+            await env.wait_until_idle()
+            runs.append(await env.client.runs.fork(runs[-1].run_id))
+            await env.wait_until_idle()
+            await runs[-1].signal("go")
+            await env.kill()
+        for left, run in zip((2, 1, 0), runs, strict=True):
+            for _ in range(left):
+                await run.signal("go")
+            assert await env.result(run) == [1, 2, 3]

@@ -250,7 +250,7 @@ def _start(
         earlier = functools.partial(texts_before_fields, text, input)
         with option(f"child {name}", "on_cancel"):
             policy = check_on_cancel(options.get("on_cancel", "try"))
-        command = Command(CHILD, key, name, fingerprint(text), run_id, earlier, policy)
+        command = Command(CHILD, key, name, fingerprint(text), run_id, earlier, policy, own_key)
         kind = None if known is None else known.kind
         started = _started(run, command, local, text, options, parent_close, kind)
         commands.give(command, lambda: started)

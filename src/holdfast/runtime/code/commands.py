@@ -59,6 +59,8 @@ _MAX_ROW_KEY: Final = 2048  # bytes
 class Command:
     """One command. `end` is the event that ended it, None before; `waiters` await the end.
 
+    `child_key` is the key that the caller gave to a child.
+
     `args` is the fingerprint of its arguments. `earlier` yields the texts that the arguments may
     have had before fields with defaults were added to their types. `on_cancel` says what becomes of
     it when the code that awaits it is cancelled; in the log, it keeps the policy that it has there.
@@ -66,6 +68,7 @@ class Command:
 
     __slots__ = (
         "args",
+        "child_key",
         "earlier",
         "end",
         "family",
@@ -85,9 +88,10 @@ class Command:
         run_id: UUID | None = None,
         earlier: Callable[[], Iterator[str]] = lambda: iter(()),
         on_cancel: OnCancel = "try",
+        child_key: str | None = None,
     ) -> None:
         self.family, self.key, self.name, self.args, self.run_id = family, key, name, args, run_id
-        self.earlier = earlier
+        self.earlier, self.child_key = earlier, child_key
         self.on_cancel: OnCancel = on_cancel
         self.end: Event | None = None
         self.waiters: list[asyncio.Future[None]] = []
@@ -238,6 +242,9 @@ class Commands(Ledger):
                 self._run.history.check(command.key, f"{found} with other arguments", found)
             command.on_cancel = recorded.on_cancel
         if recorded.run_id is not None:
+            if recorded.child_key is not None or not self._run.history.forked:
+                keys = recorded.child_key, command.child_key
+                self._run.history.check(command.key, *(f"{found} with key {key!r}" for key in keys))
             command.run_id = recorded.run_id
 
     async def end_of(

@@ -79,7 +79,7 @@ class Recorded(Value, frozen=True, gc=False):
     """A call that is in the log. If the log has only its end, `name` and `args` are None.
 
     `args` is the fingerprint of its arguments. `run_id` is set for a child, `timer` for a timer,
-    `url` for a webhook, `on_cancel` for an activity and a child.
+    `url` for a webhook, `on_cancel` for an activity and a child, `child_key` for one with a key.
     """
 
     family: str
@@ -89,6 +89,7 @@ class Recorded(Value, frozen=True, gc=False):
     timer: Timer | None = None
     url: str = ""
     on_cancel: OnCancel = "try"
+    child_key: str | None = None
 
     def __str__(self) -> str:
         if self.timer is not None:
@@ -283,6 +284,7 @@ def read_command(event: Event) -> Recorded:
             child.args,
             child.child_run_id,
             on_cancel=child.on_cancel,
+            child_key=child.key,
         )
     if event.type == SIGNAL_SENT:
         sent = read_signal_sent(text)
