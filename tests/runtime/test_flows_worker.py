@@ -12,11 +12,12 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import App, current_flow_step
+from holdfast import App, Context, current_flow_step
 from holdfast.client import Client
 from holdfast.definitions.middleware import CallNext, Middleware
 from holdfast.definitions.steps import StepContext
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, RunCancelled, RunFailed
+from holdfast.insight.check import Check, CheckReport
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.worker import step_tasks
@@ -335,6 +336,91 @@ async def test_a_run_that_was_started_by_name_before_the_flow_was_known_is_run_a
         why = await client.why(bad.run_id)
         assert "must be an array" in why.because
         await client.runs.terminate(bad.run_id)
+
+
+def kinds(kind: str) -> App:
+    """An app in which a name is that of a workflow, or of a flow."""
+    app = App("kinds")
+    if kind == "workflow":
+
+        @app.step
+        async def note(number: int) -> int:
+            return number
+
+        @app.workflow(name="order")
+        async def order(ctx: Context, number: int) -> int:
+            await note(number)
+            return await ctx.wait_for_signal("more", type=int)
+
+        return app
+    flow = app.flow("order", input=int)
+
+    @flow.step
+    async def first(run: int) -> int:
+        return run
+
+    @flow.step(start_delay="2s")
+    async def second(first: int) -> int:
+        return first
+
+    return app
+
+
+async def test_a_workflow_that_has_become_a_flow_leaves_its_runs_stuck(
+    store: Store, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A flow cannot continue what the code of a workflow has begun; a roll-back does."""
+    async with working(kinds("workflow"), store):
+        handle = await client.start("kinds/order", 1)
+        await eventually(lambda: waits_for_more(client, handle.run_id))
+    new = await client.start("kinds/order", 2)
+    report = await checked(kinds("flow"), store)
+    assert [(each.kind, each.run_id) for each in report.findings] == [("stuck", handle.run_id)]
+    await handle.signal("more", 7)
+    async with working(kinds("flow"), store):
+        await eventually(lambda: is_stuck(client, handle.run_id))
+        assert await new.result("60s") == {"second": 2}
+    because = (await client.why(handle.run_id)).because
+    assert "it began as a run of workflow kinds/order@1, which is a flow in this code" in because
+    assert because.endswith(report.findings[0].reason)
+    assert any("which is a flow in this code" in each for each in caplog.messages)
+    await client.runs.resume(handle.run_id)
+    async with working(kinds("workflow"), store):
+        assert await handle.result("60s") == 7
+
+
+async def test_a_flow_that_has_become_a_workflow_leaves_its_steps_alone(
+    store: Store, client: Client
+) -> None:
+    async with working(kinds("flow"), store):
+        handle = await client.start("kinds/order", 1)
+        await eventually(lambda: has_ended_first(client, handle.run_id))
+    report = await checked(kinds("workflow"), store)
+    assert [(each.kind, each.run_id) for each in report.findings] == [("unserved", handle.run_id)]
+    assert not (await checked(kinds("flow"), store)).findings
+    async with working(kinds("workflow"), store):
+
+        async def is_told() -> bool:
+            return report.findings[0].reason in (await client.why(handle.run_id)).because
+
+        await eventually(is_told)
+    async with working(kinds("flow"), store):
+        assert await handle.result("60s") == {"second": 1}
+
+
+async def checked(app: App, store: Store) -> CheckReport:
+    check = Check(app)
+    await check.add_open_runs(store)
+    return check.report()
+
+
+async def waits_for_more(client: Client, run_id: UUID) -> bool:
+    wait = (await client.runs.get(run_id)).record.wait
+    return wait is not None and wait.awaiting == ("more",)
+
+
+async def has_ended_first(client: Client, run_id: UUID) -> bool:
+    return any(each.event.type == "FlowStepCompleted" for each in await client.runs.log(run_id))
 
 
 async def is_stuck(client: Client, run_id: UUID) -> bool:

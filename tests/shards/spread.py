@@ -143,7 +143,7 @@ class SpreadStore(ShardedStore):
             [task for each in found for task in each.tasks],
         )
 
-    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice]:
+    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice] | None:
         number = (await self._router.apart([run_id])).popitem()[0]
         return await self.stores[number].run_as_flow(worker_id, run_id, lease_no)
 

@@ -27,6 +27,7 @@ from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.types import Event, RunFilter, RunRecord, State, Value
 from holdfast.values.moments import to_micros
+from holdfast.values.names import changed_kind
 
 FindingKind: TypeAlias = DifferenceKind | Literal["unserved"]
 
@@ -143,12 +144,25 @@ class Check:
             where = msgspec.structs.replace(where, cursor=page.cursor)
 
     def _concerns(self, run: RunRecord) -> bool:
-        """Return True for a run of the app's workflows, or from before names had apps."""
-        if run.kind != "workflow" or (self._names and run.full_name not in self._names):
+        """Return True for a run of the app's workflows, or from before names had apps.
+
+        Runs of a flow are left out, unless its name is one of a workflow now.
+        """
+        if self._names and run.full_name not in self._names:
+            return False
+        if run.kind == "flow" and (run.completed_at is not None or not self._has_other_kind(run)):
             return False
         return run.app == self._app.name or (
             not run.app and any(run.name == name for name, _ in self._app.workflows)
         )
+
+    def _has_other_kind(self, run: RunRecord) -> bool:
+        """Return True if the name of a workflow is one of a flow now, or the other way."""
+        place, registry = (run.name, run.version), self._app.registry
+        flows, workflows = registry.flows, registry.workflows
+        if run.kind == "flow":
+            return place in workflows and place not in flows
+        return place in flows and place not in workflows
 
     async def _add_page(self, store: Store, runs: Sequence[RunRecord]) -> None:
         logs = await store.read_events([(run.run_id, 0) for run in runs])
@@ -192,6 +206,12 @@ class Check:
         place: str | None = None,
     ) -> None:
         """Check one run. `clock_at` is that of a fork, `place` where an exported log stands."""
+        if self._has_other_kind(run):
+            self._checked += 1
+            if run.started_at is not None:  # else a worker makes a run of the flow of it
+                kind: FindingKind = "stuck" if run.kind == "workflow" else "unserved"
+                self._add(run, kind, changed_kind(run.kind, _named(run)))
+            return
         try:
             difference = self._rehearsed(run, log, clock_at)
         except UnknownWorkflow:

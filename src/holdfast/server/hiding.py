@@ -110,7 +110,7 @@ FIELDS: Final[Mapping[type[Value], Mapping[str, Hide]]] = {
     LastFailureRecord: {"error": _error},
     Wait: {"stuck": _text},
     FlowStepState: {"output": _json, "error": _error},
-    OpenStepTasks: {"error": _error},
+    OpenStepTasks: {"error": _error, "stuck": _text},
     OpenActivity: {"heartbeat": _json, "stuck": _text},
     Chunk: {"items": _items},
     RunTarget: {"input": _json},

@@ -200,7 +200,8 @@ class OpenStepTasks(Value, frozen=True, kw_only=True):
     others of their map have ended, as its concurrency says; `visible_at` is now. Of several tasks,
     `visible_at` is the earliest, `attempts` the most that one has begun, `started_at` when the
     first was claimed first. `error` is the newest of their last attempts, an encoded ErrorInfo if
-    it came from Python, and `index` the place of its task in a map. Moments are microseconds.
+    it came from Python, and `index` the place of its task in a map. `stuck` is why the last worker
+    could not begin with one. Moments are microseconds.
     """
 
     step: str
@@ -213,6 +214,7 @@ class OpenStepTasks(Value, frozen=True, kw_only=True):
     started_at: int | None = None
     error: str | None = None
     index: int | None = None
+    stuck: str | None = None
 
 
 class FlowFork(Value, frozen=True, kw_only=True):

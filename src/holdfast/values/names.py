@@ -12,7 +12,7 @@ The app is a namespace: in a database, a workflow or an activity has its full na
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from holdfast.errors import InvalidName
 
@@ -193,4 +193,13 @@ def _check(kind: str, name: str) -> str:
     raise InvalidName(
         f"{name!r} is not a name for {kind}: a name is 1 to 128 of the characters "
         "a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..', which URLs do not keep"
+    )
+
+
+def changed_kind(kind: Literal["workflow", "flow"], handler: str) -> str:
+    """Return why a run of one kind does not continue if its name has become one of the other."""
+    other = "flow" if kind == "workflow" else "workflow"
+    return (
+        f"it began as a run of {kind} {handler}, which is a {other} in this code: put the {kind} "
+        f"back, and give the {other} another name or version"
     )

@@ -2,6 +2,7 @@
 
 A caller without the code of a flow cannot know that its name is one of a flow until a worker has
 brought the flow. Such a run waits as a workflow's would, and a worker that has the flow claims it.
+One whose code has run was started when the name was that of a workflow: it is stuck.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence, Set
 
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Notice, Release
+from holdfast.values.names import changed_kind
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -57,7 +59,16 @@ class LateFlows:
             notices = await self._store.run_as_flow(self._worker_id, task.run_id, task.lease_no)
         except Exception as error:
             logger.exception("run %s (%s) cannot be run as a flow", task.run_id, task.name)
-            again = self._now() + int(_AGAIN_SECONDS * 1e6)
-            self._release(Release(task.run_id, task.key, task.lease_no, again, str(error)))
+            self._leave(task, str(error))
+            return
+        if notices is None:
+            reason = changed_kind("workflow", f"{task.name}@{task.version}")
+            logger.error("run %s cannot continue: %s", task.run_id, reason)
+            self._leave(task, reason)
         else:
             self._notify(notices)
+
+    def _leave(self, task: ClaimedTask, reason: str) -> None:
+        """Give a run back, unless its lease is lost."""
+        again = self._now() + int(_AGAIN_SECONDS * 1e6)
+        self._release(Release(task.run_id, task.key, task.lease_no, again, reason))

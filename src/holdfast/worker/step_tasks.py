@@ -25,6 +25,7 @@ from holdfast.types import (
     StepTaskEnd,
     StepTaskOutcome,
 )
+from holdfast.values.names import changed_kind
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock
@@ -124,9 +125,13 @@ class StepTasks:
     def _start(self, task: ClaimedTask) -> None:
         self._open.stop_stale(task)
         slug = task.key.partition(":")[0]
-        step = self._steps.get((task.name, task.version), {}).get(slug)
+        steps, flow = self._steps.get((task.name, task.version)), f"{task.name}@{task.version}"
+        if steps is None:
+            self._leave(task, changed_kind("flow", flow))
+            return
+        step = steps.get(slug)
         if step is None:
-            self._leave(task, f"the code of flow {task.name}@{task.version} has no step {slug}")
+            self._leave(task, f"the code of flow {flow} has no step {slug}")
             return
         try:
             check_open((task.payload,))

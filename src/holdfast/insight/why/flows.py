@@ -189,6 +189,9 @@ class _Reader:
         now, shape = self._around.now, self._flow.shape
         until = f"{moment(tasks.visible_at, now)} ({ago(tasks.visible_at, now)})"
         known = () if shape is None else shape.steps
+        if tasks.stuck is not None:
+            again = f"{_count(step, tasks, 'is', 'are')} tried again at {until}"
+            return f"{again}, because no attempt could begin: {tasks.stuck}"
         if any(each.slug == step.step and each.start_delay for each in known):
             return f"{_count(step, tasks, 'begins', 'begin')} at {until}: it has a start_delay"
         return (

@@ -50,10 +50,10 @@ class FlowStore(Protocol):
         ...
 
     @readable
-    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice]:
+    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice] | None:
         """Make the run of a flow of a claimed run that was started as one of a workflow.
 
-        Does nothing if the lease is lost, or if code of the run has run. Refuses what `start_flows`
+        Returns None if the lease is lost, or if code of the run has run. Refuses what `start_flows`
         refuses of a flow and its input.
         """
         ...

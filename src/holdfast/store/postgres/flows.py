@@ -112,10 +112,10 @@ class PostgresFlows(Part):
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
         return started, read_notices(found[0]["notices"] if found else None)
 
-    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice]:
+    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice] | None:
         """Make the run of a flow of a claimed run; see `FlowStore.run_as_flow`."""
         (notices,) = await self._database.row("run_as_flow", worker_id, run_id, lease_no)
-        return read_notices(notices)
+        return None if notices is None else read_notices(notices)
 
     async def end_step_tasks(
         self,

@@ -131,10 +131,11 @@ end $$;
 -- visible_at, after an attempt that failed; 'delayed', not before visible_at; 'waiting', for other
 -- elements of their map to end, with visible_at now. Of several tasks
 -- visible_at and started_at are the earliest, attempts is the largest; error is that of the newest
--- failed attempt, task_index that of its task, if it is an element of a map. Called by clients.
+-- failed attempt, task_index that of its task, if it is an element of a map; stuck is why a worker
+-- could not begin with one. Called by clients.
 create or replace function holdfast.open_step_tasks(p_run_id uuid) returns table (
     step_slug text, phase text, queue text, worker text, tasks int, visible_at bigint,
-    started_at bigint, attempts int, error json, task_index int
+    started_at bigint, attempts int, error json, task_index int, stuck text
 )
 language plpgsql stable
 as $$
@@ -147,7 +148,7 @@ begin
         select split_part(t.key, ':', 1) as step_slug, t.key, t.handler, t.queue, t.worker,
             case when t.visible_at = 'infinity' then v_now
                 else coalesce(t.limited_at, t.visible_at) end as visible_at, t.started_at,
-            t.attempts, t.heartbeat, case when t.worker is not null then 'running'
+            t.attempts, t.heartbeat, t.stuck, case when t.worker is not null then 'running'
                 when t.visible_at = 'infinity' then 'waiting'
                 when coalesce(t.limited_at, t.visible_at) <= v_now then 'due'
                 when t.heartbeat is not null then 'retrying' else 'delayed' end as phase
@@ -160,7 +161,7 @@ begin
             filter (where o.heartbeat is not null))[1],
         (array_agg(nullif(split_part(o.key, ':', 2), '')::int
             order by o.visible_at desc, o.key collate "C")
-            filter (where o.heartbeat is not null))[1]
+            filter (where o.heartbeat is not null))[1], max(o.stuck collate "C")
     from open o
     cross join lateral (
         select s.step_index from holdfast.steps s

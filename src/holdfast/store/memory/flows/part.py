@@ -97,10 +97,11 @@ class MemoryFlows(Part):
             answers, notices = start_flows(tables, now, runs)
             return answers, distinct(notices)
 
-    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice]:
+    async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice] | None:
         """Make the run of a flow of a claimed run; see `FlowStore.run_as_flow`."""
         async with self._transaction() as (tables, now):
-            return distinct(run_as_flow(tables, now, worker_id, run_id, lease_no))
+            notices = run_as_flow(tables, now, worker_id, run_id, lease_no)
+            return None if notices is None else distinct(notices)
 
     async def end_step_tasks(
         self,

@@ -64,14 +64,17 @@ def _begin(
 
 def run_as_flow(
     tables: Tables, now: int, worker_id: str, run_id: UUID, lease_no: int
-) -> list[Notice]:
-    """Make the run of a flow of a claimed run that was started as one of a workflow."""
+) -> list[Notice] | None:
+    """Make the run of a flow of a claimed run that was started as one of a workflow.
+
+    Return None if the lease is lost, or if code of the run has run.
+    """
     new = _with_shape(tables, tables.runs[run_id].new)
     turn = tables.tasks.get((run_id, TURN))
     if turn is None or (turn.kind, turn.worker, turn.lease_no) != ("workflow", worker_id, lease_no):
-        return []
+        return None
     if any(row.token is not None for row in tables.logs[run_id]):
-        return []
+        return None
     turn.kind, turn.worker, turn.sticky_worker = "flow", None, None
     turn.visible_at, turn.attempts = NEVER, 0
     tables.runs[run_id].new = new

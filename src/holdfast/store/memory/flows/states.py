@@ -81,6 +81,7 @@ def _open(group: _Group, tasks: list[TaskRow]) -> OpenStepTasks:
         started_at=min(started, default=None),
         error=None if newest is None else _error(newest.heartbeat),
         index=None if newest is None else split_key(newest.key)[1],
+        stuck=max((task.stuck for task in tasks if task.stuck is not None), default=None),
     )
 
 
