@@ -219,6 +219,23 @@ async def order(ctx: Context, item: str) -> list[str]:
 )
 
 
+# Timers that are to go away: one that waits, one around others, and one that has fired for nothing
+_TIMEOUT = "    async with asyncio.timeout(60):\n    "
+HURRIED = ORDER.replace(
+    '    await ctx.wait_for_signal("packed")', f'{_TIMEOUT}    await ctx.wait_for_signal("packed")'
+)
+WAITED = ORDER.replace(
+    'ctx.wait_for_signal("packed")', 'asyncio.wait_for(ctx.wait_for_signal("packed"), 60)'
+)
+NESTED = HURRIED.replace(
+    _TIMEOUT, "    async with asyncio.timeout(600):\n        await asyncio.sleep(20)\n    "
+)
+FIRED = ORDER.replace(
+    "    receipt",
+    "    beside = asyncio.create_task(asyncio.sleep(20))\n    await asyncio.sleep(40)\n    receipt",
+)
+
+
 @dataclass(frozen=True)
 class Base:
     """A source, what its run is given, and what it has done when it waits and when it ends."""
@@ -238,6 +255,10 @@ BASES = {
     "calls": Base(CALLS, ("weigh lamp", "audit lamp")),
     "keyed": Base(KEYED, ("weigh lamp", "audit lamp")),
     "timed": Base(TIMED, ("reserve lamp", "pay lamp"), seconds=31),
+    "hurried": Base(HURRIED, ("reserve lamp", "pay lamp"), seconds=30),
+    "waited": Base(WAITED, ("reserve lamp", "pay lamp"), seconds=30),
+    "nested": Base(NESTED, ("reserve lamp", "pay lamp"), seconds=30),
+    "fired": Base(FIRED, ("reserve lamp", "pay lamp"), seconds=60),
     "asleep": Base(TIMED, ("reserve lamp",), ("pay lamp", "ship lamp")),
     "later": Base(LATER, ("reserve lamp",), ("weigh lamp", "ship lamp"), seconds=1),
     "signals": Base(SIGNALS, ("pay lamp",), sent=("ordered",)),
@@ -762,6 +783,42 @@ CHANGES = (
     ),
     Change("a removed timeout", "timed", (("asyncio.timeout(60)", "asyncio.timeout(None)"),)),
     Change(
+        "a removed timeout that has cancelled nothing",
+        "hurried",
+        (("    async with asyncio.timeout(60):\n    ", ""),),
+    ),
+    Change(
+        "a removed wait_for that has cancelled nothing",
+        "waited",
+        (('asyncio.wait_for(ctx.wait_for_signal("packed"), 60)', 'ctx.wait_for_signal("packed")'),),
+    ),
+    Change(  # no log can show it: the sleep gets the number of the timeout when it is made
+        "a removed timeout before a sleep",
+        "hurried",
+        (
+            ("    async with asyncio.timeout(60):\n    ", ""),
+            (SHIP, f"    await asyncio.sleep(30)\n{SHIP}"),
+        ),
+        end="stuck",
+    ),
+    Change(
+        "a removed timeout around recorded sleeps",
+        "nested",
+        (
+            (
+                "    async with asyncio.timeout(600):\n        await asyncio.sleep(20)\n    ",
+                "    await asyncio.sleep(20)  # HERE\n",
+            ),
+        ),
+        "stuck",
+        "stuck",
+    ),
+    Change(
+        "a removed timer that has fired",
+        "fired",
+        (("    beside = asyncio.create_task(asyncio.sleep(20))\n", ""),),
+    ),
+    Change(
         "a sleep with an id",
         "timed",
         (("sleep(30)\n", 'sleep(30)\n    await ctx.sleep(5, id="pause")\n'),),
@@ -823,6 +880,13 @@ CHANGES = (
         "held",
         "waiting",
         missing=("ship lamp",),
+    ),
+    Change(
+        "a new signal before recorded calls",
+        "order",
+        ((RESERVE, f'    await ctx.wait_for_signal("go")  # HERE\n{RESERVE}'),),
+        "held",
+        "stuck",
     ),
     Change(
         "another signal besides",

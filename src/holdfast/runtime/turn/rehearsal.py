@@ -175,6 +175,8 @@ class _Rehearsal:
             self.has_moved = True
             following = self._pass_time(effects)
             if following is None:
+                if held is None and (renamed := self._renamed(awaiting, default)) is not None:
+                    return renamed
                 held = held or found
                 following = self._answer(effects)
             if following is None:
@@ -196,8 +198,8 @@ class _Rehearsal:
         if not (gone and new):
             return None
         reason = (
-            f"the run waits for signal {gone[0]!r}, which the code does not await any more, and "
-            f"the code waits for signal {new[0]!r}: was it renamed?"
+            f"the run waits for signal {gone[0]!r}, which the code does not await here, and the "
+            f"code waits for signal {new[0]!r}: was it renamed, or is the wait for it a new one?"
         )
         line = line_of_waiting(instance.loop.tasks) or default
         return Difference("held", reason, None, line)
