@@ -158,6 +158,22 @@ async def order(ctx: Context, item: str) -> list[str]:
 """
 )
 
+EVENTS = (
+    HEAD
+    + """
+
+@app.workflow
+async def order(ctx: Context, item: str) -> list[str]:
+    place = ""
+    try:
+        await ctx.wait_for_event("orders.*", timeout=60)
+    except TimeoutError:
+        place = await reserve(item)
+    await ctx.wait_for_signal("packed")
+    return [place, await ship(item)]
+"""
+)
+
 CAUGHT = (
     HEAD
     + """
@@ -262,6 +278,7 @@ BASES = {
     "asleep": Base(TIMED, ("reserve lamp",), ("pay lamp", "ship lamp")),
     "later": Base(LATER, ("reserve lamp",), ("weigh lamp", "ship lamp"), seconds=1),
     "signals": Base(SIGNALS, ("pay lamp",), sent=("ordered",)),
+    "events": Base(EVENTS, (), ("reserve lamp", "ship lamp")),
     "caught": Base(CAUGHT, ("refuse lamp", "reserve lamp")),
     "typed": Base(TYPED, ("bill lamp",), input={"item": "lamp"}),
     "loop": Base(LOOP, ("pay lamp 1", "pay lamp 2")),
@@ -886,6 +903,13 @@ CHANGES = (
         "order",
         ((RESERVE, f'    await ctx.wait_for_signal("go")  # HERE\n{RESERVE}'),),
         "held",
+        "stuck",
+    ),
+    Change(
+        "another pattern of events",
+        "events",
+        (('("orders.*", timeout=60)', '("order.*", timeout=60)  # HERE'),),
+        "stuck",
         "stuck",
     ),
     Change(

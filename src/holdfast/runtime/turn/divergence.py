@@ -194,7 +194,7 @@ def _repeated(instance: Instance, new: Work) -> Reason | None:
         f"the log has {left}, which this code has not called, and {new}{at} is not in the log: it "
         "may be the same work under another name, so it is not started",
         left.key,
-        line,
+        line or line_of_waiting(instance.loop.tasks),  # it may have been made without an await
     )
 
 
