@@ -43,6 +43,5 @@ class PayloadActivities(PayloadPart):
         return msgspec.structs.replace(ended, outcomes=outcomes)
 
     async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
-        """Return open activities; see `ActivityStore.list_activities`."""
         found = await self._store.list_activities(run_id, limit=limit)
         return [self._opened(each, "heartbeat") for each in found]

@@ -25,7 +25,6 @@ class PayloadFlows(PayloadPart):
     """Encodes inputs of flows and results of their steps."""
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
-        """Start runs of flows; see `FlowStore.start_flows`."""
         return await self._store.start_flows(await self.sealed_runs(runs))
 
     async def end_step_tasks(
@@ -56,7 +55,6 @@ class PayloadFlows(PayloadPart):
     async def flow_steps(
         self, run_ids: Sequence[UUID], *, outputs: bool = True
     ) -> dict[UUID, list[FlowStepState]]:
-        """Return steps of flows; see `FlowStore.flow_steps`."""
         found = await self._store.flow_steps(run_ids, outputs=outputs)
         return {
             run_id: [self._opened(step, "output", "error") for step in steps]
@@ -64,6 +62,5 @@ class PayloadFlows(PayloadPart):
         }
 
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
-        """Return open tasks of a flow's run; see `FlowStore.open_step_tasks`."""
         found = await self._store.open_step_tasks(run_id)
         return [self._opened(each, "error") for each in found]

@@ -17,14 +17,12 @@ class PayloadForks(PayloadPart):
     """Encodes the results and the inputs that forks are given."""
 
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
-        """Fork a run; see `ForkStore.fork_run`."""
         outgoing = self._outgoing()
         sealed = self._sealed_results(outgoing, fork)
         await outgoing.put()
         return await self._store.fork_run(sealed)
 
     async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
-        """Fork a flow's run; see `FlowStore.fork_flow`."""
         outgoing = self._outgoing()
         sealed = self._sealed_results(outgoing, fork)
         await outgoing.put()

@@ -14,7 +14,6 @@ class PayloadListening(PayloadPart):
     """Decodes what listeners are told."""
 
     async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
-        """Return the runs that have ended; see `ListenStore.wait_for_end`."""
         runs = await self._store.wait_for_end(topic, run_ids)
         return {run_id: self._open_record(run) for run_id, run in runs.items()}
 

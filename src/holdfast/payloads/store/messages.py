@@ -36,7 +36,6 @@ class PayloadMessages(PayloadPart):
     async def ack_and_start(
         self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
     ) -> tuple[bool, list[Notice]]:
-        """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
         return await self._store.ack_and_start(receipts, await self.sealed_runs(runs))
 
     def sealed_messages(self, queue: str, messages: Sequence[NewMessage]) -> list[NewMessage]:
@@ -109,20 +108,17 @@ class PayloadMessages(PayloadPart):
         return MessagePage(opened, page.cursor)
 
     async def get_message(self, queue: str, message_id: int) -> ListedMessage | None:
-        """Return a message; see `MessageStore.get_message`."""
         found = await self._store.get_message(queue, message_id)
         return None if found is None else self._opened(found, "payload")
 
     async def change_message(
         self, queue: str, message_id: int, change: MessageChange
     ) -> tuple[bool, list[Notice]]:
-        """Change a message; see `MessageStore.change_message`."""
         if change.payload is not None:
             [sealed] = self.sealed_messages(queue, [NewMessage(change.payload)])
             change = msgspec.structs.replace(change, payload=sealed.payload)
         return await self._store.change_message(queue, message_id, change)
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
-        """Return messages that are kept; see `MessageStore.list_kept`."""
         found = await self._store.list_kept(queue, limit=limit)
         return [self._opened(each, "payload") for each in found]

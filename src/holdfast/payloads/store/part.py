@@ -37,7 +37,7 @@ SEALED_SHOWS = 4096  # characters of details, which have the mark of what is sea
 class PayloadPart:
     """Encodes and decodes the payloads of values, which pass to and from a store.
 
-    What is null stays null.
+    What is null stays null. What a method does is said in the port.
     """
 
     def __init__(self, store: Store, payloads: Payloads) -> None:

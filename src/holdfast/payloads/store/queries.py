@@ -29,7 +29,6 @@ class PayloadQueries(PayloadPart):
     async def get_runs(
         self, run_ids: Sequence[UUID], *, payloads: bool = True
     ) -> dict[UUID, RunRecord]:
-        """Return runs; see `QueryStore.get_runs`."""
         runs = await self._store.get_runs(run_ids, payloads=payloads)
         return {run_id: self._open_record(run) for run_id, run in runs.items()}
 
@@ -55,7 +54,6 @@ class PayloadQueries(PayloadPart):
     async def read_events(
         self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
     ) -> dict[UUID, list[Event]]:
-        """Read logs; see `QueryStore.read_events`."""
         logs = await self._store.read_events(ranges, patience=patience)
         return {run_id: self._open_events(events) for run_id, events in logs.items()}
 
@@ -97,7 +95,6 @@ class PayloadQueries(PayloadPart):
         return ClippedEvent.of(entry.idx, opened, clip)
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
-        """Read the newest entries; see `QueryStore.recent_events`."""
         found = await self._store.recent_events(since=since, limit=limit)
         return [
             LoggedEvent(each.run_id, each.idx, open_event(self.payloads, each.event))
@@ -113,13 +110,11 @@ class PayloadQueries(PayloadPart):
         return [(run_id, await self._whole(run_id, each, shown, clip)) for run_id, each in found]
 
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
-        """Return values of runs; see `QueryStore.get_values`."""
         return {
             run_id: {name: self.payloads.open(text) for name, text in values.items()}
             for run_id, values in (await self._store.get_values(run_ids)).items()
         }
 
     async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
-        """Return an update's answer; see `QueryStore.find_reply`."""
         found = await self._store.find_reply(run_id, update_id)
         return None if found is None else open_event(self.payloads, found)

@@ -16,11 +16,9 @@ class PayloadStarts(PayloadPart):
     """Encodes the inputs of runs and the payloads of signals."""
 
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
-        """Start runs; see `StartStore.start_runs`."""
         return await self._store.start_runs(await self.sealed_runs(runs))
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
-        """Send signals; see `ExternalStore.signal_runs`."""
         outgoing = self._outgoing()
         sealed = [
             self._sealed(

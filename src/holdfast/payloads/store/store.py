@@ -44,12 +44,10 @@ class PayloadStore(
 
     @cached_property
     def reads(self) -> Store:
-        """The store for what is only shown; see `ReadStore.reads`."""
         reads = self._plain.reads
         return cast("Store", self) if reads is self._plain else with_payloads(reads, self.payloads)
 
     async def fresh_reads(self) -> Store:
-        """Return a store that reads all that was committed; see `ReadStore.fresh_reads`."""
         fresh = await self._plain.fresh_reads()
         return self.reads if fresh is self._plain.reads else cast("Store", self)
 

@@ -34,7 +34,6 @@ class PayloadStreams(PayloadPart):
     async def write_logs(
         self, writer: int, chunks: Sequence[LogChunk], *, most_bytes: int, again: bool = False
     ) -> WrittenLogs:
-        """Append lines to the logs of runs; see `StreamStore.write_logs`."""
         sealed = [
             replace(each, items=self.payloads.seal(each.items, "what is written to a log"))
             for each in chunks
@@ -44,7 +43,6 @@ class PayloadStreams(PayloadPart):
     async def read_streams(
         self, reads: Sequence[StreamRead], *, limit: int, most_bytes: int
     ) -> list[StreamPart]:
-        """Return parts of streams; see `StreamStore.read_streams`."""
         found = await self._store.read_streams(reads, limit=limit, most_bytes=most_bytes)
         return [
             replace(part, chunks=[self._values(each) for each in part.chunks]) for part in found

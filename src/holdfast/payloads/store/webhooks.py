@@ -10,7 +10,6 @@ class PayloadWebhooks(PayloadPart):
     """Encodes the bodies of POSTs."""
 
     async def receive_webhook(self, post: WebhookPost) -> tuple[WebhookOutcome, list[Notice]]:
-        """Take a POST; see `WebhookStore.receive_webhook`."""
         outgoing = self._outgoing()
         what = f"the body of webhook {post.key} of run {post.run_id}"
         sealed = self._sealed(outgoing, post, post.run_id, body=what)

@@ -32,7 +32,6 @@ class PayloadWork(PayloadPart):
     """Decodes what is claimed, and encodes what is committed."""
 
     async def claim_tasks(self, *arguments: Any, **options: Any) -> Claims:
-        """Claim; see `ClaimStore.claim_tasks`."""
         claims = await self._store.claim_tasks(*arguments, **options)
         return msgspec.structs.replace(
             claims, tasks=[self._open_task(task) for task in claims.tasks]
@@ -68,7 +67,6 @@ class PayloadWork(PayloadPart):
         return msgspec.structs.replace(committed, refused=refused, ahead=ahead)
 
     async def sealed_step(self, run_id: UUID, event: Event) -> Event:
-        """Encode the end of a step; see `TransactionStore.sealed_step`."""
         outgoing = self._outgoing()
         sealed = seal_event(outgoing, event, run_id)
         await outgoing.put()
@@ -92,7 +90,6 @@ class PayloadWork(PayloadPart):
         stats: Sequence[MinuteCounts] = (),
         silent_seconds: float | None = None,
     ) -> Heartbeat:
-        """Renew leases; see `WorkerStore.heartbeat`."""
         return await self._store.heartbeat(
             info,
             [self._hidden(lease) for lease in leases],

@@ -76,7 +76,6 @@ class MemoryActivities(Part):
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
-        """Record how attempts of activities ended; see `ActivityStore.end_activities`."""
         async with self._transaction() as (tables, now):
             for end in ends:
                 check_end(end)
@@ -100,7 +99,6 @@ class MemoryActivities(Part):
     async def time_out_activities(
         self, *, limit: int = 100
     ) -> tuple[int, int | None, list[Notice]]:
-        """Fail activities past their time; see `ActivityStore.time_out_activities`."""
         async with self._transaction() as (tables, now):
             due = [place for place in tables.activity_deadlines() if place[0] <= now][:limit]
             notices: list[Notice] = []
@@ -122,7 +120,6 @@ class MemoryActivities(Part):
             return len(due), later[0][0] if later else None, distinct(notices)
 
     async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
-        """Return a run's activities that have not ended, by key."""
         async with self._transaction() as (tables, _):
             found = [
                 OpenActivity(

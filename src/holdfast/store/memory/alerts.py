@@ -41,7 +41,6 @@ class MemoryAlerts(Part):
     async def declare_alerts(
         self, app: str, alerts: Sequence[AlertRule], *, starting: bool = False
     ) -> DeclaredAlerts:
-        """Declare those of an app's code; see `AlertStore.declare_alerts`."""
         async with self._transaction() as (tables, now):
             added: list[str] = []
             changed: list[str] = []
@@ -61,7 +60,6 @@ class MemoryAlerts(Part):
     async def look_at_alerts(
         self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 1_000
     ) -> tuple[list[AlertChange], list[Notice]]:
-        """Look at those that are due; see `AlertStore.look_at_alerts`."""
         async with self._transaction() as (tables, now):
             changes: list[AlertChange] = []
             notices: list[Notice] = []
@@ -95,7 +93,6 @@ class MemoryAlerts(Part):
             return changes, distinct(notices)
 
     async def list_alerts(self) -> list[AlertInfo]:
-        """Return all alerts, by app and name."""
         async with self._transaction() as (tables, _):
             return [
                 AlertInfo(

@@ -23,7 +23,6 @@ class MemoryApprovals(Part):
     """Decides and lists approvals."""
 
     async def decide_approval(self, decision: Decision) -> Decided:
-        """Decide an approval; see `ApprovalStore.decide_approval`."""
         async with self._transaction() as (tables, now):
             check_decision(decision)
             task = _open(tables, decision.run_id, decision.key)
@@ -43,7 +42,6 @@ class MemoryApprovals(Part):
     async def list_approvals(
         self, *, run_id: UUID | None = None, limit: int = 100
     ) -> list[Approval]:
-        """Return open approvals, the oldest first."""
         async with self._transaction() as (tables, _):
             found = [
                 Approval(

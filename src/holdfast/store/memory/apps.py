@@ -19,7 +19,6 @@ class MemoryApps(Part):
     async def sign_on_app(
         self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
     ) -> SignedOn:
-        """Record that an app has a worker here, with all names that it ever had."""
         async with self._transaction() as (tables, now):
             known = tables.apps.get(app.app)
             if known is not None:
@@ -44,27 +43,22 @@ class MemoryApps(Part):
         return 0
 
     async def apps_with(self, workflow: str) -> list[str]:
-        """Return the apps that have ever signed on with a workflow of this name."""
         async with self._transaction() as (tables, _):
             return sorted(name for name, app in tables.apps.items() if workflow in app.workflows)
 
     async def list_apps(self) -> list[AppInfo]:
-        """Return the apps that have ever signed on, by name."""
         async with self._transaction() as (tables, _):
             return [app for _, app in sorted(tables.apps.items())]
 
     async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
-        """Record what counts for starts that leave it out; see `AppStore.declare_options`."""
         async with self._transaction() as (tables, _):
             _keep_newest(tables.declared_options, options)
 
     async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
-        """Record what an app's code says; see `AppStore.declare_catalogue`."""
         async with self._transaction() as (tables, _):
             _keep_newest(tables.catalogue, entries)
 
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
-        """Return what code has said of workflows and flows; see `AppStore.read_catalogue`."""
         async with self._transaction() as (tables, _):
             return {name: tables.catalogue[name] for name in names if name in tables.catalogue}
 

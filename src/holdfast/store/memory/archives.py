@@ -47,7 +47,6 @@ class MemoryArchives(Part):
     async def lease_due_runs(
         self, *, limit: int = 1000, rows: int = 20_000, lease_seconds: float = 600.0
     ) -> LeasedRuns:
-        """Choose runs whose retention is over; see `ArchiveStore.lease_due_runs`."""
         async with self._transaction() as (tables, now):
             check_batch(limit, rows)
             due = due_runs(tables, now, limit, rows, None)
@@ -61,7 +60,6 @@ class MemoryArchives(Part):
             return LeasedRuns(leased, bool(due_runs(tables, now, 1, rows, None)))
 
     async def export_runs(self, afters: Mapping[UUID, str | None]) -> ExportedRuns:
-        """Return a part of all that runs are; see `ArchiveStore.export_runs`."""
         async with self._transaction() as (tables, _):
             there = [
                 run_id
@@ -73,7 +71,6 @@ class MemoryArchives(Part):
     async def delete_archived(
         self, runs: Sequence[LeasedRun], *, rows: int = 20_000
     ) -> tuple[int, list[UUID]]:
-        """Delete runs that are in the archive; see `ArchiveStore.delete_archived`."""
         async with self._transaction() as (tables, now):
             check_batch(1, rows)
             there = [
@@ -87,7 +84,6 @@ class MemoryArchives(Part):
             return len(gone), []
 
     async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
-        """Make an ended run of its lines; see `ArchiveStore.restore_run`."""
         async with self._transaction() as (tables, now):
             if not 0 <= retention_seconds <= LONGEST_SECONDS:
                 raise InvalidInput(f"{retention_seconds} is outside 0 to 10,000,000,000 seconds")
@@ -117,7 +113,6 @@ class MemoryArchives(Part):
             return "restored"
 
     async def forget_archive(self) -> str | None:
-        """Delete runs without archiving them from now on; return where they were archived."""
         async with self._transaction() as (tables, _):
             archive, tables.sweeper.archive = tables.sweeper.archive, None
             return archive

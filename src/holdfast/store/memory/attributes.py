@@ -23,7 +23,6 @@ class MemoryAttributes(Part):
     async def set_attributes(
         self, run_id: UUID, attributes: Mapping[str, AttributeValue | None]
     ) -> dict[str, AttributeValue] | None:
-        """Set attributes of a run; see `AttributeStore.set_attributes`."""
         async with self._transaction() as (tables, _):
             try:
                 changes = check_changes(attributes)
@@ -46,7 +45,6 @@ class MemoryAttributes(Part):
         add: Sequence[str] = (),
         remove: Sequence[str] = (),
     ) -> list[str] | None:
-        """Change the tags of a run; see `AttributeStore.set_tags`."""
         async with self._transaction() as (tables, _):
             for tag in (*(tags or ()), *add, *remove):
                 check_text("tag", tag)

@@ -26,7 +26,6 @@ class MemoryBuilds(Part):
     """Keeps the builds of apps, and moves runs between them."""
 
     async def declare_build(self, app: str, build: str, pinned: Sequence[str]) -> None:
-        """Record that a worker of a build signs on; see `BuildStore.declare_build`."""
         async with self._transaction() as (tables, now):
             known = tables.builds.get((app, build))
             first_known_at = now if known is None else known.first_known_at
@@ -44,7 +43,6 @@ class MemoryBuilds(Part):
                     del tables.builds[of, name]
 
     async def kept_declarations(self, app: str, build: str | None) -> Sequence[str] | None:
-        """Return names that others declare; see `BuildStore.kept_declarations`."""
         async with self._transaction() as (tables, now):
             route = tables.build_routes.get(app)
             if route is None:
@@ -57,7 +55,6 @@ class MemoryBuilds(Part):
             return sorted(each for each in tables.declared_options if each.startswith(f"{app}/"))
 
     async def list_builds(self, app: str | None = None) -> list[BuildInfo]:
-        """Return builds, by app, the newest first."""
         async with self._transaction() as (tables, now):
             found: list[BuildInfo] = []
             for (of, name), row in tables.builds.items():
@@ -80,7 +77,6 @@ class MemoryBuilds(Part):
             return sorted(found, key=lambda each: (each.app, -each.first_known_at, each.build))
 
     async def promote_build(self, app: str, build: str, *, force: bool = False) -> RouteChange:
-        """Make a build the one that new runs get; see `BuildStore.promote_build`."""
         async with self._transaction() as (tables, now):
             route = tables.build_routes.get(app) or RouteRow()
             former = route.current
@@ -99,7 +95,6 @@ class MemoryBuilds(Part):
             return RouteChange("changed", former)
 
     async def ramp_build(self, app: str, build: str, percent: float) -> RouteChange:
-        """Let a share of new runs get a build; see `BuildStore.ramp_build`."""
         if not 0 <= percent <= 100:
             raise InvalidInput(f"a share of new runs is from 0 to 100 percent, not {percent:g}")
         async with self._transaction() as (tables, _):
@@ -116,7 +111,6 @@ class MemoryBuilds(Part):
             return RouteChange("changed")
 
     async def roll_back_build(self, app: str) -> RouteChange:
-        """Return to what was before; see `BuildStore.roll_back_build`."""
         async with self._transaction() as (tables, _):
             route = tables.build_routes.get(app) or RouteRow()
             former = route.ramped or route.current
@@ -129,7 +123,6 @@ class MemoryBuilds(Part):
             return RouteChange("changed", former, route.current)
 
     async def move_to_build(self, run_ids: Sequence[UUID], build: str | None) -> MovedRuns:
-        """Move runs to another build; see `BuildStore.move_to_build`."""
         async with self._transaction() as (tables, _):
             outcomes: dict[UUID, MoveOutcome] = {
                 run_id: _judge(tables, run_id, build) for run_id in sorted(set(run_ids))
@@ -143,7 +136,6 @@ class MemoryBuilds(Part):
     async def runs_of_build(
         self, app: str, build: str, *, after: UUID | None = None, limit: int = 1_000
     ) -> list[UUID]:
-        """Return the open runs that stay with a build; see `BuildStore.runs_of_build`."""
         async with self._transaction() as (tables, _):
             found = sorted(_open_runs(tables, app, build))
             return [run_id for run_id in found if after is None or run_id > after][:limit]

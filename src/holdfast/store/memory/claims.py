@@ -52,7 +52,6 @@ class MemoryClaims(Part):
         max_attempts: int = 5,
         seeks_leases: bool = False,
     ) -> Claims:
-        """Lease due tasks; see `ClaimStore.claim_tasks`."""
         async with self._transaction() as (tables, now):
             claim = Claim(
                 worker_id=worker_id,
@@ -88,7 +87,6 @@ class MemoryClaims(Part):
             )
 
     async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
-        """Give tasks back; see `ClaimStore.release_tasks`."""
         async with self._transaction() as (tables, now):
             notices: list[Notice] = []
             for release in releases:
@@ -115,7 +113,6 @@ class MemoryClaims(Part):
             return distinct(notices)
 
     async def remove_worker(self, worker_id: str) -> None:
-        """Sign a worker off."""
         async with self._transaction() as (tables, _):
             tables.workers.pop(worker_id, None)
 

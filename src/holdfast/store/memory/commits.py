@@ -46,7 +46,6 @@ class MemoryCommits(Part):
     """Commits the turns of many runs."""
 
     async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
-        """Append, then suspend or finish; see `CommitStore.commit`."""
         async with self._transaction() as (tables, now):
             if len({turn.run_id for turn in turns}) != len(turns):
                 raise ValueError("a run occurs twice in one commit")

@@ -22,7 +22,6 @@ class MemoryControl(Part):
     async def pause_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Pause runs; see `ControlStore.pause_runs`."""
         async with self._transaction() as (tables, now):
             check_reason(reason, by)
             event = Event("WorkflowPaused", None, change_details(reason, by), now)
@@ -34,7 +33,6 @@ class MemoryControl(Part):
             return Delivered(outcomes(tables, run_ids, changed), distinct(told))
 
     async def resume_runs(self, run_ids: Sequence[UUID], *, by: str | None = None) -> Delivered:
-        """Resume runs; see `ControlStore.resume_runs`."""
         async with self._transaction() as (tables, now):
             check_reason(None, by)
             who = None if by is None else details.write(by=by)
@@ -57,7 +55,6 @@ class MemoryControl(Part):
         reason: str | None = None,
         by: str | None = None,
     ) -> Delivered:
-        """Change where and when runs may run; see `ControlStore.reschedule_runs`."""
         async with self._transaction() as (tables, now):
             check_reason(reason, by)
             check_reschedule(change)
@@ -66,7 +63,6 @@ class MemoryControl(Part):
     async def set_pause(
         self, scope: Scope, name: str, *, paused: bool, reason: str | None = None
     ) -> tuple[bool, list[Notice]]:
-        """Pause or resume a queue or a workflow; see `ControlStore.set_pause`."""
         async with self._transaction() as (tables, now):
             check_pause(scope, name, reason)
             if paused == ((scope, name) in tables.pauses):
@@ -82,7 +78,6 @@ class MemoryControl(Part):
             return True, [Notice(WORK_TOPIC, queue) for queue in queues]
 
     async def list_pauses(self) -> list[Pause]:
-        """Return the queues and workflows that are paused, by scope and name."""
         async with self._transaction() as (tables, _):
             return [pause for _, pause in sorted(tables.pauses.items())]
 

@@ -14,7 +14,10 @@ from holdfast.store.port.shards import digest_of, known_shards
 
 
 class Part:
-    """The base of the store's parts: what they all read and change."""
+    """The base of the store's parts: what they all read and change.
+
+    What a method does is said in the port; here only what is this store's own.
+    """
 
     def __init__(self, clock: Clock, nesting: Nesting) -> None:
         self._clock = clock

@@ -24,7 +24,6 @@ class MemoryDeliveries(Part):
     async def claim_deliveries(
         self, *, limit: int, each: int = 10, busy: Sequence[int] = (), lease_seconds: float = 60.0
     ) -> list[ClaimedDelivery]:
-        """Take deliveries that are due; see `DeliveryStore.claim_deliveries`."""
         async with self._transaction() as (tables, now):
             claimed: list[ClaimedDelivery] = []
             under_way = Counter(busy)
@@ -47,7 +46,6 @@ class MemoryDeliveries(Part):
             return claimed
 
     async def end_deliveries(self, ended: Sequence[EndedDelivery]) -> int:
-        """Say what came of attempts; see `DeliveryStore.end_deliveries`."""
         async with self._transaction() as (tables, now):
             dead = 0
             for each in ended:
@@ -67,7 +65,6 @@ class MemoryDeliveries(Part):
             return dead
 
     async def next_delivery_at(self) -> int | None:
-        """Return when the next delivery is due."""
         async with self._transaction() as (tables, _):
             alive = [row.visible_at for row in tables.deliveries.values() if row.dead_at is None]
             return min(alive, default=None)
@@ -80,7 +77,6 @@ class MemoryDeliveries(Part):
         after: int = 0,
         limit: int = 100,
     ) -> list[DeliveryRecord]:
-        """Return deliveries, oldest first."""
         async with self._transaction() as (tables, _):
             found = [
                 _record(tables, row)
@@ -94,7 +90,6 @@ class MemoryDeliveries(Part):
     async def redrive_deliveries(
         self, delivery_ids: Sequence[int] | None = None
     ) -> tuple[int, list[Notice]]:
-        """Deliver dead deliveries again."""
         async with self._transaction() as (tables, now):
             found = _dead(tables, delivery_ids)
             for row in found:
@@ -102,7 +97,6 @@ class MemoryDeliveries(Part):
             return len(found), [Notice(DELIVERIES_TOPIC, "")] if found else []
 
     async def discard_deliveries(self, delivery_ids: Sequence[int] | None = None) -> int:
-        """Delete dead deliveries."""
         async with self._transaction() as (tables, _):
             found = _dead(tables, delivery_ids)
             for row in found:

@@ -18,14 +18,12 @@ class MemoryExternal(Part):
     """Appends to logs without holding the runs' leases."""
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
-        """Send signals; see `ExternalStore.signal_runs`."""
         async with self._transaction() as (tables, now):
             return send_signals(tables, now, signals)
 
     async def cancel_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Ask runs to stop; see `ExternalStore.cancel_runs`."""
         async with self._transaction() as (tables, now):
             check_reason(reason, by)
             reasons = dict.fromkeys(run_ids, change_details(reason, by))
@@ -35,7 +33,6 @@ class MemoryExternal(Part):
     async def terminate_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
-        """End runs at once; see `ExternalStore.terminate_runs`."""
         async with self._transaction() as (tables, now):
             check_reason(reason, by)
             event = Event("WorkflowTerminated", None, change_details(reason, by), now)
@@ -43,7 +40,6 @@ class MemoryExternal(Part):
             return Delivered(outcomes(tables, run_ids, ended), distinct(notices))
 
     async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
-        """End runs past their deadline; see `ExternalStore.time_out_runs`."""
         async with self._transaction() as (tables, now):
             due = [run_id for deadline_at, run_id in tables.deadlines() if deadline_at <= now][
                 :limit

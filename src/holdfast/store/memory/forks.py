@@ -81,7 +81,6 @@ class MemoryForks(Part):
     """Forks and retries runs."""
 
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
-        """Start a run with a copy of another's log; see `ForkStore.fork_run`."""
         async with self._transaction() as (tables, now):
             check_fork(fork)
             if fork.run_id in tables.runs and tables.runs[fork.run_id].is_flow:
@@ -120,7 +119,6 @@ class MemoryForks(Part):
             return "forked", [Notice(WORK_TOPIC, tables.runs[fork.new_run_id].queue)]
 
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
-        """Return what a retry would keep; see `ForkStore.retry_plan`."""
         async with self._transaction() as (tables, _):
             run = tables.runs.get(run_id)
             if run is None or run.is_flow or run.status in ("running", "completed", "continued"):

@@ -28,13 +28,11 @@ class MemoryLargePayloads(Part):
         self._objects: dict[str, MemoryObjects] = {}
 
     def objects_at(self, url: str) -> Objects:
-        """Return objects in memory; see `LargePayloadStore.objects_at`."""
         return self._objects.setdefault(check_objects_url(url), MemoryObjects(url))
 
     async def own_payloads(
         self, url: str, owners: Sequence[UUID], users: Sequence[UUID | None]
     ) -> list[UUID]:
-        """Note that runs have objects; see `LargePayloadStore.own_payloads`."""
         async with self._transaction() as (tables, now):
             if len(owners) != len(users):
                 raise InvalidInput("each owner of objects has one user or null")
@@ -52,7 +50,6 @@ class MemoryLargePayloads(Part):
             return sorted(refused)
 
     async def note_put(self, url: str, owner: UUID, error: str | None) -> None:
-        """Note what became of a put; see `LargePayloadStore.note_put`."""
         async with self._transaction() as (tables, now):
             row = tables.payload_owners.get((owner, url))
             if error is not None:
@@ -61,7 +58,6 @@ class MemoryLargePayloads(Part):
                 row.failed = None if error is None else (now, error)
 
     async def failing_puts(self, run_id: UUID) -> list[FailingPut]:
-        """Return where payloads of a run cannot be put now."""
         async with self._transaction() as (tables, now):
             return [
                 FailingPut(url, *row.failed)
@@ -72,7 +68,6 @@ class MemoryLargePayloads(Part):
     async def due_payloads(
         self, *, limit: int = 100, lease_seconds: float = 600.0
     ) -> list[UnneededPayloads]:
-        """Return owners whose objects nobody needs; see `LargePayloadStore.due_payloads`."""
         async with self._transaction() as (tables, now):
             if limit < 0:
                 raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
@@ -92,7 +87,6 @@ class MemoryLargePayloads(Part):
             return found
 
     async def forget_payloads(self, deleted: Sequence[UnneededPayloads]) -> None:
-        """Forget owners whose objects were deleted."""
         async with self._transaction() as (tables, _):
             for each in deleted:
                 row = tables.payload_owners.get((each.owner, each.url))

@@ -34,7 +34,6 @@ class MemoryLimits(Part):
     """Sets limits, and tells what waits for them."""
 
     async def set_limit(self, rule: LimitRule) -> bool:
-        """Set a limit; see `LimitStore.set_limit`."""
         async with self._transaction() as (tables, now):
             check_rule(rule)
             named = replace(rule, name=_full_name(tables, rule.scope, rule.name))
@@ -44,7 +43,6 @@ class MemoryLimits(Part):
     async def remove_limit(
         self, scope: LimitScope, name: str, kind: LimitKind, key: str = ""
     ) -> bool:
-        """Remove a limit; see `LimitStore.remove_limit`."""
         async with self._transaction() as (tables, _):
             row = tables.limits.get((scope, _full_name(tables, scope, name), kind, key))
             if row is None or row.removed:
@@ -53,7 +51,6 @@ class MemoryLimits(Part):
             return True
 
     async def declare_limits(self, app: str, rules: Sequence[LimitRule]) -> int:
-        """Write what the code of an app declares; see `LimitStore.declare_limits`."""
         async with self._transaction() as (tables, now):
             for rule in rules:
                 check_rule(rule)
@@ -71,7 +68,6 @@ class MemoryLimits(Part):
             return len(changed)
 
     async def list_limits(self) -> list[LimitInfo]:
-        """Return the limits; see `LimitStore.list_limits`."""
         async with self._transaction() as (tables, now):
             return [
                 _info(tables, now, row)
@@ -80,7 +76,6 @@ class MemoryLimits(Part):
             ]
 
     async def explain_limits(self, run_id: UUID) -> list[LimitWait]:
-        """Return the limits that a run waits for; see `LimitStore.explain_limits`."""
         async with self._transaction() as (tables, now):
             return [
                 wait
@@ -90,7 +85,6 @@ class MemoryLimits(Part):
             ]
 
     async def sweep_limits(self, *, limit: int = 1000) -> int:
-        """Forget removed limits; see `LimitStore.sweep_limits`."""
         async with self._transaction() as (tables, _):
             gone = [
                 place

@@ -23,7 +23,6 @@ class MemoryListening(Part):
         self._listeners: set[Listener] = set()
 
     async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
-        """Register a topic with runs; see `ListenStore.wait_for_end`."""
         async with self._transaction() as (tables, now):
             runs = read_runs(tables, now, run_ids)
             for run_id, run in runs.items():
@@ -32,20 +31,17 @@ class MemoryListening(Part):
             return {run_id: run for run_id, run in runs.items() if run.status != "running"}
 
     async def forget_waits(self, topic: str) -> None:
-        """Drop every registration of a topic."""
         async with self._transaction() as (tables, _):
             for topics in tables.waiters.values():
                 topics.discard(topic)
 
     async def notify(self, notices: Sequence[Notice]) -> None:
-        """Send wake-ups to the listeners that there are."""
         async with self._transaction():
             self._send(notices)
 
     async def listen(
         self, topic: str, callback: Callable[[str], None]
     ) -> Callable[[], Awaitable[None]]:
-        """Call back with each payload sent to a topic; see `ListenStore.listen`."""
         listener = Listener(topic, callback, asyncio.get_running_loop())
         with self._lock:
             self._listeners.add(listener)

@@ -44,7 +44,6 @@ class MemoryMessages(Part):
     """Creates message queues, sends messages, and hands them out."""
 
     async def create_queue(self, settings: QueueSettings) -> bool:
-        """Create a queue; see `MessageStore.create_queue`."""
         async with self._transaction() as (tables, now):
             wanted = _complete(settings)
             check_queue(wanted, tables.queues.rows)
@@ -61,7 +60,6 @@ class MemoryMessages(Part):
             return False
 
     async def update_queue(self, settings: QueueSettings) -> bool:
-        """Set what may be changed of a queue; see `MessageStore.update_queue`."""
         async with self._transaction() as (tables, now):
             row, wanted = find_queue(tables, settings.name), _complete(settings)
             if _kind(row.settings) != _kind(wanted):
@@ -77,7 +75,6 @@ class MemoryMessages(Part):
             return True
 
     async def delete_queue(self, name: str) -> bool:
-        """Delete a queue; see `MessageStore.delete_queue`."""
         async with self._transaction() as (tables, _):
             rows = tables.queues.rows
             for row in rows.values():
@@ -89,7 +86,6 @@ class MemoryMessages(Part):
             return rows.pop(name, None) is not None
 
     async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
-        """Return the queues by name."""
         async with self._transaction() as (tables, _):
             return [
                 QueueInfo(row.settings, row.created_at, ("queue", each) in tables.pauses)
@@ -100,7 +96,6 @@ class MemoryMessages(Part):
     async def send_messages(
         self, queue: str, messages: Sequence[NewMessage]
     ) -> tuple[list[int], list[Notice]]:
-        """Send messages; see `MessageStore.send_messages`."""
         async with self._transaction() as (tables, now):
             row = find_queue(tables, queue)
             messages = [delayed(message, now) for message in messages]
@@ -144,7 +139,6 @@ class MemoryMessages(Part):
             )
 
     async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
-        """Acknowledge messages; see `MessageStore.ack_messages`."""
         async with self._transaction() as (tables, now):
             found = [(tables.queues.of_id(each.queue_id), each) for each in receipts]
             acked = [
@@ -161,7 +155,6 @@ class MemoryMessages(Part):
     async def ack_and_start(
         self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
     ) -> tuple[bool, list[Notice]]:
-        """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
         async with self._transaction() as (tables, now):
             row = tables.queues.of_id(receipts[0].queue_id)
             if row is None or not all(_places(row, r.delivery_id, r.place) for r in receipts):
@@ -182,7 +175,6 @@ class MemoryMessages(Part):
     async def return_messages(
         self, returns: Sequence[MessageReturn]
     ) -> tuple[list[bool], list[Notice]]:
-        """Give messages back; see `MessageStore.return_messages`."""
         async with self._transaction() as (tables, now):
             for each in returns:
                 if each.delay_seconds is not None and not 0 <= each.delay_seconds <= 1e10:
@@ -196,7 +188,6 @@ class MemoryMessages(Part):
             return returned, _notices(freed)
 
     async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
-        """Keep deliveries in flight; see `MessageStore.extend_deliveries`."""
         async with self._transaction() as (tables, now):
             if not 0 <= seconds <= 1e10:
                 raise InvalidInput(
@@ -214,7 +205,6 @@ class MemoryMessages(Part):
             return [delivery is not None for delivery in found]
 
     async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
-        """Give back what is in flight too long; see `MessageStore.return_expired`."""
         async with self._transaction() as (tables, now):
             rows = list(tables.queues.rows.values())
             returned = _return_expired(tables.queues, rows, now, limit)
@@ -222,7 +212,6 @@ class MemoryMessages(Part):
             return returned, min(ends, default=None)
 
     async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
-        """Delete waiting messages; see `MessageStore.purge_messages`."""
         async with self._transaction() as (tables, _):
             row = find_queue(tables, queue)
             gone = list(row.waiting)[:limit]
@@ -231,7 +220,6 @@ class MemoryMessages(Part):
             return len(gone)
 
     async def sweep_queues(self, *, limit: int = 1000) -> int:
-        """Delete what means nothing any more; return how many rows."""
         async with self._transaction() as (tables, now):
             count = 0
             for row in tables.queues.rows.values():

@@ -31,7 +31,6 @@ class MemoryOneMessage(Part):
     """Looks at single messages, cancels and changes them."""
 
     async def get_message(self, queue: str, message_id: int) -> ListedMessage | None:
-        """Return a message; see `MessageStore.get_message`."""
         async with self._transaction() as (tables, _):
             row = find_queue(tables, queue)
             if message_id in row.waiting:
@@ -42,7 +41,6 @@ class MemoryOneMessage(Part):
     async def message_failures(
         self, message_ids: Sequence[int]
     ) -> dict[int, tuple[MessageFailure, ...]]:
-        """Return the errors of messages; see `MessageStore.message_failures`."""
         async with self._transaction() as (tables, _):
             return {
                 message_id: found.failures
@@ -53,7 +51,6 @@ class MemoryOneMessage(Part):
             }
 
     async def cancel_message(self, queue: str, message_id: int) -> tuple[bool, list[Notice]]:
-        """Delete a message that waits; see `MessageStore.cancel_message`."""
         async with self._transaction() as (tables, now):
             row = find_queue(tables, queue)
             found = _waiting(tables, row, message_id, now)
@@ -65,7 +62,6 @@ class MemoryOneMessage(Part):
     async def change_message(
         self, queue: str, message_id: int, change: MessageChange
     ) -> tuple[bool, list[Notice]]:
-        """Change a message that waits; see `MessageStore.change_message`."""
         async with self._transaction() as (tables, now):
             row = find_queue(tables, queue)
             delay = check_change(row.settings, change, now)

@@ -43,7 +43,6 @@ class MemoryQueries(Part):
     async def get_runs(
         self, run_ids: Sequence[UUID], *, payloads: bool = True
     ) -> dict[UUID, RunRecord]:
-        """Return the runs that exist."""
         async with self._transaction() as (tables, now):
             found = read_runs(tables, now, run_ids)
             if payloads:
@@ -51,7 +50,6 @@ class MemoryQueries(Part):
             return {run_id: _without_payloads(run) for run_id, run in found.items()}
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
-        """Return a page of runs; see `QueryStore.list_runs`."""
         async with self._transaction() as (tables, now):
             found = _find(tables, now, where)
             if where.cursor is not None:
@@ -65,7 +63,6 @@ class MemoryQueries(Part):
             return RecordPage(page, cursor)
 
     async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
-        """Return how many runs have what; see `QueryStore.count_runs_by`."""
         async with self._transaction() as (tables, now):
             found = _find(tables, now, where)
         counted = found[: where.limit]
@@ -76,14 +73,12 @@ class MemoryQueries(Part):
         return RunCounts(by, dict(most_first), last)
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
-        """Return the ids of runs from `first` to `last`, in order."""
         async with self._transaction() as (tables, _):
             return sorted(run_id for run_id in tables.runs if first <= run_id <= last)[:limit]
 
     async def count_runs(
         self, names: Sequence[str] | None, limit: int
     ) -> dict[str, dict[Status, int]]:
-        """Return how many runs workflows have by status; see `QueryStore.count_runs`."""
         counts: dict[str, dict[Status, int]] = {}
         async with self._transaction() as (tables, _):
             for run in tables.runs.values():
@@ -101,14 +96,12 @@ class MemoryQueries(Part):
     async def read_events(
         self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
     ) -> dict[UUID, list[Event]]:
-        """Return logs, each from an index on; see `QueryStore.read_events`."""
         async with self._transaction() as (tables, _):
             return {run_id: tables.read(run_id, since) for run_id, since in ranges}
 
     async def read_log(
         self, run_id: UUID, since: int, *, limit: int, clip: int
     ) -> list[ClippedEvent]:
-        """Return a page of a log; see `QueryStore.read_log`."""
         since = max(since, 0)
         async with self._transaction() as (tables, _):
             log = tables.logs.get(run_id, [])[since : since + limit]
@@ -118,7 +111,6 @@ class MemoryQueries(Part):
     async def read_tails(
         self, ranges: Sequence[tuple[UUID, int]], *, limit: int, clip: int, most_bytes: int
     ) -> list[list[ClippedEvent]]:
-        """Return the next events of logs; see `QueryStore.read_tails`."""
         tails: list[list[ClippedEvent]] = [[] for _ in ranges]
         async with self._transaction() as (tables, _):
             logs = [tables.logs.get(run_id, [])[max(since, 0) :] for run_id, since in ranges]
@@ -135,7 +127,6 @@ class MemoryQueries(Part):
         return tails
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
-        """Return what happened in all runs since a moment, oldest first."""
         async with self._transaction() as (tables, _):
             events = (
                 LoggedEvent(run_id, idx, tables.filled(run_id, row.event))
@@ -148,17 +139,14 @@ class MemoryQueries(Part):
     async def recent_log(
         self, *, since: int, limit: int, clip: int
     ) -> list[tuple[UUID, ClippedEvent]]:
-        """Return what happened in all runs since a moment; see `QueryStore.recent_log`."""
         found = await self.recent_events(since=since, limit=limit)
         return [(each.run_id, ClippedEvent.of(each.idx, each.event, clip)) for each in found]
 
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
-        """Return the newest value of each name that the runs have set."""
         async with self._transaction() as (tables, _):
             return {run_id: _values(tables, run_id) for run_id in run_ids if run_id in tables.runs}
 
     async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
-        """Return how a run answered an update, None until then."""
         async with self._transaction() as (tables, _):
             for event in tables.read(run_id):
                 if event.key == update_id and event.type in UPDATE_ENDS:
@@ -166,7 +154,6 @@ class MemoryQueries(Part):
             return None
 
     async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
-        """Return the last run of each chain; see `QueryStore.newest_runs`."""
         async with self._transaction() as (tables, _):
             return {run_id: newest(tables, run_id) for run_id in run_ids if run_id in tables.runs}
 

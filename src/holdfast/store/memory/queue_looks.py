@@ -33,7 +33,6 @@ class MemoryQueueLooks(Part):
     async def redrive_messages(
         self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
     ) -> tuple[int, list[Notice]]:
-        """Move dead letters back; see `MessageStore.redrive_messages`."""
         async with self._transaction() as (tables, now):
             row = find_queue(tables, queue)
             dead = tables.queues.rows.get(row.settings.dead_letters or "")
@@ -54,7 +53,6 @@ class MemoryQueueLooks(Part):
     async def queue_metrics(
         self, queue: str | None = None, *, limit: int = 10_000
     ) -> list[QueueMetrics]:
-        """Count what is in queues; see `MessageStore.queue_metrics`."""
         async with self._transaction() as (tables, now):
             if queue is not None:
                 find_queue(tables, queue)
@@ -67,7 +65,6 @@ class MemoryQueueLooks(Part):
     async def list_messages(
         self, queue: str, *, limit: int = 100, clip: int | None = None
     ) -> list[ListedMessage]:
-        """Return messages of a queue; see `MessageStore.list_messages`."""
         async with self._transaction() as (tables, _):
             row = find_queue(tables, queue)
             flying = sorted(
@@ -95,7 +92,6 @@ class MemoryQueueLooks(Part):
         clip: int | None = None,
         origin: str | None = None,
     ) -> MessagePage:
-        """Return a page of messages; see `MessageStore.message_page`."""
         after = None if cursor is None else _key_of(read_place(cursor))
         async with self._transaction() as (tables, _):
             row = find_queue(tables, queue)
@@ -116,7 +112,6 @@ class MemoryQueueLooks(Part):
         return MessagePage(shown, write_place([*map(str, page[-1][0])]) if more else None)
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
-        """Return messages that are kept; see `MessageStore.list_kept`."""
         async with self._transaction() as (tables, _):
             row = find_queue(tables, queue)
             return [

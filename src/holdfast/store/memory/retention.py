@@ -35,7 +35,6 @@ class MemoryRetention(Part):
         lease_seconds: float = 60.0,
         archive: str | None = None,
     ) -> BegunDeletions:
-        """Begin a pass; see `RetentionStore.begin_deletions`."""
         async with self._transaction() as (tables, now):
             row = tables.sweeper
             is_held = (row.begun_at or 0) <= now < (row.held_until or 0)
@@ -53,7 +52,6 @@ class MemoryRetention(Part):
     async def end_deletions(
         self, holder: str, *, deleted: int, has_more: bool, error: str | None = None
     ) -> None:
-        """Record what came of a pass."""
         async with self._transaction() as (tables, now):
             row = tables.sweeper
             if row.holder == holder:
@@ -66,7 +64,6 @@ class MemoryRetention(Part):
     async def sweep_runs(
         self, *, limit: int = 1000, rows: int = 20_000, after: int | None = None
     ) -> Swept:
-        """Delete ended runs whose retention is over; see `RetentionStore.sweep_runs`."""
         async with self._transaction() as (tables, now):
             check_batch(limit, rows)
             if tables.sweeper.archive is not None:
@@ -83,7 +80,6 @@ class MemoryRetention(Part):
             return Swept(deleted=len(gone), kept=len(kept), has_more=has_more, after=last)
 
     async def preview_sweep(self, *, limit: int = 100_000) -> list[SweepShare]:
-        """Return what would be done; see `RetentionStore.preview_sweep`."""
         async with self._transaction() as (tables, now):
             due = list(_all_due(tables, now))[:limit]
             kept = kept_runs(tables, due)
@@ -96,7 +92,6 @@ class MemoryRetention(Part):
             ]
 
     async def get_sweeper(self, *, limit: int = 10_000) -> SweeperState:
-        """Return who sweeps, and how many runs are due."""
         async with self._transaction() as (tables, now):
             row, due = tables.sweeper, list(_all_due(tables, now))[:limit]
             return SweeperState(

@@ -33,12 +33,10 @@ class MemoryShards(Part):
         """Return at once; see `ShardStore.ping`."""
 
     async def shard_state(self) -> ShardState | None:
-        """Return which shard it is; see `ShardStore.shard_state`."""
         async with self._transaction() as (tables, _):
             return tables.shard
 
     async def set_shard_state(self, state: ShardState) -> ShardChange:
-        """Make it a shard; see `ShardStore.set_shard_state`."""
         if not all(-state.count < each <= MOST_SHARDS and each for each in state.history):
             raise InvalidInput(f"there is no shard of this history: {state.history}")
         if not 0 <= state.number < state.count:
@@ -58,7 +56,6 @@ class MemoryShards(Part):
     async def take_forwards(
         self, worker_id: str, *, held: Collection[UUID | int] = (), limit: int = 1000
     ) -> list[Forward]:
-        """Return what is for other shards; see `ShardStore.take_forwards`."""
         async with self._transaction() as (tables, now):
             holder, until = tables.forwarder
             if tables.shard is None or (holder != worker_id and until >= now):
@@ -67,7 +64,6 @@ class MemoryShards(Part):
             return [each for each in tables.forwards if target_of(each) not in held][:limit]
 
     async def receive_signals(self, signals: Sequence[NewSignal]) -> Delivered:
-        """Append signals of other shards; see `ShardStore.receive_signals`."""
         async with self._transaction() as (tables, now):
             answer = Delivered([], [])
             for each in signals:
@@ -81,7 +77,6 @@ class MemoryShards(Part):
             return answer
 
     async def end_forwards(self, forward_ids: Sequence[int]) -> None:
-        """Forget what has arrived; see `ShardStore.end_forwards`."""
         async with self._transaction() as (tables, _):
             done = set(forward_ids)
             tables.forwards[:] = [x for x in tables.forwards if x.forward_id not in done]

@@ -41,7 +41,6 @@ class MemoryStartRules(Part):
     """Records what workflows declare."""
 
     async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
-        """Record rules; see `StartRuleStore.declare_start_rules`."""
         async with self._transaction() as (tables, _):
             for each in rules:
                 known = tables.start_rules.get(each.name)
@@ -53,12 +52,10 @@ class MemoryStartRules(Part):
                     tables.start_rules[each.name] = each
 
     async def list_start_rules(self) -> list[DeclaredRules]:
-        """Return the rules that are in force, by name."""
         async with self._transaction() as (tables, _):
             return [rules for _, rules in sorted(tables.start_rules.items())]
 
     async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
-        """Return the keys that rules hold; see `StartRuleStore.list_start_keys`."""
         if limit < 0:
             raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
         async with self._transaction() as (tables, now):
@@ -70,12 +67,10 @@ class MemoryStartRules(Part):
             return found
 
     async def start_wait(self, run_id: UUID) -> StartWait | None:
-        """Return the rule that a run waits for; see `StartRuleStore.start_wait`."""
         async with self._transaction() as (tables, _):
             return _wait_of(tables, run_id)
 
     async def expire_start_keys(self, *, limit: int = 1000) -> int:
-        """Delete keys that have no meaning any more; return how many."""
         async with self._transaction() as (tables, now):
             expired = [
                 place

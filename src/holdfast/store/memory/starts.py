@@ -22,7 +22,6 @@ class MemoryStarts(Part):
     """Starts runs."""
 
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
-        """Start runs; see `StartStore.start_runs`."""
         async with self._transaction() as (tables, now):
             return start_all(tables, now, runs)
 

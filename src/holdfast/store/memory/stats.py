@@ -28,7 +28,6 @@ class MemoryStats(Part):
     async def read_stats(
         self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
     ) -> list[MinuteCounts]:
-        """Return counts; see `StatsStore.read_stats`."""
         async with self._transaction() as (tables, _):
             found = sorted(tables.stats, reverse=True)
             return [
@@ -40,7 +39,6 @@ class MemoryStats(Part):
             ][:limit]
 
     async def merge_stats(self, *, limit: int = 1_000) -> int:
-        """Merge and delete rows; see `StatsStore.merge_stats`."""
         async with self._transaction() as (tables, now):
             days = _floor(now - 48 * _HOUR, _HOUR)
             old = [key for key in sorted(tables.stats) if key[0] < now - 90 * 24 * _HOUR][:limit]
@@ -54,7 +52,6 @@ class MemoryStats(Part):
             return len(old) + merged + _merge(tables, by_minute[:limit], 3600)
 
     async def take_counts(self, app: str, *, limit: int = 1_000) -> list[MinuteCounts]:
-        """Take counts of ends that no worker's commit has made; see `StatsStore.take_counts`."""
         async with self._transaction() as (tables, _):
             keys = [
                 key
@@ -68,7 +65,6 @@ class MemoryStats(Part):
     async def sample_load(
         self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 10_000
     ) -> bool:
-        """Write the sample of this minute; see `StatsStore.sample_load`."""
         async with self._transaction() as (tables, now):
             minute = _floor(now, _MINUTE)
             if (minute, 60, "", "") in tables.samples:
@@ -91,7 +87,6 @@ class MemoryStats(Part):
     async def read_samples(
         self, *, since: int, part_seconds: int, name: str | None = None
     ) -> list[LoadSample]:
-        """Return samples; see `StatsStore.read_samples`."""
         async with self._transaction() as (tables, _):
             minutes: dict[tuple[int, int, str], list[int]] = {}
             for (minute, seconds, queue, of), row in tables.samples.items():
@@ -106,7 +101,6 @@ class MemoryStats(Part):
             return [LoadSample(part, queue, *parts[part, queue]) for part, queue in sorted(parts)]
 
     async def merge_samples(self, *, limit: int = 1_000) -> int:
-        """Merge and delete samples; see `StatsStore.merge_samples`."""
         async with self._transaction() as (tables, now):
             days, samples = _floor(now - 48 * _HOUR, _HOUR), tables.samples
             old = [key for key in sorted(samples) if key[0] < now - 90 * 24 * _HOUR][:limit]
@@ -119,7 +113,6 @@ class MemoryStats(Part):
             return len(old) + len(taken)
 
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
-        """Return how things stand; see `StatsStore.read_gauges`."""
         async with self._transaction() as (tables, now):
             tasks = [task for task in tables.tasks.values() if task.handler]
             names = {row.new.name for row in tables.runs.values()}

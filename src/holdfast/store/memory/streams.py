@@ -52,7 +52,6 @@ class MemoryStreams(Part):
     async def write_streams(
         self, worker_id: str, chunks: Sequence[NewChunk], *, again: bool = False
     ) -> WrittenChunks:
-        """Append chunks; see `StreamStore.write_streams`."""
         async with self._transaction() as (tables, now):
             for chunk in chunks:
                 check_json("value of a stream", chunk.items, _LEVELS)
@@ -63,7 +62,6 @@ class MemoryStreams(Part):
     async def write_logs(
         self, writer: int, chunks: Sequence[LogChunk], *, most_bytes: int, again: bool = False
     ) -> WrittenLogs:
-        """Append lines to the logs of runs; see `StreamStore.write_logs`."""
         async with self._transaction() as (tables, now):
             for each in chunks:
                 check_json("line of a log", each.items, _LEVELS)
@@ -76,14 +74,12 @@ class MemoryStreams(Part):
             return WrittenLogs(now, distinct(notices))
 
     async def await_streams(self, streams: Sequence[tuple[UUID, str]], seconds: float) -> None:
-        """Ask for wake-ups; see `StreamStore.await_streams`."""
         async with self._transaction() as (tables, now):
             for run_id, name in streams:
                 if tables.is_running(run_id):
                     tables.stream_readers[run_id, name] = now + to_micros(seconds)
 
     async def list_streams(self, run_id: UUID) -> list[StreamInfo]:
-        """Return the streams of a run, by name."""
         async with self._transaction() as (tables, _):
             return [
                 StreamInfo(
@@ -98,7 +94,6 @@ class MemoryStreams(Part):
     async def read_streams(
         self, reads: Sequence[StreamRead], *, limit: int, most_bytes: int
     ) -> list[StreamPart]:
-        """Return parts of streams; see `StreamStore.read_streams`."""
         async with self._transaction() as (tables, _):
             return [_read(tables, read, limit, most_bytes) for read in reads]
 

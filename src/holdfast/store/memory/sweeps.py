@@ -19,7 +19,6 @@ class MemorySweeps(Part):
     """Knows the workers that work for a limited time."""
 
     async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
-        """Sign a sweep on; see `SweepStore.begin_sweep`."""
         if not 0 < seconds <= _LONGEST:
             raise InvalidInput(f"a sweep lasts between 0 and {_LONGEST} seconds, not {seconds:g}")
         async with self._transaction() as (tables, now):
@@ -29,7 +28,6 @@ class MemorySweeps(Part):
     async def next_due(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> tuple[int, int | None]:
-        """Return when work comes due; see `SweepStore.next_due`."""
         async with self._transaction() as (tables, now):
             moments = [
                 task.visible_at

@@ -56,13 +56,11 @@ class MemoryTopics(Part):
     """Publishes events, and keeps who is subscribed to them."""
 
     async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
-        """Publish an event; see `TopicStore.publish`."""
         async with self._transaction() as (tables, now):
             published, notices = publish(tables, now, event)
             return published, distinct(notices)
 
     async def subscribe(self, new: NewSubscription) -> tuple[int, bool]:
-        """Subscribe a target; see `TopicStore.subscribe`."""
         async with self._transaction() as (tables, now):
             if isinstance(new.target, QueueTarget):
                 find_queue(tables, new.target.queue)
@@ -70,7 +68,6 @@ class MemoryTopics(Part):
             return row.subscription_id, created
 
     async def unsubscribe(self, subscription_id: int) -> bool:
-        """Remove a subscription."""
         async with self._transaction() as (tables, _):
             row = tables.subscriptions.get(subscription_id)
             if row is None or row.run_id is not None:
@@ -89,7 +86,6 @@ class MemoryTopics(Part):
         after: int = 0,
         limit: int = 100,
     ) -> list[SubscriptionRecord]:
-        """Return subscriptions; see `TopicStore.list_subscriptions`."""
         async with self._transaction() as (tables, _):
             if topic is not None:
                 _check_topic(topic)
@@ -103,7 +99,6 @@ class MemoryTopics(Part):
             return found[:limit]
 
     async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
-        """Return how many subscriptions of each kind have a pattern that a topic fits."""
         async with self._transaction() as (tables, _):
             _check_topic(topic)
             counts: dict[SubscriptionKind, int] = {}
@@ -115,7 +110,6 @@ class MemoryTopics(Part):
     async def declare_subscriptions(
         self, app: str, subscriptions: Sequence[NewSubscription]
     ) -> DeclaredSubscriptions:
-        """Declare those of an app's code; see `TopicStore.declare_subscriptions`."""
         async with self._transaction() as (tables, now):
             added: list[str] = []
             resumed: list[str] = []
@@ -137,7 +131,6 @@ class MemoryTopics(Part):
             return DeclaredSubscriptions(added, sorted(row.pattern for row in gone), resumed)
 
     async def sweep_topics(self, *, limit: int = 1000) -> int:
-        """Delete what has no meaning any more."""
         async with self._transaction() as (tables, now):
             old = [each for each, at in tables.published.items() if at <= now][:limit]
             for each in old:

@@ -17,7 +17,6 @@ class MemoryTraces(Part):
     """Tells of ends that no worker's commit has made."""
 
     async def take_ends(self, *, limit: int = 100) -> list[UUID]:
-        """Take runs that have ended; see `TraceStore.take_ends`."""
         async with self._transaction() as (tables, now):
             if tables.traced_until <= now + _LEFT:
                 tables.traced_until = now + _KEPT

@@ -29,7 +29,6 @@ class MemoryTransactions:
     def connector(
         self, kind: ConnectionKind, factory: type, size: int, data: DataPlace | None = None
     ) -> Connector:
-        """Return what the test lends; see `TransactionStore.connector`."""
         found = None if self.lends is None else self.lends(kind, factory, size, data)
         if found is not None:
             return found
@@ -49,5 +48,4 @@ class MemoryTransactions:
         return [False] * len(run_ids)
 
     async def sealed_step(self, run_id: UUID, event: Event) -> Event:
-        """Return the end of a step as it is; see `TransactionStore.sealed_step`."""
         return event

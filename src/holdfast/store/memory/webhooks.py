@@ -37,7 +37,6 @@ class MemoryWebhooks(Part):
     """Finds webhooks, and takes what is posted to them."""
 
     async def find_webhook(self, digest: str) -> FoundWebhook | None:
-        """Return the webhook whose token has this digest, None if there is none."""
         async with self._transaction() as (tables, _):
             row = tables.webhooks.get(digest)
             if row is None:
@@ -53,7 +52,6 @@ class MemoryWebhooks(Part):
             )
 
     async def receive_webhook(self, post: WebhookPost) -> tuple[WebhookOutcome, list[Notice]]:
-        """Take a POST; see `WebhookStore.receive_webhook`."""
         async with self._transaction() as (tables, now):
             check_json("body", post.body)
             row = tables.webhooks.get(post.digest)

@@ -44,7 +44,6 @@ class MemoryWorkers(Part):
         stats: Sequence[MinuteCounts] = (),
         silent_seconds: float | None = None,
     ) -> Heartbeat:
-        """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
         lease, interval = to_micros(lease_seconds), to_micros(interval_seconds)
         async with self._transaction() as (tables, now):
             watch_clock(tables, now)
@@ -70,7 +69,6 @@ class MemoryWorkers(Part):
     async def stray_leases(
         self, worker_id: str, leases: Sequence[Lease], *, lease_seconds: float, since_seconds: float
     ) -> list[Release]:
-        """Find leases of which a worker does not know; see `WorkerStore.stray_leases`."""
         async with self._transaction() as (tables, now):
             named = {(lease.run_id, lease.key) for lease in leases}
             until = now + to_micros(lease_seconds - since_seconds)
@@ -89,7 +87,6 @@ class MemoryWorkers(Part):
         silent_seconds: float = SILENT_SECONDS,
         worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
-        """Remove workers that are gone; see `WorkerStore.reap_workers`."""
         silent = to_micros(silent_seconds)
         async with self._transaction() as (tables, now):
             fallen = _silent_workers(tables, now, observer, silent)
@@ -115,14 +112,12 @@ class MemoryWorkers(Part):
             return gone, distinct(notices)
 
     async def list_workers(self) -> list[WorkerInfo]:
-        """Return the workers that are signed on, by id."""
         async with self._transaction() as (tables, _):
             return [info for _, info in sorted(tables.workers.items())]
 
     async def unserved(
         self, *, silent_seconds: float | None = SILENT_SECONDS
     ) -> list[tuple[str, str, int]]:
-        """Count the tasks that no live worker claims; see `WorkerStore.unserved`."""
         silent = None if silent_seconds is None else to_micros(silent_seconds)
         async with self._transaction() as (tables, now):
             served = {

@@ -18,7 +18,6 @@ class PostgresActivities(Part):
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
-        """Record how attempts of activities ended; see `ActivityStore.end_activities`."""
         units = [end.units for end in ends]
         row = await self._database.row(
             "end_activities",
@@ -41,11 +40,9 @@ class PostgresActivities(Part):
     async def time_out_activities(
         self, *, limit: int = 100
     ) -> tuple[int, int | None, list[Notice]]:
-        """Fail activities past their time; see `ActivityStore.time_out_activities`."""
         row = await self._database.row("time_out_activities", limit)
         return row["ended"], row["next_due_at"], read_notices(row["notices"])
 
     async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
-        """Return a run's activities that have not ended, by key."""
         found = await self._database.rows("list_activities", run_id, limit)
         return [_read_open(row, run_id=run_id) for row in found]

@@ -22,7 +22,6 @@ class PostgresAlerts(Part):
     async def declare_alerts(
         self, app: str, alerts: Sequence[AlertRule], *, starting: bool = False
     ) -> DeclaredAlerts:
-        """Declare those of an app's code; see `AlertStore.declare_alerts`."""
         text = msgspec.json.encode(alerts).decode()
         row = await self._database.row("declare_alerts", app, text, starting)
         return DeclaredAlerts(tuple(row["added"] or ()), tuple(row["changed"] or ()))
@@ -30,13 +29,11 @@ class PostgresAlerts(Part):
     async def look_at_alerts(
         self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 1_000
     ) -> tuple[list[AlertChange], list[Notice]]:
-        """Look at those that are due; see `AlertStore.look_at_alerts`."""
         rows = await self._database.rows("look_at_alerts", silent_seconds, limit)
         notices = read_notices(pair for row in rows for pair in row["notices"] or ())
         return [_read_change(row) for row in rows], notices
 
     async def list_alerts(self) -> list[AlertInfo]:
-        """Return all alerts, by app and name."""
         return [
             _read_alert(row, rule=_read_rule(row))
             for row in await self._database.rows("list_alerts")

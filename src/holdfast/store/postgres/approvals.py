@@ -15,7 +15,6 @@ class PostgresApprovals(Part):
     """Decides and lists approvals."""
 
     async def decide_approval(self, decision: Decision) -> Decided:
-        """Decide an approval; see `ApprovalStore.decide_approval`."""
         row = await self._database.row(
             "decide_approval",
             decision.run_id,
@@ -32,6 +31,5 @@ class PostgresApprovals(Part):
     async def list_approvals(
         self, *, run_id: UUID | None = None, limit: int = 100
     ) -> list[Approval]:
-        """Return open approvals, the oldest first."""
         found = await self._database.rows("list_approvals", run_id, limit)
         return [_read_approval(row) for row in found]

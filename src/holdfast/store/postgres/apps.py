@@ -19,14 +19,12 @@ class PostgresApps(Part):
     async def sign_on_app(
         self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
     ) -> SignedOn:
-        """Record that an app has a worker here; see `AppStore.sign_on_app`."""
         row = await self._database.row(
             "sign_on_app", app.app, app.workflows, activities, app.origin, replaces
         )
         return SignedOn(row["other"], tuple(row["former"] or ()))
 
     async def list_apps(self) -> list[AppInfo]:
-        """Return the apps that have ever signed on."""
         return [
             _read_app(row, workflows=tuple(row["workflows"]))
             for row in await self._database.rows("list_apps")
@@ -35,27 +33,22 @@ class PostgresApps(Part):
     async def adopt_tasks(
         self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
     ) -> int:
-        """Rename waiting tasks without an app; see `AppStore.adopt_tasks`."""
         row = await self._database.row("adopt_tasks", app, handlers, queues, limit)
         return int(row[0])
 
     async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
-        """Rename ended runs without an app; see `AppStore.adopt_ended`."""
         row = await self._database.row("adopt_ended", app, workflows, limit)
         return int(row[0])
 
     async def apps_with(self, workflow: str) -> list[str]:
-        """Return the apps that have ever signed on with a workflow of this name."""
         row = await self._database.row("apps_with", workflow)
         return list(row[0])
 
     async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
-        """Record what counts for starts that leave it out; see `AppStore.declare_options`."""
         columns = zip(*map(msgspec.structs.astuple, options), strict=True)
         await self._database.row("declare_options", *(map(list, columns) if options else [[]] * 6))
 
     async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
-        """Record what an app's code says; see `AppStore.declare_catalogue`."""
         await self._database.row(
             "declare_catalogue",
             [each.name for each in entries],
@@ -65,11 +58,9 @@ class PostgresApps(Part):
         )
 
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
-        """Return what code has said of workflows and flows; see `AppStore.read_catalogue`."""
         found = await self._database.rows("read_catalogue", names)
         return {row["name"]: CatalogueEntry(*row.values()) for row in found}
 
     async def former_names(self) -> frozenset[str]:
-        """Return the names that runs had before names had apps."""
         row = await self._database.row("former_names")
         return frozenset(row[0])

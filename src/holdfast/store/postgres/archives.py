@@ -18,7 +18,6 @@ class PostgresArchives(Part):
     async def lease_due_runs(
         self, *, limit: int = 1000, rows: int = 20_000, lease_seconds: float = 600.0
     ) -> LeasedRuns:
-        """Choose runs whose retention is over; see `ArchiveStore.lease_due_runs`."""
         found = await self._database.rows(
             "lease_due_runs", limit, rows, lease_seconds, patience=_PATIENCE
         )
@@ -30,7 +29,6 @@ class PostgresArchives(Part):
         return LeasedRuns(runs, found[0]["has_more"])
 
     async def export_runs(self, afters: Mapping[UUID, str | None]) -> ExportedRuns:
-        """Return a part of all that runs are; see `ArchiveStore.export_runs`."""
         found = await self._database.rows(
             "export_runs", list(afters), list(afters.values()), patience=_PATIENCE
         )
@@ -46,7 +44,6 @@ class PostgresArchives(Part):
     async def delete_archived(
         self, runs: Sequence[LeasedRun], *, rows: int = 20_000
     ) -> tuple[int, list[UUID]]:
-        """Delete runs that are in the archive; see `ArchiveStore.delete_archived`."""
         [row] = await self._database.rows(
             "delete_archived",
             [run.run_id for run in runs],
@@ -57,14 +54,12 @@ class PostgresArchives(Part):
         return row["deleted"], row["remaining"]
 
     async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
-        """Make an ended run of its lines; see `ArchiveStore.restore_run`."""
         [row] = await self._database.rows(
             "restore_run", lines, retention_seconds, patience=_PATIENCE
         )
         return cast("Restoring", row[0])
 
     async def forget_archive(self) -> str | None:
-        """Delete runs without archiving them from now on; return where they were archived."""
         row = await self._database.row("forget_archive")
         archive: str | None = row[0]
         return archive

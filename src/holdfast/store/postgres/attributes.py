@@ -21,7 +21,6 @@ class PostgresAttributes(Part):
     async def set_attributes(
         self, run_id: UUID, attributes: Mapping[str, AttributeValue | None]
     ) -> dict[str, AttributeValue] | None:
-        """Set attributes of a run; see `AttributeStore.set_attributes`."""
         [found] = await self._database.row("set_attributes", run_id, json_text(attributes))
         return None if found is None else _decode(found)
 
@@ -33,7 +32,6 @@ class PostgresAttributes(Part):
         add: Sequence[str] = (),
         remove: Sequence[str] = (),
     ) -> list[str] | None:
-        """Change the tags of a run; see `AttributeStore.set_tags`."""
         row = await self._database.row(
             "set_tags",
             run_id,

@@ -16,16 +16,13 @@ class PostgresBuilds(Part):
     """Keeps the builds of apps, and moves runs between them."""
 
     async def declare_build(self, app: str, build: str, pinned: Sequence[str]) -> None:
-        """Record that a worker of a build signs on; see `BuildStore.declare_build`."""
         await self._database.row("declare_build", app, build, pinned)
 
     async def kept_declarations(self, app: str, build: str | None) -> Sequence[str] | None:
-        """Return names that others declare; see `BuildStore.kept_declarations`."""
         row = await self._database.row("kept_declarations", app, build)
         return None if row[0] is None else tuple(row[0])
 
     async def list_builds(self, app: str | None = None) -> list[BuildInfo]:
-        """Return builds, by app, the newest first."""
         found = await self._database.rows("list_builds", app)
         return [
             _read_build(row, pinned=tuple(row["pinned"]), needed_for=tuple(row["needed_for"]))
@@ -33,20 +30,16 @@ class PostgresBuilds(Part):
         ]
 
     async def promote_build(self, app: str, build: str, *, force: bool = False) -> RouteChange:
-        """Make a build the one that new runs get; see `BuildStore.promote_build`."""
         return RouteChange(*await self._database.row("promote_build", app, build, force))
 
     async def ramp_build(self, app: str, build: str, percent: float) -> RouteChange:
-        """Let a share of new runs get a build; see `BuildStore.ramp_build`."""
         row = await self._database.row("ramp_build", app, build, percent)
         return RouteChange(row["outcome"])
 
     async def roll_back_build(self, app: str) -> RouteChange:
-        """Return to what was before; see `BuildStore.roll_back_build`."""
         return RouteChange(*await self._database.row("roll_back_build", app))
 
     async def move_to_build(self, run_ids: Sequence[UUID], build: str | None) -> MovedRuns:
-        """Move runs to another build; see `BuildStore.move_to_build`."""
         row = await self._database.row("move_to_build", run_ids, build)
         outcomes = zip(row["run_ids"] or (), row["outcomes"] or (), strict=True)
         return MovedRuns(dict(outcomes), read_notices(row["notices"]))
@@ -54,7 +47,6 @@ class PostgresBuilds(Part):
     async def runs_of_build(
         self, app: str, build: str, *, after: UUID | None = None, limit: int = 1_000
     ) -> list[UUID]:
-        """Return the open runs that stay with a build; see `BuildStore.runs_of_build`."""
         return [
             row[0] for row in await self._database.rows("runs_of_build", app, build, after, limit)
         ]

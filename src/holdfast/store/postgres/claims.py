@@ -74,7 +74,6 @@ class PostgresClaims(Part):
         max_attempts: int = 5,
         seeks_leases: bool = False,
     ) -> Claims:
-        """Lease due tasks; see `ClaimStore.claim_tasks`."""
         wanted = Claim(
             worker_id=worker_id,
             queues=queues,
@@ -91,7 +90,6 @@ class PostgresClaims(Part):
         return await claim(self._database, wanted, watermark)
 
     async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
-        """Give tasks back; see `ClaimStore.release_tasks`."""
         queues = await self._database.rows(
             "release_tasks",
             worker_id,
@@ -104,7 +102,6 @@ class PostgresClaims(Part):
         return [Notice(WORK_TOPIC, row[0]) for row in queues]
 
     async def remove_worker(self, worker_id: str) -> None:
-        """Sign a worker off."""
         self._watermarks.pop(worker_id, None)
         await self._database.row("remove_worker", worker_id)
 

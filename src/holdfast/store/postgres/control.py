@@ -17,11 +17,9 @@ class PostgresControl(Part):
     async def pause_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Pause runs; see `ControlStore.pause_runs`."""
         return read_delivered(await self._database.row("pause_runs", run_ids, reason, by))
 
     async def resume_runs(self, run_ids: Sequence[UUID], *, by: str | None = None) -> Delivered:
-        """Resume runs; see `ControlStore.resume_runs`."""
         return read_delivered(await self._database.row("resume_runs", run_ids, by))
 
     async def reschedule_runs(
@@ -32,7 +30,6 @@ class PostgresControl(Part):
         reason: str | None = None,
         by: str | None = None,
     ) -> Delivered:
-        """Change where and when runs may run; see `ControlStore.reschedule_runs`."""
         row = await self._database.row(
             "reschedule_runs",
             run_ids,
@@ -50,12 +47,10 @@ class PostgresControl(Part):
     async def set_pause(
         self, scope: Scope, name: str, *, paused: bool, reason: str | None = None
     ) -> tuple[bool, list[Notice]]:
-        """Pause or resume a queue or a workflow; see `ControlStore.set_pause`."""
         row = await self._database.row("set_pause", scope, name, paused, reason)
         queues: list[str] = row["queues"] or []
         return row["changed"], [Notice(WORK_TOPIC, queue) for queue in queues]
 
     async def list_pauses(self) -> list[Pause]:
-        """Return the queues and workflows that are paused."""
         found = await self._database.rows("list_pauses")
         return [Pause(row["scope"], row["name"], row["reason"], row["paused_at"]) for row in found]

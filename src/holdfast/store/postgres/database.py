@@ -212,7 +212,10 @@ class Database:
 
 
 class Part:
-    """The base of the store's parts: the database that each of them calls."""
+    """The base of the store's parts: the database that each of them calls.
+
+    What a method does is said in the port; here only what is PostgreSQL's own.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -18,12 +18,10 @@ class PostgresDeliveries(Part):
     async def claim_deliveries(
         self, *, limit: int, each: int = 10, busy: Sequence[int] = (), lease_seconds: float = 60.0
     ) -> list[ClaimedDelivery]:
-        """Take deliveries that are due; see `DeliveryStore.claim_deliveries`."""
         rows = await self._database.rows("claim_deliveries", limit, each, busy, lease_seconds)
         return [_read_claimed(row) for row in rows]
 
     async def end_deliveries(self, ended: Sequence[EndedDelivery]) -> int:
-        """Say what came of attempts; see `DeliveryStore.end_deliveries`."""
         row = await self._database.row(
             "end_deliveries",
             [each.delivery_id for each in ended],
@@ -35,7 +33,6 @@ class PostgresDeliveries(Part):
         return int(row["end_deliveries"])
 
     async def next_delivery_at(self) -> int | None:
-        """Return when the next delivery is due."""
         row = await self._database.row("next_delivery_at")
         at: int | None = row["next_delivery_at"]
         return at
@@ -48,18 +45,15 @@ class PostgresDeliveries(Part):
         after: int = 0,
         limit: int = 100,
     ) -> list[DeliveryRecord]:
-        """Return deliveries, oldest first."""
         rows = await self._database.rows("list_deliveries", dead, subscription_id, after, limit)
         return [_read_delivery(row) for row in rows]
 
     async def redrive_deliveries(
         self, delivery_ids: Sequence[int] | None = None
     ) -> tuple[int, list[Notice]]:
-        """Deliver dead deliveries again."""
         row = await self._database.row("redrive_deliveries", delivery_ids)
         return row["redriven"], read_notices(row["notices"])
 
     async def discard_deliveries(self, delivery_ids: Sequence[int] | None = None) -> int:
-        """Delete dead deliveries."""
         row = await self._database.row("discard_deliveries", delivery_ids)
         return int(row["discard_deliveries"])

@@ -34,19 +34,16 @@ class PostgresExternal(Part):
     async def cancel_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Ask runs to stop; see `ExternalStore.cancel_runs`."""
         row = await self._database.row("cancel_runs", run_ids, reason, by)
         return read_delivered(row)
 
     async def terminate_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:
-        """End runs at once; see `ExternalStore.terminate_runs`."""
         row = await self._database.row("terminate_runs", run_ids, reason, by)
         return read_delivered(row)
 
     async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
-        """End runs past their deadline; see `ExternalStore.time_out_runs`."""
         row = await self._database.row("time_out_runs", limit)
         return row["ended"], row["next_due_at"], read_notices(row["notices"])
 

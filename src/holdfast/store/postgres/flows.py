@@ -44,7 +44,6 @@ class PostgresFlows(Part):
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
     ) -> EnsuredFlow:
-        """Make the database's shape that of the code; see `FlowStore.ensure_flow`."""
         row = await self._database.row(
             "ensure_flow", shape.name, shape.version, shape_hash, json_text(shape), replace
         )
@@ -53,18 +52,15 @@ class PostgresFlows(Part):
         )
 
     async def list_flows(self) -> list[FlowInfo]:
-        """Return every version of every flow; see `FlowStore.list_flows`."""
         return [_read_flow(row) for row in await self._database.rows("list_flows")]
 
     async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
-        """Return a version of a flow; see `FlowStore.get_flow`."""
         (found,) = await self._database.row("get_flow", name, version, None)
         return _shape(found)
 
     async def shape_of_run(
         self, run_id: UUID, name: str, version: int, created_at: int
     ) -> FlowShape | None:
-        """Return the shape that a run has or had; see `FlowStore.shape_of_run`."""
         (found,) = await self._database.row("get_flow", name, version, created_at)
         return _shape(found)
 
@@ -76,7 +72,6 @@ class PostgresFlows(Part):
         force: bool = False,
         before: int | None = None,
     ) -> DeletedFlow:
-        """Delete a flow with its runs, some at a time; see `FlowStore.delete_flow`."""
         limit, tell = _DELETED_AT_ONCE, self._database.tell
         row = await self._database.row("delete_flow", name, terminate, limit, before, tell, force)
         return DeletedFlow(
@@ -90,12 +85,10 @@ class PostgresFlows(Part):
     async def retry_flow(
         self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
     ) -> tuple[FlowRetry, list[Notice]]:
-        """Start a new run of what an ended run lacks; see `FlowStore.retry_flow`."""
         row = await self._database.row("retry_flow", run_id, new_run_id, from_step)
         return row["outcome"], read_notices(row["notices"])
 
     async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
-        """Start a new run with other values; see `FlowStore.fork_flow`."""
         row = await self._database.row(
             "fork_flow",
             fork.run_id,
@@ -107,13 +100,11 @@ class PostgresFlows(Part):
         return row["outcome"], read_notices(row["notices"])
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
-        """Start runs of flows; see `FlowStore.start_flows`."""
         found = await self._database.rows("start_flows", *flow_runs(runs), self._database.tell)
         started = [StartedRun(row["run_id"], row["created"], row["status"]) for row in found]
         return started, read_notices(found[0]["notices"] if found else None)
 
     async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice] | None:
-        """Make the run of a flow of a claimed run; see `FlowStore.run_as_flow`."""
         (notices,) = await self._database.row("run_as_flow", worker_id, run_id, lease_no)
         return None if notices is None else read_notices(notices)
 
@@ -125,7 +116,6 @@ class PostgresFlows(Part):
         *,
         patience: int = 1,
     ) -> StepTasksEnded:
-        """Record how attempts at steps' tasks ended; see `FlowStore.end_step_tasks`."""
         taker = taker or _NOBODY
         first, *handed = await self._database.rows(
             "end_step_tasks",
@@ -153,7 +143,6 @@ class PostgresFlows(Part):
     async def flow_steps(
         self, run_ids: Sequence[UUID], *, outputs: bool = True
     ) -> dict[UUID, list[FlowStepState]]:
-        """Return the steps of runs; see `FlowStore.flow_steps`."""
         found: dict[UUID, list[FlowStepState]] = {}
         for row in await self._database.rows("flow_steps", run_ids, outputs):
             found.setdefault(row["run_id"], []).append(
@@ -162,7 +151,6 @@ class PostgresFlows(Part):
         return found
 
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
-        """Return what the steps of a run wait for; see `FlowStore.open_step_tasks`."""
         return [_read_tasks(row) for row in await self._database.rows("open_step_tasks", run_id)]
 
 

@@ -13,7 +13,6 @@ class PostgresForks(Part):
     """Forks and retries runs."""
 
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
-        """Start a run with a copy of another's log; see `ForkStore.fork_run`."""
         row = await self._database.row(
             "fork_run",
             fork.run_id,
@@ -28,7 +27,6 @@ class PostgresForks(Part):
         return row["outcome"], read_notices(row["notices"])
 
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
-        """Return what a retry would keep; see `ForkStore.retry_plan`."""
         keys: dict[str, list[str]] = {"kept": [], "failed": [], "after": [], "cancel": []}
         for row in await self._database.rows("retry_plan", run_id, failed_steps):
             keys[row["fate"]].append(row["key"])

@@ -14,33 +14,27 @@ class PostgresLargePayloads(Part):
     """Knows which runs have payloads outside, and which use them."""
 
     def objects_at(self, url: str) -> Objects:
-        """Return the objects at a URL; see `LargePayloadStore.objects_at`."""
         return open_objects(url)
 
     async def own_payloads(
         self, url: str, owners: Sequence[UUID], users: Sequence[UUID | None]
     ) -> list[UUID]:
-        """Note that runs have objects; see `LargePayloadStore.own_payloads`."""
         row = await self._database.row("own_payloads", url, list(owners), list(users))
         return list(row[0])
 
     async def note_put(self, url: str, owner: UUID, error: str | None) -> None:
-        """Note what became of a put; see `LargePayloadStore.note_put`."""
         await self._database.rows("note_put", url, owner, error)
 
     async def failing_puts(self, run_id: UUID) -> list[FailingPut]:
-        """Return where payloads of a run cannot be put now."""
         rows = await self._database.rows("failing_puts", run_id)
         return [FailingPut(row["url"], row["failed_at"], row["error"]) for row in rows]
 
     async def due_payloads(
         self, *, limit: int = 100, lease_seconds: float = 600.0
     ) -> list[UnneededPayloads]:
-        """Return owners whose objects nobody needs; see `LargePayloadStore.due_payloads`."""
         found = await self._database.rows("due_payloads", limit, lease_seconds)
         return [UnneededPayloads(row["owner"], row["url"]) for row in found]
 
     async def forget_payloads(self, deleted: Sequence[UnneededPayloads]) -> None:
-        """Forget owners whose objects were deleted."""
         owners, urls = [each.owner for each in deleted], [each.url for each in deleted]
         await self._database.rows("forget_payloads", owners, urls)

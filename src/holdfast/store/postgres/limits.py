@@ -19,7 +19,6 @@ class PostgresLimits(Part):
     """Sets limits, and tells what waits for them."""
 
     async def set_limit(self, rule: LimitRule) -> bool:
-        """Set a limit; see `LimitStore.set_limit`."""
         row = await self._database.row(
             "set_limit",
             rule.scope,
@@ -37,30 +36,25 @@ class PostgresLimits(Part):
     async def remove_limit(
         self, scope: LimitScope, name: str, kind: LimitKind, key: str = ""
     ) -> bool:
-        """Remove a limit; see `LimitStore.remove_limit`."""
         row = await self._database.row("remove_limit", scope, name, kind, key)
         return bool(row[0])
 
     async def declare_limits(self, app: str, rules: Sequence[LimitRule]) -> int:
-        """Write what the code of an app declares; see `LimitStore.declare_limits`."""
         row = await self._database.row("declare_limits", app, json_text(rules))
         return int(row[0])
 
     async def list_limits(self) -> list[LimitInfo]:
-        """Return the limits; see `LimitStore.list_limits`."""
         return [
             _read_limit(row, rule=_read_rule(row))
             for row in await self._database.rows("list_limits")
         ]
 
     async def explain_limits(self, run_id: UUID) -> list[LimitWait]:
-        """Return the limits that a run waits for; see `LimitStore.explain_limits`."""
         return [
             _read_wait(row, rule=_read_rule(row))
             for row in await self._database.rows("explain_limits", run_id)
         ]
 
     async def sweep_limits(self, *, limit: int = 1000) -> int:
-        """Delete what counts no longer; see `LimitStore.sweep_limits`."""
         row = await self._database.row("sweep_limits", limit)
         return int(row[0])

@@ -67,15 +67,12 @@ class PostgresListening(Part):
         self._listeners = Listeners(database)
 
     async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
-        """Register a topic with runs; see `ListenStore.wait_for_end`."""
         return read_runs(await self._database.rows("wait_for_end", topic, run_ids))
 
     async def forget_waits(self, topic: str) -> None:
-        """Drop every registration of a topic."""
         await self._database.row("forget_waits", topic)
 
     async def notify(self, notices: Sequence[Notice]) -> None:
-        """Send wake-ups; see `ListenStore.notify`."""
         if notices:
             channels = [channel(self._database.schema, notice.topic) for notice in notices]
             payloads = [notice.payload for notice in notices]
@@ -84,7 +81,6 @@ class PostgresListening(Part):
     async def listen(
         self, topic: str, callback: Callable[[str], None]
     ) -> Callable[[], Awaitable[None]]:
-        """Call back with each payload sent to a topic; see `ListenStore.listen`."""
         name = channel(self._database.schema, topic)
         await self._listeners.add(name, callback)
 

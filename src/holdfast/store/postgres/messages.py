@@ -60,7 +60,6 @@ class PostgresMessages(Part):
     """Creates message queues, sends messages, and hands them out."""
 
     async def create_queue(self, settings: QueueSettings) -> bool:
-        """Create a queue; see `MessageStore.create_queue`."""
         row = await self._database.row(
             "create_queue",
             settings.name,
@@ -76,7 +75,6 @@ class PostgresMessages(Part):
         return bool(row[0])
 
     async def update_queue(self, settings: QueueSettings) -> bool:
-        """Set what may be changed of a queue; see `MessageStore.update_queue`."""
         row = await self._database.row(
             "update_queue",
             settings.name,
@@ -92,12 +90,10 @@ class PostgresMessages(Part):
         return bool(row[0])
 
     async def delete_queue(self, name: str) -> bool:
-        """Delete a queue; see `MessageStore.delete_queue`."""
         row = await self._database.row("delete_queue", name)
         return bool(row[0])
 
     async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
-        """Return the queues by name."""
         return [
             _read_queue(row, settings=_read_settings(row))
             for row in await self._database.rows("list_queues", name)
@@ -106,12 +102,10 @@ class PostgresMessages(Part):
     async def send_messages(
         self, queue: str, messages: Sequence[NewMessage]
     ) -> tuple[list[int], list[Notice]]:
-        """Send messages; see `MessageStore.send_messages`."""
         row = await self._database.row("send_messages", queue, *_columns(messages))
         return row[0], [Notice(messages_topic(queue), queue)]
 
     async def receive_messages(self, receive: Receive) -> Received:
-        """Hand messages out; see `MessageStore.receive_messages`."""
         if receive.pops:
             rows = await self._database.rows(
                 "pop_messages",
@@ -146,7 +140,6 @@ class PostgresMessages(Part):
         )
 
     async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
-        """Acknowledge messages; see `MessageStore.ack_messages`."""
         places = [receipt.place for receipt in receipts]
         row = await self._database.row("ack_messages", *_named(receipts), places)
         return row["acked"], _notices(row["freed"])
@@ -154,7 +147,6 @@ class PostgresMessages(Part):
     async def ack_and_start(
         self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
     ) -> tuple[bool, list[Notice]]:
-        """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
         flows = [run for run in runs if run.kind == "flow"]
         runs = [run for run in runs if run.kind != "flow"]
         row = await self._database.row(
@@ -175,7 +167,6 @@ class PostgresMessages(Part):
     async def return_messages(
         self, returns: Sequence[MessageReturn]
     ) -> tuple[list[bool], list[Notice]]:
-        """Give messages back; see `MessageStore.return_messages`."""
         row = await self._database.row(
             "return_messages",
             *_named([each.receipt for each in returns]),
@@ -188,32 +179,27 @@ class PostgresMessages(Part):
         return row["returned"], _notices(row["freed"])
 
     async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
-        """Keep deliveries in flight; see `MessageStore.extend_deliveries`."""
         row = await self._database.row("extend_deliveries", *_named(receipts), seconds)
         kept: list[bool] = row[0]
         return kept
 
     async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
-        """Give back what is in flight too long; see `MessageStore.return_expired`."""
         row = await self._database.row("return_expired", limit)
         return row["returned"], row["next_due_at"]
 
     async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
-        """Delete waiting messages; see `MessageStore.purge_messages`."""
         row = await self._database.row("purge_messages", queue, limit)
         return int(row[0])
 
     async def redrive_messages(
         self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
     ) -> tuple[int, list[Notice]]:
-        """Move dead letters back; see `MessageStore.redrive_messages`."""
         row = await self._database.row("redrive_messages", queue, limit, message_ids)
         return row[0], _notices([queue] if row[0] else ())
 
     async def queue_metrics(
         self, queue: str | None = None, *, limit: int = 10_000
     ) -> list[QueueMetrics]:
-        """Count what is in queues; see `MessageStore.queue_metrics`."""
         return [
             QueueMetrics.counted(*row, limit=limit)
             for row in await self._database.rows("queue_metrics", queue, limit)
@@ -222,7 +208,6 @@ class PostgresMessages(Part):
     async def list_messages(
         self, queue: str, *, limit: int = 100, clip: int | None = None
     ) -> list[ListedMessage]:
-        """Return messages of a queue; see `MessageStore.list_messages`."""
         if clip is None:
             rows = await self._database.rows("list_messages", queue, limit)
         else:
@@ -238,7 +223,6 @@ class PostgresMessages(Part):
         clip: int | None = None,
         origin: str | None = None,
     ) -> MessagePage:
-        """Return a page of messages; see `MessageStore.message_page`."""
         after = None if cursor is None else read_place(cursor)
         rows = await self._database.rows("message_page", queue, limit, after, clip, origin)
         shown = [_listed(row) for row in rows if origin is None or row["origin"] == origin]
@@ -246,14 +230,12 @@ class PostgresMessages(Part):
         return MessagePage(shown, write_place(rows[-1]["place"]) if more else None)
 
     async def get_message(self, queue: str, message_id: int) -> ListedMessage | None:
-        """Return a message; see `MessageStore.get_message`."""
         rows = await self._database.rows("get_message", queue, message_id)
         return _listed(rows[0]) if rows else None
 
     async def message_failures(
         self, message_ids: Sequence[int]
     ) -> dict[int, tuple[MessageFailure, ...]]:
-        """Return the errors of messages; see `MessageStore.message_failures`."""
         found: dict[int, tuple[MessageFailure, ...]] = {}
         for row in await self._database.rows("message_failures", message_ids):
             failure = MessageFailure(row["failed_at"], row["error"])
@@ -261,26 +243,22 @@ class PostgresMessages(Part):
         return found
 
     async def cancel_message(self, queue: str, message_id: int) -> tuple[bool, list[Notice]]:
-        """Delete a message that waits; see `MessageStore.cancel_message`."""
         row = await self._database.row("cancel_message", queue, message_id)
         return row[0], _notices([queue] if row[0] else ())
 
     async def change_message(
         self, queue: str, message_id: int, change: MessageChange
     ) -> tuple[bool, list[Notice]]:
-        """Change a message that waits; see `MessageStore.change_message`."""
         row = await self._database.row("change_message", queue, message_id, *astuple(change))
         return row[0], _notices([queue] if row[0] else ())
 
     async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
-        """Return messages that are kept; see `MessageStore.list_kept`."""
         return [
             _read_kept(row, headers=read_headers(row["headers"]))
             for row in await self._database.rows("list_kept", queue, limit)
         ]
 
     async def sweep_queues(self, *, limit: int = 1000) -> int:
-        """Delete what means nothing any more; return how many rows."""
         row = await self._database.row("sweep_queues", limit)
         return int(row[0])
 

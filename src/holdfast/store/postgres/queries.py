@@ -37,7 +37,6 @@ class PostgresQueries(Part):
     async def get_runs(
         self, run_ids: Sequence[UUID], *, payloads: bool = True
     ) -> dict[UUID, RunRecord]:
-        """Return the runs that exist."""
         return read_runs(await self._database.rows("get_runs", run_ids, payloads))
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
@@ -62,7 +61,6 @@ class PostgresQueries(Part):
         return RecordPage(page, _cursor(stopped_at, found[0]["stopped_id"]), stopped_at)
 
     async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
-        """Return how many runs have what; see `QueryStore.count_runs_by`."""
         with _in_time():
             found = await self._database.rows(
                 "count_runs_by",
@@ -80,14 +78,12 @@ class PostgresQueries(Part):
         )
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
-        """Return the ids of runs from `first` to `last`, in order."""
         found = await self._database.rows("runs_between", first, last, limit)
         return [row[0] for row in found]
 
     async def count_runs(
         self, names: Sequence[str] | None, limit: int
     ) -> dict[str, dict[Status, int]]:
-        """Return how many runs workflows have by status; see `QueryStore.count_runs`."""
         counts: dict[str, dict[Status, int]] = {}
         with _in_time():
             found = await self._database.rows("count_runs", names, limit)
@@ -96,7 +92,6 @@ class PostgresQueries(Part):
         return counts
 
     async def find_run(self, name: str, key: str) -> UUID | None:
-        """Return the id of the run that was started with this key."""
         found = await self._database.row("find_run", name, key)
         run_id: UUID | None = found[0]
         return run_id
@@ -104,7 +99,6 @@ class PostgresQueries(Part):
     async def read_events(
         self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
     ) -> dict[UUID, list[Event]]:
-        """Return logs, each from an index on; see `QueryStore.read_events`."""
         logs: dict[UUID, list[Event]] = {run_id: [] for run_id, _ in ranges}
         found = await self._database.rows(
             "read_events",
@@ -119,7 +113,6 @@ class PostgresQueries(Part):
     async def read_log(
         self, run_id: UUID, since: int, *, limit: int, clip: int
     ) -> list[ClippedEvent]:
-        """Return a page of a log; see `QueryStore.read_log`."""
         with _in_time():
             found = await self._database.rows("read_log", run_id, since, limit, clip)
         return [ClippedEvent(row["idx"], read_event(row), row["size"] or 0) for row in found]
@@ -127,7 +120,6 @@ class PostgresQueries(Part):
     async def read_tails(
         self, ranges: Sequence[tuple[UUID, int]], *, limit: int, clip: int, most_bytes: int
     ) -> list[list[ClippedEvent]]:
-        """Return the next events of logs; see `QueryStore.read_tails`."""
         run_ids, since = [run_id for run_id, _ in ranges], [first for _, first in ranges]
         with _in_time():
             found = await self._database.rows("read_tails", run_ids, since, limit, clip, most_bytes)
@@ -138,7 +130,6 @@ class PostgresQueries(Part):
         return tails
 
     async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
-        """Return what happened in all runs since a moment, oldest first."""
         with _in_time():
             found = await self._database.rows("recent_events", since, limit)
         return [LoggedEvent(row["run_id"], row["idx"], read_event(row)) for row in found]
@@ -146,7 +137,6 @@ class PostgresQueries(Part):
     async def recent_log(
         self, *, since: int, limit: int, clip: int
     ) -> list[tuple[UUID, ClippedEvent]]:
-        """Return what happened in all runs since a moment; see `QueryStore.recent_log`."""
         with _in_time():
             found = await self._database.rows("recent_log", since, limit, clip)
         return [
@@ -155,7 +145,6 @@ class PostgresQueries(Part):
         ]
 
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
-        """Return the newest value of each name that the runs have set."""
         values: dict[UUID, dict[str, str]] = {}
         for row in await self._database.rows("get_values", run_ids):
             of_run = values.setdefault(row["run_id"], {})
@@ -164,12 +153,10 @@ class PostgresQueries(Part):
         return dict(values)
 
     async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
-        """Return how a run answered an update, None until then."""
         found = await self._database.rows("find_reply", run_id, update_id)
         return read_event(found[0]) if found else None
 
     async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
-        """Return the last run of each chain; see `QueryStore.newest_runs`."""
         found = await self._database.rows("newest_runs", run_ids)
         return {row["run_id"]: row["newest"] for row in found}
 

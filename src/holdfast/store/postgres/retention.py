@@ -21,7 +21,6 @@ class PostgresRetention(Part):
         lease_seconds: float = 60.0,
         archive: str | None = None,
     ) -> BegunDeletions:
-        """Begin a pass; see `RetentionStore.begin_deletions`."""
         row = await self._database.row(
             "begin_deletions", holder, interval_seconds, lease_seconds, archive
         )
@@ -30,21 +29,17 @@ class PostgresRetention(Part):
     async def end_deletions(
         self, holder: str, *, deleted: int, has_more: bool, error: str | None = None
     ) -> None:
-        """Record what came of a pass."""
         await self._database.rows("end_deletions", holder, deleted, has_more, error)
 
     async def sweep_runs(
         self, *, limit: int = 1000, rows: int = 20_000, after: int | None = None
     ) -> Swept:
-        """Delete ended runs whose retention is over; see `RetentionStore.sweep_runs`."""
         [row] = await self._database.rows("sweep_runs", limit, rows, after, patience=_PATIENCE)
         return Swept(**dict(row))
 
     async def preview_sweep(self, *, limit: int = 100_000) -> list[SweepShare]:
-        """Return what would be done; see `RetentionStore.preview_sweep`."""
         found = await self._database.rows("preview_sweep", limit, patience=_PATIENCE)
         return [SweepShare(**dict(row)) for row in found]
 
     async def get_sweeper(self, *, limit: int = 10_000) -> SweeperState:
-        """Return who sweeps, and how many runs are due."""
         return SweeperState(**dict(await self._database.row("get_sweeper", limit)))

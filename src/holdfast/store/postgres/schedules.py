@@ -57,7 +57,6 @@ class PostgresSchedules(Part):
     """Keeps schedules, and starts what their ticks start."""
 
     async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
-        """Create a schedule, and tell schedulers; see `ScheduleStore.create_schedule`."""
         row = await self._database.row(
             "create_schedule", *_definition(new), new.note, new.paused, _group(new)
         )
@@ -66,29 +65,24 @@ class PostgresSchedules(Part):
     async def update_schedule(
         self, new: NewSchedule, *, revision: int | None = None
     ) -> tuple[bool, list[Notice]]:
-        """Replace a definition; see `ScheduleStore.update_schedule`."""
         row = await self._database.row(
             "update_schedule", *_definition(new), new.note, revision, _group(new)
         )
         return row[0], []
 
     async def delete_schedule(self, name: str) -> bool:
-        """Delete a schedule; see `ScheduleStore.delete_schedule`."""
         return bool((await self._database.row("delete_schedule", name))[0])
 
     async def pause_schedule(self, name: str, *, note: str | None = None) -> bool | None:
-        """Pause a schedule; see `ScheduleStore.pause_schedule`."""
         paused: bool | None = (await self._database.row("pause_schedule", name, note))[0]
         return paused
 
     async def resume_schedule(self, name: str) -> tuple[bool | None, list[Notice]]:
-        """Resume a schedule; see `ScheduleStore.resume_schedule`."""
         return (await self._database.row("resume_schedule", name))[0], []
 
     async def trigger_schedule(
         self, name: str, *, at: int | None = None, overlap: Overlap | None = None
     ) -> tuple[Bucket | None, list[Notice]]:
-        """Fire a tick now; see `ScheduleStore.trigger_schedule`."""
         rows = await self._database.rows("trigger_schedule", name, at, overlap)
         if not rows:
             return None, []
@@ -103,38 +97,32 @@ class PostgresSchedules(Part):
         backfill_id: UUID,
         overlap: Overlap | None = None,
     ) -> tuple[bool | None, list[Notice]]:
-        """Ask for ticks of the past; see `ScheduleStore.backfill_schedule`."""
         row = await self._database.row("backfill_schedule", name, first, last, overlap, backfill_id)
         return row[0], []
 
     async def cancel_backfills(self, name: str) -> CancelledBackfills | None:
-        """End all backfills of a schedule; see `ScheduleStore.cancel_backfills`."""
         rows = await self._database.rows("cancel_backfills", name)
         return CancelledBackfills(**dict(rows[0])) if rows else None
 
     async def list_schedules(
         self, *, app: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[ScheduleRecord]:
-        """Return schedules by name."""
         rows = await self._database.rows("list_schedules", app, after, limit)
         return [_read_schedule(row) for row in rows]
 
     async def get_schedule(self, name: str) -> ScheduleRecord | None:
-        """Return a schedule; None if there is none."""
         rows = await self._database.rows("list_schedules", None, None, 1, name)
         return _read_schedule(rows[0]) if rows else None
 
     async def list_buckets(
         self, name: str, *, before: int | None = None, limit: int = 50
     ) -> list[Bucket]:
-        """Return what the ticks of a schedule did, newest first."""
         rows = await self._database.rows("list_buckets", name, before, limit)
         return [_read_bucket(row) for row in rows]
 
     async def ensure_schedules(
         self, app: str, digest: str, schedules: Sequence[NewSchedule], *, restore: bool = False
     ) -> tuple[EnsuredSchedules, list[Notice]]:
-        """Write the schedules of an app's code; see `ScheduleStore.ensure_schedules`."""
         rows = json_text([_code_row(new) for new in schedules])
         row = await self._database.row("ensure_schedules", app, digest, rows, restore)
         names = (tuple(row[each] or ()) for each in ("added", "changed", "paused", "resumed"))
@@ -143,21 +131,18 @@ class PostgresSchedules(Part):
     async def due_schedules(
         self, *, limit: int = 1000, ahead_seconds: float = 0.0, lease_seconds: float = 5.0
     ) -> list[DueSchedule]:
-        """Lease schedules to compute; see `ScheduleStore.due_schedules`."""
         rows = await self._database.rows("due_schedules", limit, ahead_seconds, lease_seconds)
         return [_read_due(row, when=_read_when(row)) for row in rows]
 
     async def due_backfills(
         self, *, limit: int = 10, lease_seconds: float = 5.0
     ) -> list[DueBackfill]:
-        """Lease backfills to continue."""
         rows = await self._database.rows("due_backfills", limit, lease_seconds)
         return [_read_due_backfill(row, when=_read_when(row)) for row in rows]
 
     async def release_schedules(
         self, schedules: Sequence[DueSchedule], backfills: Sequence[DueBackfill]
     ) -> list[Notice]:
-        """Give leases back; see `ScheduleStore.release_schedules`."""
         await self._database.rows(
             "release_schedules",
             [each.name for each in schedules],
@@ -168,12 +153,10 @@ class PostgresSchedules(Part):
         return []
 
     async def next_look(self) -> NextLook:
-        """Return when there is something to compute next."""
         row = await self._database.row("next_look")
         return NextLook(row["next_look_at"], row["backfill_at"], row["has_buffered"])
 
     async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
-        """Move schedules on; see `ScheduleStore.fire_schedules`."""
         ticks = [(each.name, at) for each in firings for at in each.ticks]
         skipped = [
             (each.name, gap.first, gap.last, gap.count, gap.cause)
@@ -195,7 +178,6 @@ class PostgresSchedules(Part):
         return Fired(row["now"], frozenset(row["moved"]), read_notices(row["notices"]))
 
     async def fire_backfill(self, firing: BackfillFiring) -> tuple[bool, list[Notice]]:
-        """Move a backfill on; see `ScheduleStore.fire_backfill`."""
         row = await self._database.row(
             "fire_backfill",
             firing.backfill_id,
@@ -209,12 +191,10 @@ class PostgresSchedules(Part):
     async def start_buffered(
         self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
     ) -> tuple[int, list[Notice]]:
-        """Start buffered ticks; see `ScheduleStore.start_buffered`."""
         row = await self._database.row("start_buffered", limit, run_ids)
         return row["started"], read_notices(row["notices"])
 
     async def sweep_buckets(self, *, limit: int = 1000) -> int:
-        """Delete buckets whose retention is over; return how many."""
         return int((await self._database.row("sweep_buckets", limit))[0])
 
 

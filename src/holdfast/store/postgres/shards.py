@@ -30,19 +30,16 @@ class PostgresShards(Part):
     """Says which shard the database is, and keeps what it has for the others."""
 
     async def ping(self) -> None:
-        """Return when the database has answered; see `ShardStore.ping`."""
         with translated():
             await close_connection(await self._database.connect_unlimited())
 
     async def shard_state(self) -> ShardState | None:
-        """Return which shard it is; see `ShardStore.shard_state`."""
         row = await self._database.row("shard_state")
         if row["engine"] is None:
             return None
         return ShardState(row["engine"], row["number"], tuple(row["counts"]))
 
     async def set_shard_state(self, state: ShardState) -> ShardChange:
-        """Make it a shard; see `ShardStore.set_shard_state`."""
         row = await self._database.row(
             "set_shard_state", state.engine, state.number, list(state.history)
         )
@@ -51,14 +48,12 @@ class PostgresShards(Part):
     async def take_forwards(
         self, worker_id: str, *, held: Collection[UUID | int] = (), limit: int = 1000
     ) -> list[Forward]:
-        """Return what is for other shards; see `ShardStore.take_forwards`."""
         runs = [each for each in held if isinstance(each, UUID)]
         shards = [each for each in held if isinstance(each, int)]
         rows = await self._database.rows("take_forwards", worker_id, runs, shards, limit)
         return [_read_forward(row) for row in rows]
 
     async def receive_signals(self, signals: Sequence[NewSignal]) -> Delivered:
-        """Append signals of other shards; see `ShardStore.receive_signals`."""
         row = await self._database.row(
             "receive_signals",
             [each.run_id for each in signals],
@@ -69,7 +64,6 @@ class PostgresShards(Part):
         return Delivered(row["outcomes"], read_notices(row["notices"]))
 
     async def end_forwards(self, forward_ids: Sequence[int]) -> None:
-        """Forget what has arrived; see `ShardStore.end_forwards`."""
         await self._database.row("end_forwards", list(forward_ids))
 
 

@@ -18,7 +18,6 @@ class PostgresStartRules(Part):
     """Records what workflows declare."""
 
     async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
-        """Record rules; see `StartRuleStore.declare_start_rules`."""
         await self._database.row(
             "declare_start_rules",
             [each.name for each in rules],
@@ -27,28 +26,23 @@ class PostgresStartRules(Part):
         )
 
     async def list_start_rules(self) -> list[DeclaredRules]:
-        """Return the rules that are in force, by name."""
         return [
             DeclaredRules(row["name"], row["version"], _read_rules(row))
             for row in await self._database.rows("list_start_rules")
         ]
 
     async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
-        """Return the keys that rules hold; see `StartRuleStore.list_start_keys`."""
         rows = await self._database.rows("list_start_keys", name, limit)
         return [HeldKey(**dict(row)) for row in rows]
 
     async def start_wait(self, run_id: UUID) -> StartWait | None:
-        """Return the rule that a run waits for; see `StartRuleStore.start_wait`."""
         rows = await self._database.rows("start_wait", run_id)
         return StartWait(*rows[0]) if rows else None
 
     async def expire_start_keys(self, *, limit: int = 1000) -> int:
-        """Delete keys that have no meaning any more; return how many."""
         row = await self._database.row("expire_start_keys", limit)
         return int(row[0])
 
     async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
-        """Free keys of runs that have ended; see `StartRuleStore.free_singletons`."""
         row = await self._database.row("free_singletons", limit)
         return row["count"], read_notices(row["notices"])

@@ -15,7 +15,6 @@ class PostgresStats(Part):
     async def read_stats(
         self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
     ) -> list[MinuteCounts]:
-        """Return counts; see `StatsStore.read_stats`."""
         given = None if names is None else list(names)
         return [
             MinuteCounts(row["minute"], row["name"], tuple(row["counts"]), row["seconds"])
@@ -23,12 +22,10 @@ class PostgresStats(Part):
         ]
 
     async def merge_stats(self, *, limit: int = 1_000) -> int:
-        """Merge and delete rows; see `StatsStore.merge_stats`."""
         merged: int = (await self._database.row("merge_stats", limit))["merge_stats"]
         return merged
 
     async def take_counts(self, app: str, *, limit: int = 1_000) -> list[MinuteCounts]:
-        """Take counts of ends that no worker's commit has made; see `StatsStore.take_counts`."""
         return [
             MinuteCounts(row["minute"], row["name"], tuple(row["counts"]))
             for row in await self._database.rows("take_counts", app, limit)
@@ -37,7 +34,6 @@ class PostgresStats(Part):
     async def sample_load(
         self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 10_000
     ) -> bool:
-        """Write the sample of this minute; see `StatsStore.sample_load`."""
         row = await self._database.row("sample_load", silent_seconds, limit)
         written: bool = row["sample_load"]
         return written
@@ -45,7 +41,6 @@ class PostgresStats(Part):
     async def read_samples(
         self, *, since: int, part_seconds: int, name: str | None = None
     ) -> list[LoadSample]:
-        """Return samples; see `StatsStore.read_samples`."""
         return [
             LoadSample(
                 row["part"], row["queue"], row["looks"], row["due"], row["busy"], row["places"]
@@ -54,12 +49,10 @@ class PostgresStats(Part):
         ]
 
     async def merge_samples(self, *, limit: int = 1_000) -> int:
-        """Merge and delete samples; see `StatsStore.merge_samples`."""
         merged: int = (await self._database.row("merge_samples", limit))["merge_samples"]
         return merged
 
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
-        """Return how things stand; see `StatsStore.read_gauges`."""
         found: dict[str, dict[str, int]] = {"in_flight": {}, "due": {}, "oldest_due": {}}
         for row in await self._database.rows("read_gauges", limit):
             found.setdefault(row["gauge"], {})[row["name"]] = row["number"]

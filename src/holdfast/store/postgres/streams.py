@@ -41,7 +41,6 @@ class PostgresStreams(Part):
     async def write_streams(
         self, worker_id: str, chunks: Sequence[NewChunk], *, again: bool = False
     ) -> WrittenChunks:
-        """Append chunks; see `StreamStore.write_streams`."""
         [row] = await self._database.rows(
             "write_streams",
             worker_id,
@@ -64,7 +63,6 @@ class PostgresStreams(Part):
     async def write_logs(
         self, writer: int, chunks: Sequence[LogChunk], *, most_bytes: int, again: bool = False
     ) -> WrittenLogs:
-        """Append lines to the logs of runs; see `StreamStore.write_logs`."""
         [row] = await self._database.rows(
             "write_logs",
             LOG_STREAM,
@@ -80,18 +78,15 @@ class PostgresStreams(Part):
         return WrittenLogs(row["now"], read_notices(row["notices"]))
 
     async def await_streams(self, streams: Sequence[tuple[UUID, str]], seconds: float) -> None:
-        """Ask for wake-ups; see `StreamStore.await_streams`."""
         run_ids, names = [each for each, _ in streams], [each for _, each in streams]
         await self._database.row("await_streams", run_ids, names, seconds)
 
     async def list_streams(self, run_id: UUID) -> list[StreamInfo]:
-        """Return the streams of a run, by name."""
         return [_read_info(row) for row in await self._database.rows("list_streams", run_id)]
 
     async def read_streams(
         self, reads: Sequence[StreamRead], *, limit: int, most_bytes: int
     ) -> list[StreamPart]:
-        """Return parts of streams; see `StreamStore.read_streams`."""
         opens = [(place, *each) for place, read in enumerate(reads, 1) for each in read.open]
         rows = await self._database.rows(
             "read_streams",

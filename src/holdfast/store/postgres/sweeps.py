@@ -12,7 +12,6 @@ class PostgresSweeps(Part):
     """Knows the workers that work for a limited time."""
 
     async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
-        """Sign a sweep on; see `SweepStore.begin_sweep`."""
         await self._database.row(
             "begin_sweep",
             info.worker_id,
@@ -29,6 +28,5 @@ class PostgresSweeps(Part):
     async def next_due(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> tuple[int, int | None]:
-        """Return when work comes due; see `SweepStore.next_due`."""
         row = await self._database.row("next_due", worker_id, queues, handlers)
         return row["now"], row["next_due_at"]

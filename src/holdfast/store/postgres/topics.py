@@ -40,7 +40,6 @@ class PostgresTopics(Part):
     """Publishes events, and keeps who is subscribed to them."""
 
     async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
-        """Publish an event; see `TopicStore.publish`."""
         row = await self._database.row(
             "publish",
             event.topic,
@@ -52,12 +51,10 @@ class PostgresTopics(Part):
         return _read_published(row), read_notices(row["notices"])
 
     async def subscribe(self, new: NewSubscription) -> tuple[int, bool]:
-        """Subscribe a target; see `TopicStore.subscribe`."""
         row = await self._database.row("subscribe", _write(row_of(new)).decode())
         return row["subscription_id"], row["created"]
 
     async def unsubscribe(self, subscription_id: int) -> bool:
-        """Remove a subscription."""
         row = await self._database.row("unsubscribe", subscription_id)
         return bool(row["unsubscribe"])
 
@@ -69,25 +66,21 @@ class PostgresTopics(Part):
         after: int = 0,
         limit: int = 100,
     ) -> list[SubscriptionRecord]:
-        """Return subscriptions; see `TopicStore.list_subscriptions`."""
         rows = await self._database.rows("list_subscriptions", kind, topic, after, limit)
         return [_read_subscription(row, target=_target(row)) for row in rows]
 
     async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
-        """Return how many subscriptions of each kind have a pattern that a topic fits."""
         rows = await self._database.rows("count_subscriptions", topic)
         return {row["kind"]: row["subscriptions"] for row in rows}
 
     async def declare_subscriptions(
         self, app: str, subscriptions: Sequence[NewSubscription]
     ) -> DeclaredSubscriptions:
-        """Declare those of an app's code; see `TopicStore.declare_subscriptions`."""
         rows = _write([row_of(each) for each in subscriptions]).decode()
         row = await self._database.row("declare_subscriptions", app, rows)
         return DeclaredSubscriptions(row["added"] or (), row["paused"] or (), row["resumed"] or ())
 
     async def sweep_topics(self, *, limit: int = 1000) -> int:
-        """Delete what has no meaning any more."""
         row = await self._database.row("sweep_topics", limit)
         return int(row["sweep_topics"])
 

@@ -18,13 +18,11 @@ class PostgresTransactions(Part):
     def connector(
         self, kind: ConnectionKind, factory: type, size: int, data: DataPlace | None = None
     ) -> Connector:
-        """Return what lends connections of a kind; see `TransactionStore.connector`."""
         if data is not None:
             return make_connector(Place.of(*data, records="table"), kind, factory, size)
         return make_connector(Place(self._database, "log"), kind, factory, size)
 
     async def find_step(self, run_id: UUID, key: str) -> int | None:
-        """Return the index of a step's result; see `TransactionStore.find_step`."""
         row = await self._database.row("find_step", run_id, key)
         found: int | None = row[0]
         return found
@@ -32,7 +30,6 @@ class PostgresTransactions(Part):
     async def needless_results(
         self, run_ids: Sequence[UUID], keys: Sequence[str]
     ) -> Sequence[bool | None]:
-        """Return which results are not needed; see `TransactionStore.needless_results`."""
         row = await self._database.row("needless_results", list(run_ids), list(keys))
         found: list[bool] = row[0]
         return found

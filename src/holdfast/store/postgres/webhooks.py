@@ -13,12 +13,10 @@ class PostgresWebhooks(Part):
     """Finds webhooks, and takes what is posted to them."""
 
     async def find_webhook(self, digest: str) -> FoundWebhook | None:
-        """Return the webhook whose token has this digest, None if there is none."""
         rows = await self._database.rows("find_webhook", digest)
         return _read_webhook(rows[0]) if rows else None
 
     async def receive_webhook(self, post: WebhookPost) -> tuple[WebhookOutcome, list[Notice]]:
-        """Take a POST; see `WebhookStore.receive_webhook`."""
         row = await self._database.row(
             "receive_webhook", post.digest, post.run_id, post.body, self._database.tell
         )

@@ -37,7 +37,6 @@ class PostgresWorkers(Part):
         stats: Sequence[MinuteCounts] = (),
         silent_seconds: float | None = None,
     ) -> Heartbeat:
-        """Sign a worker on, or renew its leases; see `WorkerStore.heartbeat`."""
         row = await self._database.row(
             "heartbeat",
             info.worker_id,
@@ -75,7 +74,6 @@ class PostgresWorkers(Part):
     async def stray_leases(
         self, worker_id: str, leases: Sequence[Lease], *, lease_seconds: float, since_seconds: float
     ) -> list[Release]:
-        """Find leases of which a worker does not know; see `WorkerStore.stray_leases`."""
         found = await self._database.rows(
             "stray_leases",
             worker_id,
@@ -93,12 +91,10 @@ class PostgresWorkers(Part):
         silent_seconds: float = SILENT_SECONDS,
         worker_ids: Sequence[str] = (),
     ) -> tuple[list[str], list[Notice]]:
-        """Remove workers that are gone; see `WorkerStore.reap_workers`."""
         row = await self._database.row("reap_workers", silent_seconds, worker_ids, observer)
         return row["gone"] or [], [Notice(WORK_TOPIC, queue) for queue in row["queues"] or ()]
 
     async def list_workers(self) -> list[WorkerInfo]:
-        """Return the workers that are signed on, by id."""
         return [
             _read_worker(
                 row,
@@ -114,7 +110,6 @@ class PostgresWorkers(Part):
     async def unserved(
         self, *, silent_seconds: float | None = SILENT_SECONDS
     ) -> list[tuple[str, str, int]]:
-        """Count the tasks that no live worker claims; see `WorkerStore.unserved`."""
         found = await self._database.rows("unserved", silent_seconds)
         return [(row["queue"], row["handler"], row["tasks"]) for row in found]
 

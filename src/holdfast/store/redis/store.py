@@ -69,7 +69,6 @@ class RedisHintedStore(PostgresStore):
         await super().close()
 
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
-        """Start runs; see `StartStore.start_runs`."""
         started, notices = await super().start_runs(runs)
         return started, _as_hints(notices, runs)
 
@@ -84,31 +83,26 @@ class RedisHintedStore(PostgresStore):
     async def ack_and_start(
         self, receipts: Sequence[Receipt], runs: Sequence[NewRun]
     ) -> tuple[bool, list[Notice]]:
-        """Acknowledge messages and start runs; see `MessageStore.ack_and_start`."""
         acked, notices = await super().ack_and_start(receipts, runs)
         return acked, _as_hints(notices, runs)
 
     async def start_buffered(
         self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
     ) -> tuple[int, list[Notice]]:
-        """Start buffered ticks; see `ScheduleStore.start_buffered`."""
         started, notices = await super().start_buffered(run_ids=run_ids, limit=limit)
         return started, notices if started >= _MANY else _as_hints(notices)
 
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
-        """Start a run with a copy of another's log; see `ForkStore.fork_run`."""
         outcome, notices = await super().fork_run(fork)
         return outcome, _as_hints(notices)
 
     async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
-        """Start a new run with other values; see `FlowStore.fork_flow`."""
         outcome, notices = await super().fork_flow(fork)
         return outcome, _as_hints(notices)
 
     async def retry_flow(
         self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
     ) -> tuple[FlowRetry, list[Notice]]:
-        """Start a new run of what an ended run lacks; see `FlowStore.retry_flow`."""
         outcome, notices = await super().retry_flow(run_id, new_run_id, from_step=from_step)
         return outcome, _as_hints(notices)
 
@@ -126,7 +120,6 @@ class RedisHintedStore(PostgresStore):
     def read_hints(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
     ) -> HintReader:
-        """Return a reader of hints for a worker; see `ListenStore.read_hints`."""
         activities = sum(handler.endswith("@0") for handler in handlers)
         topics = [
             *([STARTS_TOPIC] if activities < len(handlers) else []),
@@ -141,7 +134,6 @@ class RedisHintedStore(PostgresStore):
         return Reader(self._server, streams, group, worker_id, lambda: self._listeners.listens)
 
     def hint_use(self) -> HintUse | None:
-        """Return how hints were used; see `ListenStore.hint_use`."""
         return replace(self._server.use, listens=self._listeners.listens)
 
     async def check_hints(self) -> HintCheck | None:

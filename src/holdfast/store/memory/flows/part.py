@@ -44,24 +44,20 @@ class MemoryFlows(Part):
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
     ) -> EnsuredFlow:
-        """Compare a shape with the database's; see `FlowStore.ensure_flow`."""
         async with self._transaction() as (tables, now):
             return ensure_shape(tables, now, shape, shape_hash, replace=replace)
 
     async def list_flows(self) -> list[FlowInfo]:
-        """Return every version of every flow, by name and version."""
         async with self._transaction() as (tables, _):
             return list_shapes(tables)
 
     async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
-        """Return a version of a flow; see `FlowStore.get_flow`."""
         async with self._transaction() as (tables, _):
             return find_shape(tables, name, version, None)
 
     async def shape_of_run(
         self, run_id: UUID, name: str, version: int, created_at: int
     ) -> FlowShape | None:
-        """Return the shape that a run has or had; see `FlowStore.shape_of_run`."""
         async with self._transaction() as (tables, _):
             return find_shape(tables, name, version, created_at)
 
@@ -73,32 +69,27 @@ class MemoryFlows(Part):
         force: bool = False,
         before: int | None = None,
     ) -> DeletedFlow:
-        """Delete a flow with its runs; see `FlowStore.delete_flow`."""
         async with self._transaction() as (tables, now):
             return delete_flow(tables, now, name, terminate=terminate, force=force)
 
     async def retry_flow(
         self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
     ) -> tuple[FlowRetry, list[Notice]]:
-        """Start a new run of what an ended run lacks; see `FlowStore.retry_flow`."""
         async with self._transaction() as (tables, now):
             outcome, notices = retry_flow(tables, now, run_id, new_run_id, from_step)
             return outcome, distinct(notices)
 
     async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
-        """Start a new run with other values; see `FlowStore.fork_flow`."""
         async with self._transaction() as (tables, now):
             outcome, notices = fork_flow(tables, now, fork)
             return outcome, distinct(notices)
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
-        """Start runs of flows; see `FlowStore.start_flows`."""
         async with self._transaction() as (tables, now):
             answers, notices = start_flows(tables, now, runs)
             return answers, distinct(notices)
 
     async def run_as_flow(self, worker_id: str, run_id: UUID, lease_no: int) -> list[Notice] | None:
-        """Make the run of a flow of a claimed run; see `FlowStore.run_as_flow`."""
         async with self._transaction() as (tables, now):
             notices = run_as_flow(tables, now, worker_id, run_id, lease_no)
             return None if notices is None else distinct(notices)
@@ -111,7 +102,6 @@ class MemoryFlows(Part):
         *,
         patience: int = 1,
     ) -> StepTasksEnded:
-        """Record how attempts at steps' tasks ended; see `FlowStore.end_step_tasks`."""
         async with self._transaction() as (tables, now):
             for end in ends:
                 for text in (end.output, end.error):
@@ -131,13 +121,11 @@ class MemoryFlows(Part):
     async def flow_steps(
         self, run_ids: Sequence[UUID], *, outputs: bool = True
     ) -> dict[UUID, list[FlowStepState]]:
-        """Return the steps of runs; see `FlowStore.flow_steps`."""
         async with self._transaction() as (tables, _):
             flows = sorted(run_id for run_id in run_ids if _is_flow(tables, run_id))
             return {run_id: steps_of(tables, run_id, outputs=outputs) for run_id in flows}
 
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
-        """Return what the steps of a run wait for; see `FlowStore.open_step_tasks`."""
         async with self._transaction() as (tables, now):
             return open_tasks(tables, run_id, now) if _is_flow(tables, run_id) else []
 

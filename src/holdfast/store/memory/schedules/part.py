@@ -47,7 +47,6 @@ class MemorySchedules(Part):
     """Keeps schedules, and starts what their ticks start."""
 
     async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
-        """Create a schedule; see `ScheduleStore.create_schedule`."""
         async with self._transaction() as (tables, now):
             check_schedule(new)
             check_queue_of(tables, new)
@@ -61,7 +60,6 @@ class MemorySchedules(Part):
     async def update_schedule(
         self, new: NewSchedule, *, revision: int | None = None
     ) -> tuple[bool, list[Notice]]:
-        """Replace a definition; see `ScheduleStore.update_schedule`."""
         async with self._transaction() as (tables, now):
             check_schedule(new)
             check_queue_of(tables, new)
@@ -72,7 +70,6 @@ class MemorySchedules(Part):
             return True, told(new.name)
 
     async def delete_schedule(self, name: str) -> bool:
-        """Delete a schedule; see `ScheduleStore.delete_schedule`."""
         async with self._transaction() as (tables, _):
             if tables.schedules.pop(name, None) is None:
                 return False
@@ -82,7 +79,6 @@ class MemorySchedules(Part):
             return True
 
     async def pause_schedule(self, name: str, *, note: str | None = None) -> bool | None:
-        """Pause a schedule; see `ScheduleStore.pause_schedule`."""
         async with self._transaction() as (tables, now):
             row = tables.schedules.get(name)
             if row is None:
@@ -94,7 +90,6 @@ class MemorySchedules(Part):
             return not was_paused
 
     async def resume_schedule(self, name: str) -> tuple[bool | None, list[Notice]]:
-        """Resume a schedule; see `ScheduleStore.resume_schedule`."""
         async with self._transaction() as (tables, now):
             row = tables.schedules.get(name)
             if row is None:
@@ -107,7 +102,6 @@ class MemorySchedules(Part):
     async def trigger_schedule(
         self, name: str, *, at: int | None = None, overlap: Overlap | None = None
     ) -> tuple[Bucket | None, list[Notice]]:
-        """Fire a tick now; see `ScheduleStore.trigger_schedule`."""
         async with self._transaction() as (tables, now):
             row = tables.schedules.get(name)
             if row is None:
@@ -126,7 +120,6 @@ class MemorySchedules(Part):
         backfill_id: UUID,
         overlap: Overlap | None = None,
     ) -> tuple[bool | None, list[Notice]]:
-        """Ask for ticks of the past; see `ScheduleStore.backfill_schedule`."""
         async with self._transaction() as (tables, now):
             check_range(first, last, now)
             row = tables.schedules.get(name)
@@ -142,7 +135,6 @@ class MemorySchedules(Part):
             return True, told(name)
 
     async def cancel_backfills(self, name: str) -> CancelledBackfills | None:
-        """End all backfills of a schedule; see `ScheduleStore.cancel_backfills`."""
         async with self._transaction() as (tables, now):
             row = tables.schedules.get(name)
             if row is None:
@@ -166,7 +158,6 @@ class MemorySchedules(Part):
     async def list_schedules(
         self, *, app: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[ScheduleRecord]:
-        """Return schedules by name."""
         async with self._transaction() as (tables, _):
             if limit < 0:
                 raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
@@ -178,7 +169,6 @@ class MemorySchedules(Part):
             return [record(tables, tables.schedules[name]) for name in names[:limit]]
 
     async def get_schedule(self, name: str) -> ScheduleRecord | None:
-        """Return a schedule; None if there is none."""
         async with self._transaction() as (tables, _):
             row = tables.schedules.get(name)
             return None if row is None else record(tables, row)
@@ -186,7 +176,6 @@ class MemorySchedules(Part):
     async def list_buckets(
         self, name: str, *, before: int | None = None, limit: int = 50
     ) -> list[Bucket]:
-        """Return what the ticks of a schedule did, newest first."""
         async with self._transaction() as (tables, _):
             if limit < 0:
                 raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
@@ -196,14 +185,12 @@ class MemorySchedules(Part):
     async def ensure_schedules(
         self, app: str, digest: str, schedules: Sequence[NewSchedule], *, restore: bool = False
     ) -> tuple[EnsuredSchedules, list[Notice]]:
-        """Write the schedules of an app's code; see `ScheduleStore.ensure_schedules`."""
         async with self._transaction() as (tables, now):
             return code.ensure(tables, now, app, digest, schedules, restore=restore)
 
     async def due_schedules(
         self, *, limit: int = 1000, ahead_seconds: float = 0.0, lease_seconds: float = 5.0
     ) -> list[DueSchedule]:
-        """Lease schedules to compute; see `ScheduleStore.due_schedules`."""
         async with self._transaction() as (tables, now):
             until = now + to_micros(ahead_seconds)
             rows = [row for row in tables.schedules.values() if row.look_at <= until]
@@ -216,7 +203,6 @@ class MemorySchedules(Part):
     async def due_backfills(
         self, *, limit: int = 10, lease_seconds: float = 5.0
     ) -> list[DueBackfill]:
-        """Lease backfills to continue."""
         async with self._transaction() as (tables, now):
             due = [
                 (key, each)
@@ -239,7 +225,6 @@ class MemorySchedules(Part):
     async def release_schedules(
         self, schedules: Sequence[DueSchedule], backfills: Sequence[DueBackfill]
     ) -> list[Notice]:
-        """Give leases back; see `ScheduleStore.release_schedules`."""
         async with self._transaction() as (tables, now):
             for due in schedules:
                 row = tables.schedules.get(due.name)
@@ -252,7 +237,6 @@ class MemorySchedules(Part):
             return told("")
 
     async def next_look(self) -> NextLook:
-        """Return when there is something to compute next."""
         async with self._transaction() as (tables, now):
             rows = tables.schedules.values()
             moments = [row.look_at for row in rows if row.look_at < NEVER]
@@ -262,7 +246,6 @@ class MemorySchedules(Part):
             return NextLook(min(moments, default=None), min(asked, default=None), buffered)
 
     async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
-        """Move schedules on; see `ScheduleStore.fire_schedules`."""
         async with self._transaction() as (tables, now):
             moved: set[str] = set()
             notices: list[Notice] = []
@@ -274,7 +257,6 @@ class MemorySchedules(Part):
             return Fired(now, frozenset(moved), distinct(notices))
 
     async def fire_backfill(self, firing: BackfillFiring) -> tuple[bool, list[Notice]]:
-        """Move a backfill on; see `ScheduleStore.fire_backfill`."""
         async with self._transaction() as (tables, now):
             each = tables.backfills.get(firing.backfill_id)
             if each is None or each.ended_at is not None or each.position != firing.position:
@@ -290,7 +272,6 @@ class MemorySchedules(Part):
     async def start_buffered(
         self, *, run_ids: Sequence[UUID] | None = None, limit: int = 1000
     ) -> tuple[int, list[Notice]]:
-        """Start buffered ticks; see `ScheduleStore.start_buffered`."""
         async with self._transaction() as (tables, now):
             started, notices = 0, list[Notice]()
             for row in _buffering(tables, run_ids):
@@ -307,7 +288,6 @@ class MemorySchedules(Part):
             return started, distinct(notices)
 
     async def sweep_buckets(self, *, limit: int = 1000) -> int:
-        """Delete buckets whose retention is over; return how many."""
         async with self._transaction() as (tables, now):
             begin_again(tables, now)
             catch_up(tables, now)
