@@ -13,10 +13,10 @@ from holdfast.retention import open_archive
 from holdfast.types import WorkerInfo
 from holdfast.values.retention import sweeper_interval
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.services.alerts import Alerts, CodeAlerts
+from holdfast.worker.services.alerts import Alerts
 from holdfast.worker.services.app_sign_on import AppSignOn
-from holdfast.worker.services.code_schedules import CodeSchedules
 from holdfast.worker.services.deadlines import Deadlines
+from holdfast.worker.services.declaring import CodeAlerts, CodeSchedules, CodeSubscriptions
 from holdfast.worker.services.deliverer import Deliverer
 from holdfast.worker.services.forwarder import Forwarder
 from holdfast.worker.services.limits import UnusedLimits
@@ -27,7 +27,6 @@ from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.start_rules import FreedKeys, OldKeys
 from holdfast.worker.services.statistics import OldStatistics, OutsideEnds, Samples
 from holdfast.worker.services.sweeper import Sweeper
-from holdfast.worker.services.topics import CodeSubscriptions
 from holdfast.worker.services.unserved import Unserved
 from holdfast.worker.shard import Shard, is_home
 
