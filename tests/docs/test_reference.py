@@ -286,8 +286,9 @@ async def work_for_others(env: Environment) -> None:
 
 
 async def logged(store: MemoryStore) -> Iterator[tuple[str, object]]:
-    events = await store.recent_events(since=0, limit=10_000)
-    return ((each.event.type, json.loads(each.event.details or "null")) for each in events)
+    found = await store.recent_log(since=0, limit=10_000, clip=1 << 30)
+    events = [entry.event for _, entry in found]
+    return ((each.type, json.loads(each.details or "null")) for each in events)
 
 
 async def test_details_have_the_fields_that_the_page_gives() -> None:

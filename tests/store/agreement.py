@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from uuid import UUID
 
 import msgspec
-from clocks import PostgresClock, ThoroughStore
+from clocks import PostgresClock, ThoroughStore, recent_events
 from drawn import HANDLERS, QUEUES
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, run_state_machine_as_test
@@ -152,7 +152,7 @@ class TwoStores:
         async def everything(store: Store) -> Any:
             runs = await store.get_runs(self.ids)
             logs = await store.read_events([(run_id, 0) for run_id in self.ids])
-            entries = await store.recent_events(since=0, limit=100_000)
+            entries = await recent_events(store, since=0, limit=100_000)
             return runs, logs, sorted((entry.run_id, entry.idx) for entry in entries)
 
         runs, logs, places = self.both(everything)

@@ -15,8 +15,9 @@ import asyncpg
 
 from holdfast.database.scripts import DEFAULT_SCHEMA, in_schema
 from holdfast.store.memory import MemoryStore, VirtualClock
+from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
-from holdfast.types import Claims
+from holdfast.types import Claims, LoggedEvent
 
 START_AT = 1_767_225_600_000_000
 INSTALL = """
@@ -195,3 +196,9 @@ class ThoroughStore(PostgresStore):
         """Close every connection."""
         self.is_as_new = False
         await super().close()
+
+
+async def recent_events(store: Store, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+    """Return what happened in all runs since a moment, oldest first, with whole details."""
+    found = await store.recent_log(since=since, limit=limit, clip=1 << 30)
+    return [LoggedEvent(run_id, entry.idx, entry.event) for run_id, entry in found]

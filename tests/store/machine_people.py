@@ -8,6 +8,7 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 from agreement import Agreement, plain
+from clocks import recent_events
 from drawn import payloads, pick, picks, rarely
 from hypothesis.stateful import rule
 
@@ -40,7 +41,7 @@ class People(Agreement):
 
     def decisions(self) -> list[Any]:
         """Return what was decided so far."""
-        entries = self.wait(self.model.recent_events(since=0, limit=100_000))
+        entries = self.wait(recent_events(self.model, since=0, limit=100_000))
         return [entry for entry in entries if entry.event.type == "ApprovalResolved"]
 
     @rule(numbers=picks, name=st.sampled_from(["packed", "rename"]), update_id=pick)

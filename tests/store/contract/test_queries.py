@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID, uuid4
 
 import pytest
-from clocks import Clock
+from clocks import Clock, recent_events
 
 from holdfast.store.port import Store
 from holdfast.types import CountBy, RunFilter, State
@@ -259,14 +259,14 @@ async def test_what_happened_lately_in_all_runs(
     tasks = {task.run_id: task for task in (await ann.claim()).tasks}
     await ann.commit(tasks[second], step("late", at=since + 5 * SECOND))
     await ann.commit(tasks[first], step("early", at=since + 4 * SECOND))
-    events = await store.recent_events(since=since)
+    events = await recent_events(store, since=since)
     assert {(entry.run_id, entry.idx) for entry in events[:2]} == {(first, 0), (second, 0)}
     assert [(e.run_id, e.idx, e.event.key) for e in events[2:]] == [
         (first, 1, "early"),
         (second, 1, "late"),
     ]
-    assert await store.recent_events(since=since, limit=3) == events[:3]
-    assert await store.recent_events(since=since + 60 * SECOND) == []
+    assert await recent_events(store, since=since, limit=3) == events[:3]
+    assert await recent_events(store, since=since + 60 * SECOND) == []
     clipped = await store.recent_log(since=since, limit=9, clip=9_999)
     assert [(run_id, e.idx, e.event) for run_id, e in clipped] == [
         (e.run_id, e.idx, e.event) for e in events

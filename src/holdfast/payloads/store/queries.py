@@ -15,7 +15,6 @@ from holdfast.types import (
     ClippedEvent,
     CountBy,
     Event,
-    LoggedEvent,
     RecordPage,
     RunCounts,
     RunFilter,
@@ -93,13 +92,6 @@ class PayloadQueries(PayloadPart):
                 entry, event=msgspec.structs.replace(opened, details=cut)
             )
         return ClippedEvent.of(entry.idx, opened, clip)
-
-    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
-        found = await self._store.recent_events(since=since, limit=limit)
-        return [
-            LoggedEvent(each.run_id, each.idx, open_event(self.payloads, each.event))
-            for each in found
-        ]
 
     async def recent_log(
         self, *, since: int, limit: int, clip: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from uuid import UUID
 
 import msgspec
@@ -22,7 +21,6 @@ from holdfast.types import (
     CountBy,
     Event,
     LastFailureRecord,
-    LoggedEvent,
     RecordPage,
     RunCounts,
     RunFilter,
@@ -126,21 +124,25 @@ class MemoryQueries(Part):
                 whole += tails[place][-1].size
         return tails
 
-    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
+    async def recent_log(
+        self, *, since: int, limit: int, clip: int
+    ) -> list[tuple[UUID, ClippedEvent]]:
         async with self._transaction() as (tables, _):
-            events = (
-                LoggedEvent(run_id, idx, tables.filled(run_id, row.event))
+            recent = sorted(
+                (row.event.at, run_id, idx)
                 for run_id, log in tables.logs.items()
                 for idx, row in enumerate(log)
                 if row.event.at >= since
             )
-            return list(islice(sorted(events, key=lambda e: (e.event.at, e.run_id, e.idx)), limit))
-
-    async def recent_log(
-        self, *, since: int, limit: int, clip: int
-    ) -> list[tuple[UUID, ClippedEvent]]:
-        found = await self.recent_events(since=since, limit=limit)
-        return [(each.run_id, ClippedEvent.of(each.idx, each.event, clip)) for each in found]
+            return [
+                (
+                    run_id,
+                    ClippedEvent.of(
+                        idx, tables.filled(run_id, tables.logs[run_id][idx].event), clip
+                    ),
+                )
+                for _, run_id, idx in recent[:limit]
+            ]
 
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
         async with self._transaction() as (tables, _):

@@ -11,7 +11,6 @@ from holdfast.types import (
     ClippedEvent,
     CountBy,
     Event,
-    LoggedEvent,
     RecordPage,
     RunCounts,
     RunFilter,
@@ -95,14 +94,13 @@ class QueryStore(Protocol):
         """
         ...
 
-    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
-        """Return what happened in all runs since a moment, oldest first."""
-        ...
-
     async def recent_log(
         self, *, since: int, limit: int, clip: int
     ) -> list[tuple[UUID, ClippedEvent]]:
-        """Return the entries of `recent_events` by run, their details cut as by `read_log`."""
+        """Return what happened in all runs since a moment, oldest first.
+
+        Each entry is with its run, and its details are cut as by `read_log`.
+        """
         ...
 
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:

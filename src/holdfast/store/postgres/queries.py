@@ -16,7 +16,6 @@ from holdfast.types import (
     ClippedEvent,
     CountBy,
     Event,
-    LoggedEvent,
     RecordPage,
     RunCounts,
     RunFilter,
@@ -128,11 +127,6 @@ class PostgresQueries(Part):
             place: int = row["place"]
             tails[place - 1].append(ClippedEvent(row["idx"], read_event(row), row["size"] or 0))
         return tails
-
-    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
-        with _in_time():
-            found = await self._database.rows("recent_events", since, limit)
-        return [LoggedEvent(row["run_id"], row["idx"], read_event(row)) for row in found]
 
     async def recent_log(
         self, *, since: int, limit: int, clip: int

@@ -37,7 +37,6 @@ from holdfast.types import (
     Gauges,
     HeldKey,
     LoadSample,
-    LoggedEvent,
     MinuteCounts,
     Pause,
     RecordPage,
@@ -118,11 +117,6 @@ class Lists(Routed):
         away = tuple(f"shard {number}, which is away" for number in members.away(found))
         builds: list[BuildInfo] = unite(found.values())
         return [replace(each, needed_for=(*each.needed_for, *away)) for each in builds]
-
-    async def recent_events(self, *, since: int, limit: int = 1000) -> list[LoggedEvent]:
-        """Return what happened in all shards, oldest first; see `QueryStore.recent_events`."""
-        found = await self._router.present("recent_events", since=since, limit=limit)
-        return sorted(chain.from_iterable(found), key=lambda each: each.event.at)[:limit]
 
     async def recent_log(
         self, *, since: int, limit: int, clip: int
