@@ -33,16 +33,13 @@ class PostgresApps(Part):
     async def adopt_tasks(
         self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
     ) -> int:
-        row = await self._database.row("adopt_tasks", app, handlers, queues, limit)
-        return int(row[0])
+        return int(await self._database.value("adopt_tasks", app, handlers, queues, limit))
 
     async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
-        row = await self._database.row("adopt_ended", app, workflows, limit)
-        return int(row[0])
+        return int(await self._database.value("adopt_ended", app, workflows, limit))
 
     async def apps_with(self, workflow: str) -> list[str]:
-        row = await self._database.row("apps_with", workflow)
-        return list(row[0])
+        return list(await self._database.value("apps_with", workflow))
 
     async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
         columns = zip(*map(msgspec.structs.astuple, options), strict=True)
@@ -62,5 +59,4 @@ class PostgresApps(Part):
         return {row["name"]: CatalogueEntry(*row.values()) for row in found}
 
     async def former_names(self) -> frozenset[str]:
-        row = await self._database.row("former_names")
-        return frozenset(row[0])
+        return frozenset(await self._database.value("former_names"))

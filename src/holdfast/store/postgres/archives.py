@@ -60,6 +60,5 @@ class PostgresArchives(Part):
         return cast("Restoring", row[0])
 
     async def forget_archive(self) -> str | None:
-        row = await self._database.row("forget_archive")
-        archive: str | None = row[0]
+        archive: str | None = await self._database.value("forget_archive")
         return archive

@@ -32,14 +32,13 @@ class PostgresAttributes(Part):
         add: Sequence[str] = (),
         remove: Sequence[str] = (),
     ) -> list[str] | None:
-        row = await self._database.row(
+        found: list[str] | None = await self._database.value(
             "set_tags",
             run_id,
             None if tags is None else json_text(tags),
             json_text(add) if add else None,
             json_text(remove) if remove else None,
         )
-        found: list[str] | None = row[0]
         return found
 
 

@@ -119,6 +119,10 @@ class Database:
         with translated():
             return await self.row_untranslated(function, arguments)
 
+    async def value(self, function: str, *arguments: object) -> Any:
+        """Call a function and return the only value of its only row."""
+        return (await self.row(function, *arguments))[0]
+
     async def identity(self) -> str:
         """Return what distinguishes this schema from those of other databases."""
         text = (  # a moment as JSON is written in one way, whatever DateStyle the role has

@@ -22,7 +22,7 @@ class PostgresDeliveries(Part):
         return [_read_claimed(row) for row in rows]
 
     async def end_deliveries(self, ended: Sequence[EndedDelivery]) -> int:
-        row = await self._database.row(
+        count: int = await self._database.value(
             "end_deliveries",
             [each.delivery_id for each in ended],
             [each.attempt for each in ended],
@@ -30,11 +30,10 @@ class PostgresDeliveries(Part):
             [each.error for each in ended],
             [each.retry_after for each in ended],
         )
-        return int(row["end_deliveries"])
+        return count
 
     async def next_delivery_at(self) -> int | None:
-        row = await self._database.row("next_delivery_at")
-        at: int | None = row["next_delivery_at"]
+        at: int | None = await self._database.value("next_delivery_at")
         return at
 
     async def list_deliveries(
@@ -55,5 +54,4 @@ class PostgresDeliveries(Part):
         return row["redriven"], read_notices(row["notices"])
 
     async def discard_deliveries(self, delivery_ids: Sequence[int] | None = None) -> int:
-        row = await self._database.row("discard_deliveries", delivery_ids)
-        return int(row["discard_deliveries"])
+        return int(await self._database.value("discard_deliveries", delivery_ids))

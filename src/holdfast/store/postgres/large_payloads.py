@@ -19,8 +19,7 @@ class PostgresLargePayloads(Part):
     async def own_payloads(
         self, url: str, owners: Sequence[UUID], users: Sequence[UUID | None]
     ) -> list[UUID]:
-        row = await self._database.row("own_payloads", url, list(owners), list(users))
-        return list(row[0])
+        return list(await self._database.value("own_payloads", url, list(owners), list(users)))
 
     async def note_put(self, url: str, owner: UUID, error: str | None) -> None:
         await self._database.rows("note_put", url, owner, error)

@@ -19,7 +19,7 @@ class PostgresLimits(Part):
     """Sets limits, and tells what waits for them."""
 
     async def set_limit(self, rule: LimitRule) -> bool:
-        row = await self._database.row(
+        changed: bool = await self._database.value(
             "set_limit",
             rule.scope,
             rule.name,
@@ -31,17 +31,15 @@ class PostgresLimits(Part):
             rule.smooth,
             rule.units,
         )
-        return bool(row[0])
+        return changed
 
     async def remove_limit(
         self, scope: LimitScope, name: str, kind: LimitKind, key: str = ""
     ) -> bool:
-        row = await self._database.row("remove_limit", scope, name, kind, key)
-        return bool(row[0])
+        return bool(await self._database.value("remove_limit", scope, name, kind, key))
 
     async def declare_limits(self, app: str, rules: Sequence[LimitRule]) -> int:
-        row = await self._database.row("declare_limits", app, json_text(rules))
-        return int(row[0])
+        return int(await self._database.value("declare_limits", app, json_text(rules)))
 
     async def list_limits(self) -> list[LimitInfo]:
         return [
@@ -56,5 +54,4 @@ class PostgresLimits(Part):
         ]
 
     async def sweep_limits(self, *, limit: int = 1000) -> int:
-        row = await self._database.row("sweep_limits", limit)
-        return int(row[0])
+        return int(await self._database.value("sweep_limits", limit))

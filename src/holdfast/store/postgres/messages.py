@@ -60,7 +60,7 @@ class PostgresMessages(Part):
     """Creates message queues, sends messages, and hands them out."""
 
     async def create_queue(self, settings: QueueSettings) -> bool:
-        row = await self._database.row(
+        changed: bool = await self._database.value(
             "create_queue",
             settings.name,
             settings.fifo,
@@ -72,10 +72,10 @@ class PostgresMessages(Part):
             settings.dedup_seconds,
             settings.keep_seconds,
         )
-        return bool(row[0])
+        return changed
 
     async def update_queue(self, settings: QueueSettings) -> bool:
-        row = await self._database.row(
+        changed: bool = await self._database.value(
             "update_queue",
             settings.name,
             settings.visibility_seconds,
@@ -87,11 +87,10 @@ class PostgresMessages(Part):
             settings.has_priorities,
             settings.has_filters,
         )
-        return bool(row[0])
+        return changed
 
     async def delete_queue(self, name: str) -> bool:
-        row = await self._database.row("delete_queue", name)
-        return bool(row[0])
+        return bool(await self._database.value("delete_queue", name))
 
     async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
         return [
@@ -179,8 +178,9 @@ class PostgresMessages(Part):
         return row["returned"], _notices(row["freed"])
 
     async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
-        row = await self._database.row("extend_deliveries", *_named(receipts), seconds)
-        kept: list[bool] = row[0]
+        kept: list[bool] = await self._database.value(
+            "extend_deliveries", *_named(receipts), seconds
+        )
         return kept
 
     async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
@@ -188,8 +188,7 @@ class PostgresMessages(Part):
         return row["returned"], row["next_due_at"]
 
     async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
-        row = await self._database.row("purge_messages", queue, limit)
-        return int(row[0])
+        return int(await self._database.value("purge_messages", queue, limit))
 
     async def redrive_messages(
         self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
@@ -259,8 +258,7 @@ class PostgresMessages(Part):
         ]
 
     async def sweep_queues(self, *, limit: int = 1000) -> int:
-        row = await self._database.row("sweep_queues", limit)
-        return int(row[0])
+        return int(await self._database.value("sweep_queues", limit))
 
 
 def _columns(messages: Sequence[NewMessage]) -> tuple[object, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from holdfast.store.postgres.database import Part
 from holdfast.types import BegunDeletions, SweeperState, SweepShare, Swept
 
@@ -21,10 +19,10 @@ class PostgresRetention(Part):
         lease_seconds: float = 60.0,
         archive: str | None = None,
     ) -> BegunDeletions:
-        row = await self._database.row(
+        begun: BegunDeletions = await self._database.value(
             "begin_deletions", holder, interval_seconds, lease_seconds, archive
         )
-        return cast("BegunDeletions", row[0])
+        return begun
 
     async def end_deletions(
         self, holder: str, *, deleted: int, has_more: bool, error: str | None = None

@@ -71,14 +71,14 @@ class PostgresSchedules(Part):
         return row[0], []
 
     async def delete_schedule(self, name: str) -> bool:
-        return bool((await self._database.row("delete_schedule", name))[0])
+        return bool(await self._database.value("delete_schedule", name))
 
     async def pause_schedule(self, name: str, *, note: str | None = None) -> bool | None:
-        paused: bool | None = (await self._database.row("pause_schedule", name, note))[0]
+        paused: bool | None = await self._database.value("pause_schedule", name, note)
         return paused
 
     async def resume_schedule(self, name: str) -> tuple[bool | None, list[Notice]]:
-        return (await self._database.row("resume_schedule", name))[0], []
+        return await self._database.value("resume_schedule", name), []
 
     async def trigger_schedule(
         self, name: str, *, at: int | None = None, overlap: Overlap | None = None
@@ -195,7 +195,7 @@ class PostgresSchedules(Part):
         return row["started"], read_notices(row["notices"])
 
     async def sweep_buckets(self, *, limit: int = 1000) -> int:
-        return int((await self._database.row("sweep_buckets", limit))[0])
+        return int(await self._database.value("sweep_buckets", limit))
 
 
 def _definition(new: NewSchedule) -> tuple[object, ...]:

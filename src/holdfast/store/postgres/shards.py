@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
@@ -40,10 +40,10 @@ class PostgresShards(Part):
         return ShardState(row["engine"], row["number"], tuple(row["counts"]))
 
     async def set_shard_state(self, state: ShardState) -> ShardChange:
-        row = await self._database.row(
+        change: ShardChange = await self._database.value(
             "set_shard_state", state.engine, state.number, list(state.history)
         )
-        return cast("ShardChange", row["set_shard_state"])
+        return change
 
     async def take_forwards(
         self, worker_id: str, *, held: Collection[UUID | int] = (), limit: int = 1000

@@ -40,8 +40,7 @@ class PostgresStartRules(Part):
         return StartWait(*rows[0]) if rows else None
 
     async def expire_start_keys(self, *, limit: int = 1000) -> int:
-        row = await self._database.row("expire_start_keys", limit)
-        return int(row[0])
+        return int(await self._database.value("expire_start_keys", limit))
 
     async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
         row = await self._database.row("free_singletons", limit)

@@ -22,7 +22,7 @@ class PostgresStats(Part):
         ]
 
     async def merge_stats(self, *, limit: int = 1_000) -> int:
-        merged: int = (await self._database.row("merge_stats", limit))["merge_stats"]
+        merged: int = await self._database.value("merge_stats", limit)
         return merged
 
     async def take_counts(self, app: str, *, limit: int = 1_000) -> list[MinuteCounts]:
@@ -34,8 +34,7 @@ class PostgresStats(Part):
     async def sample_load(
         self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 10_000
     ) -> bool:
-        row = await self._database.row("sample_load", silent_seconds, limit)
-        written: bool = row["sample_load"]
+        written: bool = await self._database.value("sample_load", silent_seconds, limit)
         return written
 
     async def read_samples(
@@ -49,7 +48,7 @@ class PostgresStats(Part):
         ]
 
     async def merge_samples(self, *, limit: int = 1_000) -> int:
-        merged: int = (await self._database.row("merge_samples", limit))["merge_samples"]
+        merged: int = await self._database.value("merge_samples", limit)
         return merged
 
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:

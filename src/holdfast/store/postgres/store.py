@@ -99,8 +99,7 @@ class PostgresParts(
 
     async def now(self) -> int:
         """Return engine time."""
-        row = await self._database.row("now_micros")
-        return int(row[0])
+        return int(await self._database.value("now_micros"))
 
     @property
     def reads(self) -> PostgresParts:

@@ -55,8 +55,7 @@ class PostgresTopics(Part):
         return row["subscription_id"], row["created"]
 
     async def unsubscribe(self, subscription_id: int) -> bool:
-        row = await self._database.row("unsubscribe", subscription_id)
-        return bool(row["unsubscribe"])
+        return bool(await self._database.value("unsubscribe", subscription_id))
 
     async def list_subscriptions(
         self,
@@ -81,8 +80,7 @@ class PostgresTopics(Part):
         return DeclaredSubscriptions(row["added"] or (), row["paused"] or (), row["resumed"] or ())
 
     async def sweep_topics(self, *, limit: int = 1000) -> int:
-        row = await self._database.row("sweep_topics", limit)
-        return int(row["sweep_topics"])
+        return int(await self._database.value("sweep_topics", limit))
 
 
 def row_of(new: NewSubscription) -> dict[str, object]:

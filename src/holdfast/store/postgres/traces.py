@@ -11,5 +11,5 @@ class PostgresTraces(Part):
     """Tells of ends that no worker's commit has made."""
 
     async def take_ends(self, *, limit: int = 100) -> list[UUID]:
-        taken: list[UUID] = (await self._database.row("take_ends", limit))["take_ends"]
+        taken: list[UUID] = await self._database.value("take_ends", limit)
         return taken

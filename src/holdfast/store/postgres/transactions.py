@@ -23,15 +23,15 @@ class PostgresTransactions(Part):
         return make_connector(Place(self._database, "log"), kind, factory, size)
 
     async def find_step(self, run_id: UUID, key: str) -> int | None:
-        row = await self._database.row("find_step", run_id, key)
-        found: int | None = row[0]
+        found: int | None = await self._database.value("find_step", run_id, key)
         return found
 
     async def needless_results(
         self, run_ids: Sequence[UUID], keys: Sequence[str]
     ) -> Sequence[bool | None]:
-        row = await self._database.row("needless_results", list(run_ids), list(keys))
-        found: list[bool] = row[0]
+        found: list[bool] = await self._database.value(
+            "needless_results", list(run_ids), list(keys)
+        )
         return found
 
     async def sealed_step(self, run_id: UUID, event: Event) -> Event:
