@@ -65,7 +65,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
         "one class, whose methods all change code and log together; each commit passes through it",
     ("module", "runtime/turn/turn.py"):
         "one state machine: its inputs, and what each may lead to; each commit passes through it",
-    ("module", "types/__init__.py"): "the names that it exports, one a line",
     ("module", "worker/runs.py"):
         "one class, whose methods all change which runs are held; each claim passes through it",
     ("module", "worker/worker.py"): "the wiring of a worker, its start and its stop, in one order",

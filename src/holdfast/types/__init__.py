@@ -3,478 +3,239 @@
 Moments are integers, microseconds since 1970 UTC, named `…_at`: exact through the database
 and back, so that what a workflow sees live is what it sees on replay. Durations are seconds.
 Payloads are JSON text (`str`): they are encoded once and decoded where they are used.
+
+A name that is imported as itself is exported.
 """
 
-from holdfast.types.alerts import (
-    AlertChange,
-    AlertEvent,
-    AlertInfo,
-    AlertKind,
-    AlertRule,
-    DeclaredAlerts,
-)
-from holdfast.types.apps import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
-from holdfast.types.archives import ExportedRuns, LeasedRun, LeasedRuns, Restoring
-from holdfast.types.base import (
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
-    JSON,
-    OPEN_STATES,
-    PRIORITIES,
-    AttributeValue,
-    EndStatus,
-    ErrorInfo,
-    Event,
-    HintCheck,
-    HintUse,
-    Notice,
-    ReadCheck,
-    RunKind,
-    State,
-    Status,
-    Value,
-)
-from holdfast.types.builds import BuildInfo, MovedRuns, MoveOutcome, RouteChange
-from holdfast.types.flows import (
-    DeletedFlow,
-    EnsuredFlow,
-    FlowFork,
-    FlowForking,
-    FlowInfo,
-    FlowRetry,
-    FlowShape,
-    FlowStepState,
-    OpenStepTasks,
-    Otherwise,
-    SkipReason,
-    StepKind,
-    StepPhase,
-    StepShape,
-    StepStatus,
-    StepTaskEnd,
-    StepTaskOutcome,
-    StepTasksEnded,
-    Taker,
-    TriggerRule,
-)
-from holdfast.types.forms import FieldType, FormField
-from holdfast.types.large_payloads import FailingPut, UnneededPayloads
-from holdfast.types.limits import Holds, LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
-from holdfast.types.messages import (
-    Approval,
-    Decided,
-    Decision,
-    Delivered,
-    Delivery,
-    NewSignal,
-    Pause,
-    Scope,
-)
-from holdfast.types.queues import (
-    RECEIVES_HEADER,
-    FoundMessage,
-    KeptMessage,
-    ListedMessage,
-    MessageChange,
-    MessageDelivery,
-    MessageFailure,
-    MessagePage,
-    MessageReturn,
-    NewMessage,
-    QueueInfo,
-    QueueMetrics,
-    QueueSettings,
-    Receipt,
-    Receive,
-    Received,
-    StoredMessage,
-    read_place,
-    write_place,
-)
-from holdfast.types.retention import (
-    BegunDeletions,
-    SweeperState,
-    SweepShare,
-    Swept,
-)
-from holdfast.types.run_logs import (
-    LOG_STREAM,
-    MOST_LOG_BYTES,
-    LogChunk,
-    LogField,
-    LogLevel,
-    LogLine,
-    LogLinePage,
-    WrittenLogs,
-)
-from holdfast.types.runs import (
-    ClippedEvent,
-    CountBy,
-    End,
-    Fork,
-    Forking,
-    LastFailureRecord,
-    LoggedEvent,
-    NewRun,
-    RecordPage,
-    Reschedule,
-    RetryPlan,
-    RunCounts,
-    RunFilter,
-    RunRecord,
-    StartedRun,
-    Wait,
-)
-from holdfast.types.schedules import (
-    DEFAULT_BUCKET_RETENTION,
-    DEFAULT_CATCH_UP,
-    MOST_BUFFERED,
-    MOST_MISSED,
-    SCHEDULE_HEADER,
-    TICK_HEADER,
-    BackfillFiring,
-    Bucket,
-    CancelledBackfills,
-    DueBackfill,
-    DueSchedule,
-    EnsuredSchedules,
-    Fired,
-    Firing,
-    NewSchedule,
-    NextLook,
-    Overlap,
-    PausedBy,
-    RunTarget,
-    ScheduleRecord,
-    SendKind,
-    SendTarget,
-    SkipCause,
-    SkippedTicks,
-    Target,
-    TickOrigin,
-    TickOutcome,
-    TickPolicy,
-    When,
-    read_tick,
-    schedules_digest,
-    tick_event,
-    tick_headers,
-    tick_jitter,
-    tick_key,
-    tick_text,
-)
-from holdfast.types.shards import MOST_SHARDS, Forward, ShardChange, ShardState, target_of
-from holdfast.types.start_rules import (
-    DEBOUNCE,
-    SINGLETON,
-    THROTTLE,
-    DeclaredRules,
-    HeldKey,
-    IfEnded,
-    RuleKind,
-    RulesOfStart,
-    SingletonConflict,
-    StartRules,
-    StartWait,
-    ThrottleExcess,
-)
-from holdfast.types.stats import Gauges, LoadSample, MinuteCounts
-from holdfast.types.streams import (
-    MOST_STREAMS,
-    Chunk,
-    Fate,
-    NewChunk,
-    Restarted,
-    StreamInfo,
-    StreamItem,
-    StreamPage,
-    StreamPart,
-    StreamRead,
-    Writer,
-    WriterState,
-    WrittenChunks,
-)
-from holdfast.types.topics import (
-    ClaimedDelivery,
-    DeclaredSubscriptions,
-    DeliveryRecord,
-    EndedDelivery,
-    EventTarget,
-    NewEvent,
-    NewSubscription,
-    Published,
-    QueueTarget,
-    SubscriptionKind,
-    SubscriptionRecord,
-    UrlTarget,
-)
-from holdfast.types.webhooks import (
-    FoundWebhook,
-    WebhookBody,
-    WebhookOutcome,
-    WebhookPost,
-    WebhookScheme,
-)
-from holdfast.types.work import (
-    ANY_END,
-    ANY_UPDATE,
-    HEAVY,
-    UPDATE_REPLY,
-    ActivitiesEnded,
-    ActivityEnd,
-    ActivityOutcome,
-    Ahead,
-    ClaimedTask,
-    Claims,
-    Committed,
-    Duty,
-    Finish,
-    Heartbeat,
-    Lease,
-    OpenActivity,
-    Refusal,
-    Release,
-    Suspend,
-    ThreadUse,
-    TurnCommit,
-    Undelivered,
-    WorkerInfo,
-    awaits_update,
-    count_bearable,
-    update_topic,
-)
-
-__all__ = [
-    "ANY_END",
-    "ANY_UPDATE",
-    "DEBOUNCE",
-    "DEFAULT_BUCKET_RETENTION",
-    "DEFAULT_CATCH_UP",
-    "DEFAULT_PRIORITY",
-    "DEFAULT_QUEUE",
-    "HEAVY",
-    "JSON",
-    "LOG_STREAM",
-    "MOST_BUFFERED",
-    "MOST_LOG_BYTES",
-    "MOST_MISSED",
-    "MOST_SHARDS",
-    "MOST_STREAMS",
-    "OPEN_STATES",
-    "PRIORITIES",
-    "RECEIVES_HEADER",
-    "SCHEDULE_HEADER",
-    "SINGLETON",
-    "THROTTLE",
-    "TICK_HEADER",
-    "UPDATE_REPLY",
-    "ActivitiesEnded",
-    "ActivityEnd",
-    "ActivityOutcome",
-    "Ahead",
-    "AlertChange",
-    "AlertEvent",
-    "AlertInfo",
-    "AlertKind",
-    "AlertRule",
-    "AppInfo",
-    "Approval",
-    "AttributeValue",
-    "BackfillFiring",
-    "BegunDeletions",
-    "Bucket",
-    "BuildInfo",
-    "CancelledBackfills",
-    "CatalogueEntry",
-    "Chunk",
-    "ClaimedDelivery",
-    "ClaimedTask",
-    "Claims",
-    "ClippedEvent",
-    "Committed",
-    "CountBy",
-    "Decided",
-    "Decision",
-    "DeclaredAlerts",
-    "DeclaredOptions",
-    "DeclaredRules",
-    "DeclaredSubscriptions",
-    "DeletedFlow",
-    "Delivered",
-    "Delivery",
-    "DeliveryRecord",
-    "DueBackfill",
-    "DueSchedule",
-    "Duty",
-    "End",
-    "EndStatus",
-    "EndedDelivery",
-    "EnsuredFlow",
-    "EnsuredSchedules",
-    "ErrorInfo",
-    "Event",
-    "EventTarget",
-    "ExportedRuns",
-    "FailingPut",
-    "Fate",
-    "FieldType",
-    "Finish",
-    "Fired",
-    "Firing",
-    "FlowFork",
-    "FlowForking",
-    "FlowInfo",
-    "FlowRetry",
-    "FlowShape",
-    "FlowStepState",
-    "Fork",
-    "Forking",
-    "FormField",
-    "Forward",
-    "FoundMessage",
-    "FoundWebhook",
-    "Gauges",
-    "Heartbeat",
-    "HeldKey",
-    "HintCheck",
-    "HintUse",
-    "Holds",
-    "IfEnded",
-    "KeptMessage",
-    "LastFailureRecord",
-    "Lease",
-    "LeasedRun",
-    "LeasedRuns",
-    "LimitInfo",
-    "LimitKind",
-    "LimitRule",
-    "LimitScope",
-    "LimitWait",
-    "ListedMessage",
-    "LoadSample",
-    "LogChunk",
-    "LogField",
-    "LogLevel",
-    "LogLine",
-    "LogLinePage",
-    "LoggedEvent",
-    "MessageChange",
-    "MessageDelivery",
-    "MessageFailure",
-    "MessagePage",
-    "MessageReturn",
-    "MinuteCounts",
-    "MoveOutcome",
-    "MovedRuns",
-    "NewChunk",
-    "NewEvent",
-    "NewMessage",
-    "NewRun",
-    "NewSchedule",
-    "NewSignal",
-    "NewSubscription",
-    "NextLook",
-    "Notice",
-    "OpenActivity",
-    "OpenStepTasks",
-    "Otherwise",
-    "Overlap",
-    "Pause",
-    "PausedBy",
-    "Published",
-    "QueueInfo",
-    "QueueMetrics",
-    "QueueSettings",
-    "QueueTarget",
-    "ReadCheck",
-    "Receipt",
-    "Receive",
-    "Received",
-    "RecordPage",
-    "Refusal",
-    "Release",
-    "Reschedule",
-    "Restarted",
-    "Restoring",
-    "RetryPlan",
-    "RouteChange",
-    "RuleKind",
-    "RulesOfStart",
-    "RunCounts",
-    "RunFilter",
-    "RunKind",
-    "RunRecord",
-    "RunTarget",
-    "ScheduleRecord",
-    "Scope",
-    "SendKind",
-    "SendTarget",
-    "ShardChange",
-    "ShardState",
-    "SignedOn",
-    "SingletonConflict",
-    "SkipCause",
-    "SkipReason",
-    "SkippedTicks",
-    "StartRules",
-    "StartWait",
-    "StartedRun",
-    "State",
-    "Status",
-    "StepKind",
-    "StepPhase",
-    "StepShape",
-    "StepStatus",
-    "StepTaskEnd",
-    "StepTaskOutcome",
-    "StepTasksEnded",
-    "StoredMessage",
-    "StreamInfo",
-    "StreamItem",
-    "StreamPage",
-    "StreamPart",
-    "StreamRead",
-    "SubscriptionKind",
-    "SubscriptionRecord",
-    "Suspend",
-    "SweepShare",
-    "SweeperState",
-    "Swept",
-    "Taker",
-    "Target",
-    "ThreadUse",
-    "ThrottleExcess",
-    "TickOrigin",
-    "TickOutcome",
-    "TickPolicy",
-    "TriggerRule",
-    "TurnCommit",
-    "Undelivered",
-    "UnneededPayloads",
-    "UrlTarget",
-    "Value",
-    "Wait",
-    "WebhookBody",
-    "WebhookOutcome",
-    "WebhookPost",
-    "WebhookScheme",
-    "When",
-    "WorkerInfo",
-    "Writer",
-    "WriterState",
-    "WrittenChunks",
-    "WrittenLogs",
-    "awaits_update",
-    "count_bearable",
-    "read_place",
-    "read_tick",
-    "schedules_digest",
-    "target_of",
-    "tick_event",
-    "tick_headers",
-    "tick_jitter",
-    "tick_key",
-    "tick_text",
-    "update_topic",
-    "write_place",
-]
+from holdfast.types.alerts import AlertChange as AlertChange
+from holdfast.types.alerts import AlertEvent as AlertEvent
+from holdfast.types.alerts import AlertInfo as AlertInfo
+from holdfast.types.alerts import AlertKind as AlertKind
+from holdfast.types.alerts import AlertRule as AlertRule
+from holdfast.types.alerts import DeclaredAlerts as DeclaredAlerts
+from holdfast.types.apps import AppInfo as AppInfo
+from holdfast.types.apps import CatalogueEntry as CatalogueEntry
+from holdfast.types.apps import DeclaredOptions as DeclaredOptions
+from holdfast.types.apps import SignedOn as SignedOn
+from holdfast.types.archives import ExportedRuns as ExportedRuns
+from holdfast.types.archives import LeasedRun as LeasedRun
+from holdfast.types.archives import LeasedRuns as LeasedRuns
+from holdfast.types.archives import Restoring as Restoring
+from holdfast.types.base import DEFAULT_PRIORITY as DEFAULT_PRIORITY
+from holdfast.types.base import DEFAULT_QUEUE as DEFAULT_QUEUE
+from holdfast.types.base import JSON as JSON
+from holdfast.types.base import OPEN_STATES as OPEN_STATES
+from holdfast.types.base import PRIORITIES as PRIORITIES
+from holdfast.types.base import AttributeValue as AttributeValue
+from holdfast.types.base import EndStatus as EndStatus
+from holdfast.types.base import ErrorInfo as ErrorInfo
+from holdfast.types.base import Event as Event
+from holdfast.types.base import HintCheck as HintCheck
+from holdfast.types.base import HintUse as HintUse
+from holdfast.types.base import Notice as Notice
+from holdfast.types.base import ReadCheck as ReadCheck
+from holdfast.types.base import RunKind as RunKind
+from holdfast.types.base import State as State
+from holdfast.types.base import Status as Status
+from holdfast.types.base import Value as Value
+from holdfast.types.builds import BuildInfo as BuildInfo
+from holdfast.types.builds import MovedRuns as MovedRuns
+from holdfast.types.builds import MoveOutcome as MoveOutcome
+from holdfast.types.builds import RouteChange as RouteChange
+from holdfast.types.flows import DeletedFlow as DeletedFlow
+from holdfast.types.flows import EnsuredFlow as EnsuredFlow
+from holdfast.types.flows import FlowFork as FlowFork
+from holdfast.types.flows import FlowForking as FlowForking
+from holdfast.types.flows import FlowInfo as FlowInfo
+from holdfast.types.flows import FlowRetry as FlowRetry
+from holdfast.types.flows import FlowShape as FlowShape
+from holdfast.types.flows import FlowStepState as FlowStepState
+from holdfast.types.flows import OpenStepTasks as OpenStepTasks
+from holdfast.types.flows import Otherwise as Otherwise
+from holdfast.types.flows import SkipReason as SkipReason
+from holdfast.types.flows import StepKind as StepKind
+from holdfast.types.flows import StepPhase as StepPhase
+from holdfast.types.flows import StepShape as StepShape
+from holdfast.types.flows import StepStatus as StepStatus
+from holdfast.types.flows import StepTaskEnd as StepTaskEnd
+from holdfast.types.flows import StepTaskOutcome as StepTaskOutcome
+from holdfast.types.flows import StepTasksEnded as StepTasksEnded
+from holdfast.types.flows import Taker as Taker
+from holdfast.types.flows import TriggerRule as TriggerRule
+from holdfast.types.forms import FieldType as FieldType
+from holdfast.types.forms import FormField as FormField
+from holdfast.types.large_payloads import FailingPut as FailingPut
+from holdfast.types.large_payloads import UnneededPayloads as UnneededPayloads
+from holdfast.types.limits import Holds as Holds
+from holdfast.types.limits import LimitInfo as LimitInfo
+from holdfast.types.limits import LimitKind as LimitKind
+from holdfast.types.limits import LimitRule as LimitRule
+from holdfast.types.limits import LimitScope as LimitScope
+from holdfast.types.limits import LimitWait as LimitWait
+from holdfast.types.messages import Approval as Approval
+from holdfast.types.messages import Decided as Decided
+from holdfast.types.messages import Decision as Decision
+from holdfast.types.messages import Delivered as Delivered
+from holdfast.types.messages import Delivery as Delivery
+from holdfast.types.messages import NewSignal as NewSignal
+from holdfast.types.messages import Pause as Pause
+from holdfast.types.messages import Scope as Scope
+from holdfast.types.queues import RECEIVES_HEADER as RECEIVES_HEADER
+from holdfast.types.queues import FoundMessage as FoundMessage
+from holdfast.types.queues import KeptMessage as KeptMessage
+from holdfast.types.queues import ListedMessage as ListedMessage
+from holdfast.types.queues import MessageChange as MessageChange
+from holdfast.types.queues import MessageDelivery as MessageDelivery
+from holdfast.types.queues import MessageFailure as MessageFailure
+from holdfast.types.queues import MessagePage as MessagePage
+from holdfast.types.queues import MessageReturn as MessageReturn
+from holdfast.types.queues import NewMessage as NewMessage
+from holdfast.types.queues import QueueInfo as QueueInfo
+from holdfast.types.queues import QueueMetrics as QueueMetrics
+from holdfast.types.queues import QueueSettings as QueueSettings
+from holdfast.types.queues import Receipt as Receipt
+from holdfast.types.queues import Receive as Receive
+from holdfast.types.queues import Received as Received
+from holdfast.types.queues import StoredMessage as StoredMessage
+from holdfast.types.queues import read_place as read_place
+from holdfast.types.queues import write_place as write_place
+from holdfast.types.retention import BegunDeletions as BegunDeletions
+from holdfast.types.retention import SweeperState as SweeperState
+from holdfast.types.retention import SweepShare as SweepShare
+from holdfast.types.retention import Swept as Swept
+from holdfast.types.run_logs import LOG_STREAM as LOG_STREAM
+from holdfast.types.run_logs import MOST_LOG_BYTES as MOST_LOG_BYTES
+from holdfast.types.run_logs import LogChunk as LogChunk
+from holdfast.types.run_logs import LogField as LogField
+from holdfast.types.run_logs import LogLevel as LogLevel
+from holdfast.types.run_logs import LogLine as LogLine
+from holdfast.types.run_logs import LogLinePage as LogLinePage
+from holdfast.types.run_logs import WrittenLogs as WrittenLogs
+from holdfast.types.runs import ClippedEvent as ClippedEvent
+from holdfast.types.runs import CountBy as CountBy
+from holdfast.types.runs import End as End
+from holdfast.types.runs import Fork as Fork
+from holdfast.types.runs import Forking as Forking
+from holdfast.types.runs import LastFailureRecord as LastFailureRecord
+from holdfast.types.runs import LoggedEvent as LoggedEvent
+from holdfast.types.runs import NewRun as NewRun
+from holdfast.types.runs import RecordPage as RecordPage
+from holdfast.types.runs import Reschedule as Reschedule
+from holdfast.types.runs import RetryPlan as RetryPlan
+from holdfast.types.runs import RunCounts as RunCounts
+from holdfast.types.runs import RunFilter as RunFilter
+from holdfast.types.runs import RunRecord as RunRecord
+from holdfast.types.runs import StartedRun as StartedRun
+from holdfast.types.runs import Wait as Wait
+from holdfast.types.schedules import DEFAULT_BUCKET_RETENTION as DEFAULT_BUCKET_RETENTION
+from holdfast.types.schedules import DEFAULT_CATCH_UP as DEFAULT_CATCH_UP
+from holdfast.types.schedules import MOST_BUFFERED as MOST_BUFFERED
+from holdfast.types.schedules import MOST_MISSED as MOST_MISSED
+from holdfast.types.schedules import SCHEDULE_HEADER as SCHEDULE_HEADER
+from holdfast.types.schedules import TICK_HEADER as TICK_HEADER
+from holdfast.types.schedules import BackfillFiring as BackfillFiring
+from holdfast.types.schedules import Bucket as Bucket
+from holdfast.types.schedules import CancelledBackfills as CancelledBackfills
+from holdfast.types.schedules import DueBackfill as DueBackfill
+from holdfast.types.schedules import DueSchedule as DueSchedule
+from holdfast.types.schedules import EnsuredSchedules as EnsuredSchedules
+from holdfast.types.schedules import Fired as Fired
+from holdfast.types.schedules import Firing as Firing
+from holdfast.types.schedules import NewSchedule as NewSchedule
+from holdfast.types.schedules import NextLook as NextLook
+from holdfast.types.schedules import Overlap as Overlap
+from holdfast.types.schedules import PausedBy as PausedBy
+from holdfast.types.schedules import RunTarget as RunTarget
+from holdfast.types.schedules import ScheduleRecord as ScheduleRecord
+from holdfast.types.schedules import SendKind as SendKind
+from holdfast.types.schedules import SendTarget as SendTarget
+from holdfast.types.schedules import SkipCause as SkipCause
+from holdfast.types.schedules import SkippedTicks as SkippedTicks
+from holdfast.types.schedules import Target as Target
+from holdfast.types.schedules import TickOrigin as TickOrigin
+from holdfast.types.schedules import TickOutcome as TickOutcome
+from holdfast.types.schedules import TickPolicy as TickPolicy
+from holdfast.types.schedules import When as When
+from holdfast.types.schedules import read_tick as read_tick
+from holdfast.types.schedules import schedules_digest as schedules_digest
+from holdfast.types.schedules import tick_event as tick_event
+from holdfast.types.schedules import tick_headers as tick_headers
+from holdfast.types.schedules import tick_jitter as tick_jitter
+from holdfast.types.schedules import tick_key as tick_key
+from holdfast.types.schedules import tick_text as tick_text
+from holdfast.types.shards import MOST_SHARDS as MOST_SHARDS
+from holdfast.types.shards import Forward as Forward
+from holdfast.types.shards import ShardChange as ShardChange
+from holdfast.types.shards import ShardState as ShardState
+from holdfast.types.shards import target_of as target_of
+from holdfast.types.start_rules import DEBOUNCE as DEBOUNCE
+from holdfast.types.start_rules import SINGLETON as SINGLETON
+from holdfast.types.start_rules import THROTTLE as THROTTLE
+from holdfast.types.start_rules import DeclaredRules as DeclaredRules
+from holdfast.types.start_rules import HeldKey as HeldKey
+from holdfast.types.start_rules import IfEnded as IfEnded
+from holdfast.types.start_rules import RuleKind as RuleKind
+from holdfast.types.start_rules import RulesOfStart as RulesOfStart
+from holdfast.types.start_rules import SingletonConflict as SingletonConflict
+from holdfast.types.start_rules import StartRules as StartRules
+from holdfast.types.start_rules import StartWait as StartWait
+from holdfast.types.start_rules import ThrottleExcess as ThrottleExcess
+from holdfast.types.stats import Gauges as Gauges
+from holdfast.types.stats import LoadSample as LoadSample
+from holdfast.types.stats import MinuteCounts as MinuteCounts
+from holdfast.types.streams import MOST_STREAMS as MOST_STREAMS
+from holdfast.types.streams import Chunk as Chunk
+from holdfast.types.streams import Fate as Fate
+from holdfast.types.streams import NewChunk as NewChunk
+from holdfast.types.streams import Restarted as Restarted
+from holdfast.types.streams import StreamInfo as StreamInfo
+from holdfast.types.streams import StreamItem as StreamItem
+from holdfast.types.streams import StreamPage as StreamPage
+from holdfast.types.streams import StreamPart as StreamPart
+from holdfast.types.streams import StreamRead as StreamRead
+from holdfast.types.streams import Writer as Writer
+from holdfast.types.streams import WriterState as WriterState
+from holdfast.types.streams import WrittenChunks as WrittenChunks
+from holdfast.types.topics import ClaimedDelivery as ClaimedDelivery
+from holdfast.types.topics import DeclaredSubscriptions as DeclaredSubscriptions
+from holdfast.types.topics import DeliveryRecord as DeliveryRecord
+from holdfast.types.topics import EndedDelivery as EndedDelivery
+from holdfast.types.topics import EventTarget as EventTarget
+from holdfast.types.topics import NewEvent as NewEvent
+from holdfast.types.topics import NewSubscription as NewSubscription
+from holdfast.types.topics import Published as Published
+from holdfast.types.topics import QueueTarget as QueueTarget
+from holdfast.types.topics import SubscriptionKind as SubscriptionKind
+from holdfast.types.topics import SubscriptionRecord as SubscriptionRecord
+from holdfast.types.topics import UrlTarget as UrlTarget
+from holdfast.types.webhooks import FoundWebhook as FoundWebhook
+from holdfast.types.webhooks import WebhookBody as WebhookBody
+from holdfast.types.webhooks import WebhookOutcome as WebhookOutcome
+from holdfast.types.webhooks import WebhookPost as WebhookPost
+from holdfast.types.webhooks import WebhookScheme as WebhookScheme
+from holdfast.types.work import ANY_END as ANY_END
+from holdfast.types.work import ANY_UPDATE as ANY_UPDATE
+from holdfast.types.work import HEAVY as HEAVY
+from holdfast.types.work import UPDATE_REPLY as UPDATE_REPLY
+from holdfast.types.work import ActivitiesEnded as ActivitiesEnded
+from holdfast.types.work import ActivityEnd as ActivityEnd
+from holdfast.types.work import ActivityOutcome as ActivityOutcome
+from holdfast.types.work import Ahead as Ahead
+from holdfast.types.work import ClaimedTask as ClaimedTask
+from holdfast.types.work import Claims as Claims
+from holdfast.types.work import Committed as Committed
+from holdfast.types.work import Duty as Duty
+from holdfast.types.work import Finish as Finish
+from holdfast.types.work import Heartbeat as Heartbeat
+from holdfast.types.work import Lease as Lease
+from holdfast.types.work import OpenActivity as OpenActivity
+from holdfast.types.work import Refusal as Refusal
+from holdfast.types.work import Release as Release
+from holdfast.types.work import Suspend as Suspend
+from holdfast.types.work import ThreadUse as ThreadUse
+from holdfast.types.work import TurnCommit as TurnCommit
+from holdfast.types.work import Undelivered as Undelivered
+from holdfast.types.work import WorkerInfo as WorkerInfo
+from holdfast.types.work import awaits_update as awaits_update
+from holdfast.types.work import count_bearable as count_bearable
+from holdfast.types.work import update_topic as update_topic
