@@ -6,6 +6,11 @@ import asyncio
 import random
 
 
+def spread(seconds: float, by: float = 0.2) -> float:
+    """Return about so many seconds, up to a share of them more or fewer: others wait as well."""
+    return seconds * random.uniform(1 - by, 1 + by)
+
+
 class Backoff:
     """Wait longer after each failure, with jitter, so that many workers do not return at once."""
 
@@ -19,7 +24,7 @@ class Backoff:
 
     def take(self) -> float:
         """Return how many seconds to wait now, and make the next wait longer."""
-        seconds = self._next * random.uniform(0.75, 1.25)
+        seconds = spread(self._next, 0.25)
         self._next = min(self._next * 2, self._limit)
         return seconds
 

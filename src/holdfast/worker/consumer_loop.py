@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from holdfast.store.port import Store, messages_topic
 from holdfast.store.receiver import Receiver
 from holdfast.types import MessageReturn, Notice, QueueInfo, Receipt, Receive, WorkerInfo
 from holdfast.worker.attempts import Launcher
-from holdfast.worker.backoff import Backoff, first_of
+from holdfast.worker.backoff import Backoff, first_of, spread
 from holdfast.worker.clock import Clock
 from holdfast.worker.message_calls import HeldDelivery, MessageCall, give_back, warn_of_late
 from holdfast.worker.message_starts import MessageStarts
@@ -161,7 +160,7 @@ class ConsumerLoop:
         if deliveries:
             is_full = len(self._running) >= self.consumer.concurrency
             return self._siblings_pause(math.inf) if is_full else 0.0
-        pause = _POLL_SECONDS * random.uniform(0.8, 1.2)
+        pause = spread(_POLL_SECONDS)
         if answer.next_due_at is not None:
             pause = min(pause, max(0.001, (answer.next_due_at - answer.now) / 1e6))
         return self._siblings_pause(pause)

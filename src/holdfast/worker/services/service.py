@@ -19,6 +19,7 @@ from holdfast.errors import DatabaseError
 from holdfast.store.port import Store
 from holdfast.types import Duty, Notice
 from holdfast.worker.agenda import Agenda
+from holdfast.worker.backoff import spread
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
 
@@ -121,7 +122,7 @@ class Service(ABC):
             pause = self._interval
             self._next_due = None  # calls of `due_at` during the run count
             if await self.attempt():
-                pause *= random.uniform(0.8, 1.2)
+                pause = spread(pause)
             if this.cancelling():  # a run that is stopped may end with an error of its own
                 return
             await self._wait(pause)
