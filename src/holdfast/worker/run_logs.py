@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import logging
 import random
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
@@ -35,6 +34,7 @@ from holdfast.types import (
 )
 from holdfast.values.moments import to_datetime
 from holdfast.worker.clock import Clock
+from holdfast.worker.gathering import Gathering
 from holdfast.worker.recording import repeated
 
 logger = logging.getLogger("holdfast.streams")
@@ -90,15 +90,13 @@ class RunLogs(logging.Handler):
         self._sink, self._holds = sink, holds
         self._waiting: dict[UUID, _Waiting] = {}
         self._writer, self._number = random.getrandbits(31), 0
-        self._next_at = 0.0  # loop time before which no call is made
-        self._timer: asyncio.TimerHandle | None = None
-        self._call: asyncio.Task[None] | None = None
+        self._calls = Gathering(_GATHER_SECONDS, lambda: bool(self._waiting), self._flush)
         self._event_loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def idle(self) -> bool:
         """True if nothing waits and no call is in flight."""
-        return not self._waiting and self._call is None
+        return not self._waiting and self._calls.idle
 
     def start(self) -> None:
         """Keep what is logged from now on, and send it on this event loop. Idempotent."""
@@ -111,11 +109,9 @@ class RunLogs(logging.Handler):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
                 while not self.idle:
-                    await asyncio.wait([self._call or self._begin()])
+                    await asyncio.wait([self._calls.begin()])
         self._waiting.clear()
-        if self._call is not None:
-            self._call.cancel()
-            await asyncio.wait([self._call])
+        await self._calls.stop()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line that belongs to a run. Called with the lock of the handler."""
@@ -134,7 +130,7 @@ class RunLogs(logging.Handler):
         if waiting is None:
             waiting = self._waiting[origin[0]] = _Waiting()
             with contextlib.suppress(RuntimeError):  # the event loop is closed
-                self._event_loop.call_soon_threadsafe(self._plan, context=contextvars.Context())
+                self._event_loop.call_soon_threadsafe(self._calls.plan)
         if waiting.size + len(text) > _ROOM:
             waiting.dropped += 1
         else:
@@ -171,19 +167,6 @@ class RunLogs(logging.Handler):
             traceback=storable(traceback)[-_MESSAGE:] if traceback else None,
         )
 
-    def _plan(self) -> None:
-        if self._waiting and self._call is None and self._timer is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(self._next_at, self._begin)
-
-    def _begin(self) -> asyncio.Task[None]:
-        loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._next_at = None, loop.time() + _GATHER_SECONDS
-        self._call = task = loop.create_task(self._flush(), context=contextvars.Context())
-        return task
-
     async def _flush(self) -> None:
         chunks, tries = self._take(), 0
 
@@ -200,9 +183,6 @@ class RunLogs(logging.Handler):
                 self._notify(written.notices)
         except Exception:
             logger.exception("writing to %d log(s) failed: their lines are lost", len(chunks))
-        finally:
-            self._call = None
-            self._plan()
 
     def _take(self) -> list[LogChunk]:
         """Take a chunk of each run, the one that waits longest first, up to the size of a call."""

@@ -24,6 +24,7 @@ from holdfast.store.port import Store
 from holdfast.types import MOST_STREAMS, NewChunk, Notice, WrittenChunks
 from holdfast.worker.attempts import Execution
 from holdfast.worker.clock import Clock
+from holdfast.worker.gathering import Gathering
 from holdfast.worker.recording import repeated
 
 logger = logging.getLogger("holdfast.streams")
@@ -51,9 +52,7 @@ class Streams:
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
         self._due: dict[Buffer, None] = {}  # that have something to send, oldest first
-        self._next_at = 0.0  # loop time before which no call is made, unless it is urgent
-        self._timer: asyncio.TimerHandle | None = None
-        self._call: asyncio.Task[None] | None = None
+        self._calls = Gathering(_GATHER_SECONDS, lambda: bool(self._due), self._flush)
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
 
@@ -70,7 +69,7 @@ class Streams:
     @property
     def idle(self) -> bool:
         """True if nothing waits and no call is in flight."""
-        return not self._due and self._call is None
+        return not self._due and self._calls.idle
 
     def open(self, context: AttemptContext, name: str) -> Buffer:
         """Return the buffer of the first stream of an attempt."""
@@ -89,20 +88,8 @@ class Streams:
             return
         self._due[buffer] = None
         if at_once:
-            self._next_at = 0.0
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-        self._plan()
-
-    def _plan(self) -> None:
-        if self._due and self._call is None and self._timer is None:
-            self._timer = self.loop.call_at(self._next_at, self._begin)
-
-    def _begin(self) -> None:
-        self._timer = None
-        self._next_at = self.loop.time() + _GATHER_SECONDS
-        self._call = self.loop.create_task(self._flush())
+            self._calls.hurry()
+        self._calls.plan()
 
     async def _flush(self) -> None:
         parts = self._take()
@@ -110,10 +97,8 @@ class Streams:
             if parts:
                 await self._send(parts)
         finally:
-            self._call = None
             for buffer, _ in parts:
                 buffer.sent()
-            self._plan()
 
     def _take(self) -> list[tuple[Buffer, NewChunk]]:
         """Take one chunk of each buffer, the oldest first, up to the size of a call."""
@@ -121,7 +106,7 @@ class Streams:
         size = 0
         for buffer in list(self._due):
             if size >= _CALL:
-                self._next_at = 0.0
+                self._calls.hurry()
                 break
             del self._due[buffer]
             chunk = buffer.take()
@@ -130,7 +115,7 @@ class Streams:
                 size += len(chunk.items)
             if buffer.has_more:
                 self._due[buffer] = None
-                self._next_at = 0.0
+                self._calls.hurry()
         return parts
 
     async def _send(self, parts: Sequence[tuple[Buffer, NewChunk]], *, again: bool = False) -> None:
@@ -160,12 +145,7 @@ class Streams:
     async def stop(self) -> None:
         """Drop what waits, and cancel the call in flight: the leases are given back."""
         due, self._due, self._stopped = self._due, {}, True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._call is not None:
-            self._call.cancel()
-            await asyncio.wait([self._call])
+        await self._calls.stop()
         for buffer in due:  # threads may wait for room
             buffer.written(None)
 
