@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from dataclasses import KW_ONLY, dataclass, field
+from types import NoneType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
 from uuid import UUID
 
 import msgspec
@@ -91,24 +102,24 @@ class ForAgents:
     note: Callable[[Any], str | None] = lambda _: None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """A row of the table: `holdfast.server.api.table` has all of them.
 
-    In a path, `{run}` is a run's id and `{name}` the name of what the path is about. With
-    `nested`, the operation has a second path, below that of the run's workflow. `body` is the type
-    of the body, None if there is none, bytes for one that is not read before the handler;
-    `answers` are the types of its answers, `statuses` those of success. `keyed` operations take an
-    Idempotency-Key. With `inputs` the query may have filters by input. `tool` makes it a tool for
-    agents, too.
+    In a path, `{run}` is a run's id and `{name}` the name of what the path is about. The handler's
+    annotations say the rest: of a `Call[Q, B]`, `query` is Q and `body` is B, None if there is no
+    body, bytes for one that is not read before the handler; what it returns is in `answers`. Only
+    a handler that returns a Reply or a response has its `answers` in the row. `statuses` are those
+    of success. With `nested`, the operation has a second path, below that of the run's workflow.
+    `keyed` operations take an Idempotency-Key. With `inputs` the query may have filters by input.
+    `tool` makes it a tool for agents, too.
     """
 
     method: Method
     path: str
     level: Needs
     handler: Handler
-    query: type[Query] = Nothing
-    body: Any = None
+    _: KW_ONLY
     body_required: bool = True
     answers: tuple[Any, ...] = ()
     statuses: tuple[int, ...] = (200,)
@@ -118,6 +129,16 @@ class Operation:
     keyed: bool = False
     inputs: bool = False
     tool: ForAgents | None = None
+    query: type[Query] = field(init=False)
+    body: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(self.handler)
+        query, body = get_args(hints["call"])
+        object.__setattr__(self, "query", query)
+        object.__setattr__(self, "body", None if body is NoneType else body)
+        if not self.answers:
+            object.__setattr__(self, "answers", (hints["return"],))
 
     @property
     def name(self) -> str:

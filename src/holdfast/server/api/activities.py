@@ -50,21 +50,7 @@ async def fail_activity(call: Call[Nothing, Failure]) -> Failed:
 
 OPERATIONS: Final = (
     Operation(
-        method="POST",
-        path="/v1/activities/complete",
-        level="write",
-        handler=complete_activity,
-        body=Completion,
-        answers=(Changed,),
-        problems=(TokenUnknown,),
+        "POST", "/v1/activities/complete", "write", complete_activity, problems=(TokenUnknown,)
     ),
-    Operation(
-        method="POST",
-        path="/v1/activities/fail",
-        level="write",
-        handler=fail_activity,
-        body=Failure,
-        answers=(Failed,),
-        problems=(TokenUnknown,),
-    ),
+    Operation("POST", "/v1/activities/fail", "write", fail_activity, problems=(TokenUnknown,)),
 )

@@ -38,11 +38,10 @@ async def list_alerts(call: Call[Nothing, None]) -> AlertList:
 
 OPERATIONS: Final = (
     Operation(
-        method="GET",
-        path="/v1/alerts",
-        level="read",
-        handler=list_alerts,
-        answers=(AlertList,),
+        "GET",
+        "/v1/alerts",
+        "read",
+        list_alerts,
         tool=ForAgents(about="List the alerts that apps declare, and which of them are active."),
     ),
 )

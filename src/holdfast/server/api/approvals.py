@@ -65,22 +65,18 @@ async def decide_approval(call: Call[Nothing, Decision]) -> Changed:
 
 OPERATIONS: Final = (
     Operation(
-        method="GET",
-        path="/v1/approvals",
-        level="read",
-        handler=list_approvals,
-        query=ApprovalQuery,
-        answers=(ApprovalList,),
+        "GET",
+        "/v1/approvals",
+        "read",
+        list_approvals,
         problems=(RunNotFound,),
         tool=ForAgents(about="List the approvals that wait for a decision, oldest first."),
     ),
     Operation(
-        method="POST",
-        path="/v1/runs/{run}/approvals",
-        level="write",
-        handler=decide_approval,
-        body=Decision,
-        answers=(Changed,),
+        "POST",
+        "/v1/runs/{run}/approvals",
+        "write",
+        decide_approval,
         problems=(RunNotFound, ApprovalNotFound, ApprovalDecided, ApprovalClosed),
         keyed=True,
         tool=ForAgents(

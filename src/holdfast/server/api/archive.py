@@ -32,13 +32,11 @@ async def restore_run(call: Call[Nothing, RestoreBody]) -> Restored:
 
 OPERATIONS: Final = (
     Operation(
-        method="POST",
-        path="/v1/runs/{run}/restore",
-        level="admin",
-        handler=restore_run,
-        body=RestoreBody,
+        "POST",
+        "/v1/runs/{run}/restore",
+        "admin",
+        restore_run,
         body_required=False,
-        answers=(Restored,),
         problems=(RunNotFound, RunExists, ObjectsUnavailable),
     ),
 )

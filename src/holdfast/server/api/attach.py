@@ -117,11 +117,10 @@ def _entry(entry: ClippedEvent) -> bytes:
 
 OPERATIONS: Final = (
     Operation(
-        method="GET",
-        path="/v1/runs/{run}/attach",
-        level="read",
-        handler=attach_run,
-        query=AttachQuery,
+        "GET",
+        "/v1/runs/{run}/attach",
+        "read",
+        attach_run,
         answers=(EventShape, RunShape, Bye),
         media_type="text/event-stream",
         problems=(RunNotFound,),

@@ -209,11 +209,10 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 OPERATIONS: Final = (
     Operation(
-        method="POST",
-        path="/v1/bulk",
-        level="write",
-        handler=change_runs,
-        body=BulkBody,
+        "POST",
+        "/v1/bulk",
+        "write",
+        change_runs,
         answers=(Progress, Trouble, Bye),
         media_type="text/event-stream",
         problems=(AmbiguousWorkflow,),

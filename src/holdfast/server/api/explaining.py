@@ -121,10 +121,10 @@ def _children(children: Children) -> ChildList:
 
 def _read(path: str, handler: Any, *answers: Any, tool: ForAgents | None = None) -> Operation:
     return Operation(
-        method="GET",
-        path=f"/v1/runs/{{run}}/{path}",
-        level="read",
-        handler=handler,
+        "GET",
+        f"/v1/runs/{{run}}/{path}",
+        "read",
+        handler,
         answers=answers,
         problems=(RunNotFound,),
         tool=tool,
@@ -135,12 +135,11 @@ OPERATIONS: Final = (
     _read(
         "why",
         explain_run,
-        Why,
         tool=ForAgents(name="why_run", about="Say why a run waits, and what would move it."),
     ),
-    _read("children", list_children, ChildList),
-    _read("values", get_values, Values),
-    _read("graph", get_graph, Graph),
+    _read("children", list_children),
+    _read("values", get_values),
+    _read("graph", get_graph),
     _read("input", get_input, Any),
     _read("output", get_output, Any),
 )

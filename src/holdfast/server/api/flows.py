@@ -49,16 +49,6 @@ async def get_flow(call: Call[FlowQuery, None]) -> FlowShape:
 
 
 OPERATIONS: Final = (
-    Operation(
-        method="GET", path="/v1/flows", level="read", handler=list_flows, answers=(FlowList,)
-    ),
-    Operation(
-        method="GET",
-        path="/v1/flows/{name}",
-        level="read",
-        handler=get_flow,
-        query=FlowQuery,
-        answers=(FlowShape,),
-        problems=(UnknownFlow,),
-    ),
+    Operation("GET", "/v1/flows", "read", list_flows),
+    Operation("GET", "/v1/flows/{name}", "read", get_flow, problems=(UnknownFlow,)),
 )

@@ -70,11 +70,10 @@ async def retry_run(call: Call[Nothing, RetryBody]) -> Reply:
 
 OPERATIONS: Final = (
     Operation(
-        method="POST",
-        path="/v1/runs/{run}/fork",
-        level="write",
-        handler=fork_run,
-        body=ForkBody,
+        "POST",
+        "/v1/runs/{run}/fork",
+        "write",
+        fork_run,
         body_required=False,
         answers=(Forked,),
         statuses=(201, 200),
@@ -82,11 +81,10 @@ OPERATIONS: Final = (
         keyed=True,
     ),
     Operation(
-        method="POST",
-        path="/v1/runs/{run}/retry",
-        level="write",
-        handler=retry_run,
-        body=RetryBody,
+        "POST",
+        "/v1/runs/{run}/retry",
+        "write",
+        retry_run,
         body_required=False,
         answers=(Forked,),
         statuses=(201, 200),

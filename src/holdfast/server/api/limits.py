@@ -107,25 +107,11 @@ def _limit(body: NewLimit) -> AnyLimit:
 
 
 OPERATIONS: Final = (
+    Operation("GET", "/v1/limits", "read", list_limits),
     Operation(
-        method="GET", path="/v1/limits", level="read", handler=list_limits, answers=(LimitList,)
+        "PUT", "/v1/limits", "admin", set_limit, problems=(UnknownWorkflow, AmbiguousWorkflow)
     ),
     Operation(
-        method="PUT",
-        path="/v1/limits",
-        level="admin",
-        handler=set_limit,
-        body=NewLimit,
-        answers=(Changed,),
-        problems=(UnknownWorkflow, AmbiguousWorkflow),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/limits",
-        level="admin",
-        handler=remove_limit,
-        query=LimitQuery,
-        answers=(Changed,),
-        problems=(UnknownWorkflow, AmbiguousWorkflow),
+        "DELETE", "/v1/limits", "admin", remove_limit, problems=(UnknownWorkflow, AmbiguousWorkflow)
     ),
 )

@@ -196,12 +196,10 @@ def _cut_log(found: EventList) -> str | None:
 
 OPERATIONS: Final = (
     Operation(
-        method="GET",
-        path="/v1/runs/{run}/events",
-        level="read",
-        handler=list_events,
-        query=EventQuery,
-        answers=(EventList,),
+        "GET",
+        "/v1/runs/{run}/events",
+        "read",
+        list_events,
         problems=(RunNotFound,),
         tool=ForAgents(
             name="read_log",
@@ -212,22 +210,7 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        method="GET",
-        path="/v1/runs/{run}/steps",
-        level="read",
-        handler=list_steps,
-        query=StepQuery,
-        answers=(StepList,),
-        problems=(RunNotFound,),
-        nested=True,
+        "GET", "/v1/runs/{run}/steps", "read", list_steps, problems=(RunNotFound,), nested=True
     ),
-    Operation(
-        method="GET",
-        path="/v1/runs/{run}/timeline",
-        level="read",
-        handler=get_timeline,
-        query=TimelineQuery,
-        answers=(TimelinePage,),
-        problems=(RunNotFound,),
-    ),
+    Operation("GET", "/v1/runs/{run}/timeline", "read", get_timeline, problems=(RunNotFound,)),
 )

@@ -77,12 +77,10 @@ def _cut(page: LogLinePage) -> str | None:
 
 OPERATIONS: Final = (
     Operation(
-        method="GET",
-        path="/v1/runs/{run}/logs",
-        level="read",
-        handler=read_log_lines,
-        query=LogLineQuery,
-        answers=(LogLinePage,),
+        "GET",
+        "/v1/runs/{run}/logs",
+        "read",
+        read_log_lines,
         problems=(RunNotFound, InvalidInput, PayloadError),
         nested=True,
         tool=ForAgents(
@@ -91,11 +89,10 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        method="GET",
-        path="/v1/runs/{run}/logs/follow",
-        level="read",
-        handler=follow_log_lines,
-        query=FollowLinesQuery,
+        "GET",
+        "/v1/runs/{run}/logs/follow",
+        "read",
+        follow_log_lines,
         answers=(LogLine, StreamEnd, Bye),
         media_type="text/event-stream",
         problems=(RunNotFound, InvalidInput, PayloadError),

@@ -137,16 +137,20 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     return Reply(started, status, headers)
 
 
-async def list_runs(call: Call[RunQuery | WorkflowRunQuery, None]) -> RunList:
+async def list_runs(call: Call[RunQuery, None]) -> RunList:
     """List runs, newest first."""
-    page = await call.site.reader.runs.list(**await filters_of(call))
-    runs = [run_head(each.record) for each in page.runs]
-    return RunList(runs, page.cursor, page.searched_until)
+    return await _list(call)
 
 
 async def list_runs_of_workflow(call: Call[WorkflowRunQuery, None]) -> RunList:
     """List the runs of a workflow, newest first."""
-    return await list_runs(call)
+    return await _list(call)
+
+
+async def _list(call: Call[RunQuery | WorkflowRunQuery, None]) -> RunList:
+    page = await call.site.reader.runs.list(**await filters_of(call))
+    runs = [run_head(each.record) for each in page.runs]
+    return RunList(runs, page.cursor, page.searched_until)
 
 
 async def count_runs(call: Call[CountQuery, None]) -> RunCounts:
@@ -232,12 +236,10 @@ async def _warning(call: Call[Any, StartBody], name: str) -> str | None:
 
 OPERATIONS: Final = (
     Operation(
-        method="POST",
-        path="/v1/workflows/{name}/runs",
-        level="write",
-        handler=start_run,
-        query=StartQuery,
-        body=StartBody,
+        "POST",
+        "/v1/workflows/{name}/runs",
+        "write",
+        start_run,
         body_required=False,
         answers=(Started, RunShape),
         statuses=(201, 200),
@@ -256,22 +258,18 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        method="GET",
-        path="/v1/workflows/{name}/runs",
-        level="read",
-        handler=list_runs_of_workflow,
-        query=WorkflowRunQuery,
-        answers=(RunList,),
+        "GET",
+        "/v1/workflows/{name}/runs",
+        "read",
+        list_runs_of_workflow,
         problems=(AmbiguousWorkflow, RunNotFound),
         inputs=True,
     ),
     Operation(
-        method="GET",
-        path="/v1/runs",
-        level="read",
-        handler=list_runs,
-        query=RunQuery,
-        answers=(RunList,),
+        "GET",
+        "/v1/runs",
+        "read",
+        list_runs,
         problems=(AmbiguousWorkflow, RunNotFound),
         inputs=True,
         tool=ForAgents(
@@ -281,12 +279,10 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        method="GET",
-        path="/v1/runs/count",
-        level="read",
-        handler=count_runs,
-        query=CountQuery,
-        answers=(RunCounts,),
+        "GET",
+        "/v1/runs/count",
+        "read",
+        count_runs,
         problems=(AmbiguousWorkflow, RunNotFound),
         inputs=True,
         tool=ForAgents(
@@ -294,12 +290,10 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        method="GET",
-        path="/v1/runs/{run}",
-        level="read",
-        handler=get_run,
-        query=WaitQuery,
-        answers=(RunShape,),
+        "GET",
+        "/v1/runs/{run}",
+        "read",
+        get_run,
         problems=(RunNotFound,),
         nested=True,
         tool=ForAgents(

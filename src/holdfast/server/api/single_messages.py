@@ -108,28 +108,12 @@ _MESSAGE: Final = "/v1/message-queues/{name}/messages/{message}"
 
 OPERATIONS: Final = (
     Operation(
-        method="GET",
-        path=_MESSAGE,
-        level="read",
-        handler=get_queued_message,
-        answers=(QueuedMessage,),
-        problems=(MessageNotFound, UnknownQueue),
+        "GET", _MESSAGE, "read", get_queued_message, problems=(MessageNotFound, UnknownQueue)
     ),
     Operation(
-        method="PATCH",
-        path=_MESSAGE,
-        level="write",
-        handler=change_queued_message,
-        body=ChangeBody,
-        answers=(Changed,),
-        problems=(MessageInFlight, UnknownQueue),
+        "PATCH", _MESSAGE, "write", change_queued_message, problems=(MessageInFlight, UnknownQueue)
     ),
     Operation(
-        method="DELETE",
-        path=_MESSAGE,
-        level="write",
-        handler=cancel_queued_message,
-        answers=(Changed,),
-        problems=(MessageInFlight, UnknownQueue),
+        "DELETE", _MESSAGE, "write", cancel_queued_message, problems=(MessageInFlight, UnknownQueue)
     ),
 )

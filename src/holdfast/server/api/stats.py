@@ -51,20 +51,6 @@ async def read_load_now(call: Call[StatsQuery, None]) -> Load:
 
 
 OPERATIONS: Final = (
-    Operation(
-        method="GET",
-        path="/v1/stats",
-        level="read",
-        handler=read_stats,
-        query=StatsQuery,
-        answers=(Stats,),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/load",
-        level="read",
-        handler=read_load_now,
-        query=StatsQuery,
-        answers=(Load,),
-    ),
+    Operation("GET", "/v1/stats", "read", read_stats),
+    Operation("GET", "/v1/load", "read", read_load_now),
 )

@@ -65,20 +65,13 @@ async def follow_stream(call: Call[FollowQuery, None]) -> Response:
 
 OPERATIONS: Final = (
     Operation(
-        method="GET",
-        path="/v1/runs/{run}/streams",
-        level="read",
-        handler=list_streams,
-        answers=(StreamList,),
-        problems=(RunNotFound,),
-        nested=True,
+        "GET", "/v1/runs/{run}/streams", "read", list_streams, problems=(RunNotFound,), nested=True
     ),
     Operation(
-        method="GET",
-        path="/v1/runs/{run}/streams/{stream}",
-        level="read",
-        handler=read_stream,
-        query=StreamQuery,
+        "GET",
+        "/v1/runs/{run}/streams/{stream}",
+        "read",
+        read_stream,
         answers=(StreamPage,),
         problems=(RunNotFound, InvalidName, InvalidInput, PayloadError),
         nested=True,
@@ -87,11 +80,10 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        method="GET",
-        path="/v1/runs/{run}/streams/{stream}/follow",
-        level="read",
-        handler=follow_stream,
-        query=FollowQuery,
+        "GET",
+        "/v1/runs/{run}/streams/{stream}/follow",
+        "read",
+        follow_stream,
         answers=(StreamItem, Restarted, StreamEnd, Bye),
         media_type="text/event-stream",
         problems=(RunNotFound, InvalidName, InvalidInput, PayloadError),

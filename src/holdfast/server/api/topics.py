@@ -30,14 +30,4 @@ async def publish_event(call: Call[Nothing, NewEventBody]) -> Published:
     return await call.site.client.topics.publish(body.topic, body.payload, event_id=event_id)
 
 
-OPERATIONS: Final = (
-    Operation(
-        method="POST",
-        path="/v1/topics/publish",
-        level="write",
-        handler=publish_event,
-        body=NewEventBody,
-        answers=(Published,),
-        keyed=True,
-    ),
-)
+OPERATIONS: Final = (Operation("POST", "/v1/topics/publish", "write", publish_event, keyed=True),)

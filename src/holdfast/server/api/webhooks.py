@@ -38,12 +38,10 @@ async def receive_webhook(call: Call[Nothing, bytes]) -> Taken:
 
 OPERATIONS: Final = (
     Operation(
-        method="POST",
-        path=f"{HOOKS}{{token}}",
-        level="open",
-        handler=receive_webhook,
-        body=bytes,
-        answers=(Taken,),
+        "POST",
+        f"{HOOKS}{{token}}",
+        "open",
+        receive_webhook,
         problems=(
             WebhookNotFound,
             WebhookClosed,
