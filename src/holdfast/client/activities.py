@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.client.session import Session
+from holdfast.client.session import Group, Session
 from holdfast.codec import describe, encode, encode_error
 from holdfast.errors import TokenUnknown
 from holdfast.store.port.locks import persist
@@ -15,15 +15,11 @@ _LEASES = 1_000_000_000  # more than a task ever has
 _SHAPE = "a token is RUN_ID:LEASE_NO:KEY, as `current_activity().token` gives it"
 
 
-class Activities:
+class Activities(Group):
     """The activities of all runs: what completes outside of a worker is completed here.
 
     An attempt is named by its token, which its code passes on: see `ActivityContext.token`.
     """
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def complete(self, token: str, result: object = None) -> None:
         """Complete an activity, by the token of its attempt.

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import builtins
 
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.types import AlertInfo
 
 
-class Alerts:
+class Alerts(Group):
     """The alerts that the code of apps declares."""
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def list(self) -> builtins.list[AlertInfo]:
         """Return all alerts, by app and name, as they were seen when a worker looked last.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.client.chains import find_successor
 from holdfast.client.naming import RunRef
-from holdfast.client.session import Session
+from holdfast.client.session import Group, Session
 from holdfast.codec import encode
 from holdfast.errors import (
     ApprovalClosed,
@@ -35,12 +35,8 @@ class _Standing(msgspec.Struct):
     by: str | None = None
 
 
-class Approvals:
+class Approvals(Group):
     """The approvals of all runs."""
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def list(
         self, run: RunRef | None = None, limit: int = 100

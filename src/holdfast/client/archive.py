@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from uuid import UUID
 
 from holdfast.client.naming import RunRef
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.errors import ConfigurationError, RunExists, RunNotFound
 from holdfast.retention import Archive, ArchivedRun, ArchiveEntry
 from holdfast.types import RunRecord
@@ -14,16 +14,12 @@ from holdfast.values.durations import Duration
 from holdfast.values.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
 
 
-class Archives:
+class Archives(Group):
     """The archive of a database: of the client's app, of $HOLDFAST_ARCHIVE, or the one in use.
 
     Its methods raise ConfigurationError if there is none, and ObjectsUnavailable if it cannot be
     reached.
     """
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def url(self) -> str | None:
         """Return where runs are archived, None for nowhere.

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from holdfast.client.naming import RunRef
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.errors import InvalidInput, UnknownBuild
 from holdfast.store.port.locks import persist
 from holdfast.types import BuildInfo, MovedRuns, MoveOutcome, RouteChange
@@ -18,15 +18,11 @@ from holdfast.values.names import check_app_name, check_build
 _AT_ONCE: Final = 500  # runs that are moved in one transaction
 
 
-class Builds:
+class Builds(Group):
     """The builds of apps: the code that runs of pinned workflows stay with.
 
     `app` is by default the client's, without one the only app that has builds.
     """
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def list(self, *, app: str | None = None) -> builtins.list[BuildInfo]:
         """Return the builds of all apps or of one, the newest first.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from uuid import UUID, uuid4
 
 from holdfast.client.control import cancel_run
-from holdfast.client.session import Session
+from holdfast.client.session import Group, Session
 from holdfast.codec import encode
 from holdfast.definitions.entities import Entity, Method, Proxy, entity_of
 from holdfast.definitions.entity_access import Access, next_life
@@ -29,12 +29,11 @@ class _Options(NamedTuple):
     timeout: float | None
 
 
-class Entities:
+class Entities(Group):
     """Entities by their class and their key; `client.entity` calls their methods."""
 
     def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
+        super().__init__(session)
         self._newest: dict[UUID, UUID] = {}  # of a key's first run, the last known to be its newest
 
     async def get(self, cls: type[E], key: str) -> E:

@@ -6,7 +6,7 @@ import builtins
 from functools import partial
 
 from holdfast.client.naming import Named
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.compiling import CompiledFlow, check_flows, compile_flows
 from holdfast.definitions.app import App
 from holdfast.errors import UnknownFlow
@@ -16,15 +16,11 @@ from holdfast.values.names import is_same_name, split_name
 from holdfast.values.suggestions import similar_name
 
 
-class Flows:
+class Flows(Group):
     """The flows of all apps: each by its definition, or by its name (`app/name`).
 
     Their runs are in `client.runs`, as those of workflows.
     """
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def list(self) -> builtins.list[FlowInfo]:
         """Return every version of every flow that the database has, by name and version.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from holdfast.client.naming import Named
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.definitions.limits import Ageing, AnyLimit, Fairness, Limit, Rate
 from holdfast.errors import InvalidInput
 from holdfast.insight.serving import live_activities
@@ -16,12 +16,8 @@ from holdfast.types import LimitInfo, LimitKind, LimitScope, Notice
 from holdfast.values.names import check_queue_name, check_reference, full_name, split_name
 
 
-class Limits:
+class Limits(Group):
     """The limits of queues, workflows and activities, in all workers together."""
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def set(
         self,

@@ -21,7 +21,7 @@ from holdfast.client.messages import (
     settings_of,
 )
 from holdfast.client.sending import send_messages
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.errors import UnknownQueue
 from holdfast.store.port import messages_topic
 from holdfast.store.port.locks import persist
@@ -38,16 +38,12 @@ from holdfast.values.durations import Duration
 from holdfast.values.names import check_queue_name
 
 
-class Queues:
+class Queues(Group):
     """Message queues: create them, send messages to them, receive and acknowledge messages.
 
     And pauses of queues: nothing is taken from a paused queue, neither messages nor the runs and
     activities that wait in it for workers.
     """
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def create(
         self,

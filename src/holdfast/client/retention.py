@@ -5,17 +5,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import AsyncGenerator
 
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.retention.deletion import sweep_batches
 from holdfast.types import SweeperState, SweepShare, Swept
 
 
-class Retention:
+class Retention(Group):
     """The sweeper: workers delete ended runs in the background, and programs may do so at once."""
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def state(self) -> SweeperState:
         """Return who sweeps, when a pass last ended, and how many runs are due.

@@ -31,7 +31,7 @@ from holdfast.client.reading import (
 from holdfast.client.rescheduling import RescheduleOptions, read_change, reschedule_run
 from holdfast.client.run import Run, RunPage, read_page
 from holdfast.client.run_logs import LogOptions, follow_lines, follow_log_lines, read_log_lines
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.definitions.startable import AnyStartable
 from holdfast.errors import ConfigurationError
 from holdfast.insight.flow_progress import StepProgress
@@ -53,16 +53,12 @@ from holdfast.values.names import COUNTED, check_attribute_name
 _MOST_COUNTED: Final = 10_000
 
 
-class Runs:
+class Runs(Group):
     """All runs: find them, read them, and change them, one or many at a time.
 
     A run is given by its id, or by its workflow and key. By a key the newest run is meant: the last
     one that the run was continued as, or retried as.
     """
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     # Finding
 

@@ -23,7 +23,7 @@ from holdfast.client.scheduling import (
     read_tick,
     refuse_group,
 )
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.client.submitting import prepare_start
 from holdfast.definitions.schedules import (
     MessageScheduleOptions,
@@ -54,15 +54,11 @@ In = TypeVar("In")
 _MAX_TRIES: Final = 5  # of a change that other clients make at the same time
 
 
-class Schedules:
+class Schedules(Group):
     """The schedules of all apps, by name: `app/name`, or the name alone if only one app has it.
 
     Those that an app's code has are written to the database by its workers.
     """
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def list(
         self, *, app: str | None = None, after: str | None = None, limit: int = 100

@@ -300,6 +300,13 @@ class Session:
         return parts
 
 
+class Group:
+    """The base of a client's groups, such as `client.runs`: their methods use its session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+
 class _Parts:
     """The parts of an open session."""
 

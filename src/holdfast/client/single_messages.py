@@ -8,7 +8,7 @@ from functools import partial
 from msgspec import UNSET
 from msgspec.structs import asdict
 
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.codec import encode
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, InvalidInput, MessageNotFound
@@ -18,16 +18,12 @@ from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name
 
 
-class SingleMessages:
+class SingleMessages(Group):
     """One message of a queue, by the id that its send returned: look at it, cancel it, change it.
 
     A message that a receiver has is not touched: `cancel` and `change` raise MessageInFlight. Each
     call reads the index of the queue, which takes tenths of a second if a million messages wait.
     """
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def get(self, queue: str, message_id: int) -> FoundMessage:
         """Return a message that waits or is in flight, with the errors of its receives.

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from holdfast.client.publishing import Subscription, publish_within
 from holdfast.client.scheduling import RUN_OPTIONS, RunsOfSchedule, new_target
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.client.submitting import prepare_start
 from holdfast.codec import encode
 from holdfast.definitions.startable import AnyStartable
@@ -36,12 +36,8 @@ from holdfast.webhooks import check_host, check_secret, check_url
 __all__ = ["Subscription", "Topics"]
 
 
-class Topics:
+class Topics(Group):
     """Events, and what they reach: workflows that are started, runs that wait."""
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def publish(
         self,

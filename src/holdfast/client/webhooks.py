@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from holdfast.client.naming import RunRef
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.codec import encode
 from holdfast.errors import RunNotFound, WebhookClosed, WebhookNotFound
 from holdfast.events import (
@@ -37,12 +37,8 @@ class OpenWebhook(Value, frozen=True):
     url: str
 
 
-class Webhooks:
+class Webhooks(Group):
     """The webhooks of all runs: what `ctx.webhook` opens."""
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def list(self, run: RunRef) -> builtins.list[OpenWebhook]:
         """Return the webhooks of a run that wait for their POST, in the order of their opening.

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import builtins
 
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.types import WorkerInfo
 
 
-class Workers:
+class Workers(Group):
     """The workers of all apps."""
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def list(self) -> builtins.list[WorkerInfo]:
         """Return the workers that are signed on.

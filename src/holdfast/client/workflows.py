@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from holdfast.client.control import list_pauses, set_pause
 from holdfast.client.naming import Named
-from holdfast.client.session import Session
+from holdfast.client.session import Group
 from holdfast.types import HeldKey, Pause
 
 
-class Workflows:
+class Workflows(Group):
     """The workflows of all apps: each by its function, or by its name (`app/name`)."""
-
-    def __init__(self, session: Session) -> None:
-        """Make the group over a client's session."""
-        self._session = session
 
     async def pause(self, workflow: Named | str, reason: str | None = None) -> bool:
         """Let no worker continue the runs of a workflow, of any version.
