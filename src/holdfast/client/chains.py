@@ -6,17 +6,9 @@ import asyncio
 from collections.abc import Collection
 from uuid import UUID
 
-import msgspec
-
 from holdfast.insight.retries import find_last_retries
 from holdfast.store.port import Store
-from holdfast.types import End, RunRecord
-
-
-class _Continued(msgspec.Struct):
-    """The output of a run that continued as new."""
-
-    run_id: UUID
+from holdfast.types import RunRecord, continued_as
 
 
 async def newest(store: Store, run_id: UUID) -> UUID:
@@ -64,10 +56,3 @@ async def find_successor(store: Store, run_id: UUID, *, next_only: bool = False)
         return None if last == run_id else last
     run = (await store.get_runs([run_id])).get(run_id)
     return None if run is None else continued_as(run)
-
-
-def continued_as(run: RunRecord | End) -> UUID | None:
-    """Return the run that an ended run continued as, None if it did not continue."""
-    if run.status != "continued" or run.output is None:
-        return None
-    return msgspec.json.decode(run.output, type=_Continued).run_id

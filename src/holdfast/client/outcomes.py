@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Generic, Never, TypeVar, cast
 from uuid import UUID
 
-from holdfast.client.chains import continued_as, find_successor
+from holdfast.client.chains import find_successor
 from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record
 from holdfast.client.run import decode_plain
@@ -26,7 +26,7 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.insight.retries import find_retry
-from holdfast.types import End, RunRecord, Status
+from holdfast.types import End, RunRecord, Status, continued_as
 from holdfast.values.durations import Duration, seconds
 
 Out = TypeVar("Out")

@@ -16,7 +16,6 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from holdfast.client.chains import continued_as
 from holdfast.client.waiting import EndWatcher
 from holdfast.errors import (
     DatabaseError,
@@ -28,7 +27,7 @@ from holdfast.errors import (
     UpdateRejected,
 )
 from holdfast.store.port import Store
-from holdfast.types import ErrorInfo, Event
+from holdfast.types import ErrorInfo, Event, continued_as
 
 logger = logging.getLogger("holdfast.client")
 

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import cast
 from uuid import UUID
 
-from holdfast.client.chains import continued_as
 from holdfast.codec import decode_error, decoder
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable
@@ -24,6 +23,7 @@ from holdfast.types import (
     Status,
     Value,
     Wait,
+    continued_as,
 )
 from holdfast.values.moments import to_datetime
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.chains import continued_as, find_successor
+from holdfast.client.chains import find_successor
 from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record, store_of
 from holdfast.client.session import Session
@@ -31,6 +31,7 @@ from holdfast.types import (
     StreamRead,
     Writer,
     WriterState,
+    continued_as,
 )
 from holdfast.values.names import check_stream_name
 

@@ -14,14 +14,16 @@ from holdfast.definitions.lifespan import Lifespan
 from holdfast.errors import ConfigurationError, RunEnded
 from holdfast.store.port import Store
 from holdfast.store.port.shards import MayBeAway
-from holdfast.types import Delivery, NewRun, NewSignal, Notice, RulesOfStart, StartedRun
+from holdfast.types import (
+    Delivery,
+    NewRun,
+    NewSignal,
+    Notice,
+    RulesOfStart,
+    StartedRun,
+    continued_as,
+)
 from holdfast.values.ids import keyed_run_id, retry_run_id
-
-
-class Continued(msgspec.Struct):
-    """The output of a run that continued as another one."""
-
-    run_id: UUID
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Access:
             elif outcome != "ended":
                 return outcome, run_id
             elif record := (await self.store.get_runs([run_id])).get(run_id):
-                if record.status == "continued":
-                    run_id = msgspec.json.decode(record.output or "", type=Continued).run_id
+                if next_id := continued_as(record):
+                    run_id = next_id
                 else:
                     run = next_life(run, run_id, record.status)
                     run_id = run.run_id

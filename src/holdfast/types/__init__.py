@@ -127,6 +127,7 @@ from holdfast.types.runs import RunFilter as RunFilter
 from holdfast.types.runs import RunRecord as RunRecord
 from holdfast.types.runs import StartedRun as StartedRun
 from holdfast.types.runs import Wait as Wait
+from holdfast.types.runs import continued_as as continued_as
 from holdfast.types.schedules import DEFAULT_BUCKET_RETENTION as DEFAULT_BUCKET_RETENTION
 from holdfast.types.schedules import DEFAULT_CATCH_UP as DEFAULT_CATCH_UP
 from holdfast.types.schedules import MOST_BUFFERED as MOST_BUFFERED

@@ -178,6 +178,19 @@ class End(Value, frozen=True):
     error: str | None = None
 
 
+class _Continued(msgspec.Struct):
+    """The output of a run that continued as new."""
+
+    run_id: UUID
+
+
+def continued_as(run: RunRecord | End) -> UUID | None:
+    """Return the run that an ended run continued as, None if it did not continue."""
+    if run.status != "continued" or run.output is None:
+        return None
+    return msgspec.json.decode(run.output, type=_Continued).run_id
+
+
 class RunFilter(Value, frozen=True, kw_only=True):
     """Which runs to list, newest first. Empty fields do not restrict; `names` are full names."""
 
