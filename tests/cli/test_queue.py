@@ -31,8 +31,9 @@ def test_messages_are_sent_received_and_acknowledged(cli: CommandLine) -> None:
     cli("queue", "send", "parcels", "8")
     assert cli("queue", "pop", "parcels", "--wait", "10s").stdout.startswith("8\n")
     assert cli.json("queue", "show", "parcels")["messages"] == []
-    wrong = cli("queue", "ack", "17", code=exits.USAGE)
-    assert "a receipt is what" in wrong.stderr
+    for receipt in ("17", f"{message['receipt']}00000"):
+        wrong = cli("queue", "ack", receipt, code=exits.USAGE)
+        assert "a receipt is what" in wrong.stderr
 
 
 def test_messages_are_shown_page_by_page(cli: CommandLine) -> None:

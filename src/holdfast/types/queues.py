@@ -152,13 +152,16 @@ class Receipt(Value, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
-        """Return the receipt of a text. Raises ValueError.
+        """Return the receipt of a text. Raises ValueError, also for numbers that no receipt has.
 
         >>> str(Receipt.parse("1.00000000-0000-0000-0000-000000000001.2"))
         '1.00000000-0000-0000-0000-000000000001.2'
         """
-        queue_id, delivery_id, place = text.split(".")
-        return cls(int(queue_id), UUID(delivery_id), int(place))
+        queue_text, delivery_id, place_text = text.split(".")
+        queue_id, place = int(queue_text), int(place_text)
+        if not (0 < queue_id < 2**31 and 0 < place < 2**15):
+            raise ValueError(text)
+        return cls(queue_id, UUID(delivery_id), place)
 
 
 class MessageReturn(Value, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from datetime import datetime
 from typing import Annotated, Any, Final
-from uuid import UUID
 
 import msgspec
 from msgspec import Meta
@@ -243,7 +242,7 @@ async def purge_messages(call: Call[Nothing, None]) -> Purged:
 def _message(message: Message) -> ReceivedMessage:
     return ReceivedMessage(
         message_id=message.id,
-        receipt=write_receipt(message.receipt),
+        receipt=str(message.receipt),
         payload=raw(message.stored.payload),
         group=message.group,
         attempts=message.attempts,
@@ -253,23 +252,14 @@ def _message(message: Message) -> ReceivedMessage:
     )
 
 
-def write_receipt(receipt: Receipt) -> str:
-    """Return a receipt as text."""
-    return f"{receipt.queue_id}.{receipt.delivery_id}.{receipt.place}"
-
-
-def _read(receipts: tuple[str, ...]) -> list[Receipt]:
+def _read(texts: tuple[str, ...]) -> list[Receipt]:
     """Return the receipts that texts mean. Raises Problem 422."""
     found: list[Receipt] = []
-    for text in receipts:
-        parts = text.split(".")
+    for text in texts:
         try:
-            queue_id, delivery_id, place = int(parts[0]), UUID(parts[1]), int(parts[2])
-            if len(parts) != 3 or not (0 < queue_id < 2**31 and 0 < place < 2**15):
-                raise ValueError
-        except (ValueError, IndexError):
+            found.append(Receipt.parse(text))
+        except ValueError:
             raise Problem(422, "bad-receipt", f"{text!r} is not a receipt") from None
-        found.append(Receipt(queue_id, delivery_id, place))
     return found
 
 
