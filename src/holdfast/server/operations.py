@@ -24,6 +24,7 @@ from starlette.requests import Request
 from holdfast.errors import HoldfastError
 from holdfast.server.access import Level, Principal
 from holdfast.server.gates import Slot
+from holdfast.values.names import full_name
 
 if TYPE_CHECKING:
     from holdfast.server.site import Site
@@ -70,6 +71,13 @@ class Call(Generic[Q_co, B_co]):
     run_id: UUID = NO_RUN
     slot: Slot = field(kw_only=True)
     inputs: dict[str, object] | None = None
+
+    @property
+    def full_name(self) -> str:
+        """The name of the path, with the app that a query of `OfWorkflow` names."""
+        query: Any = self.query
+        app: str | None = query.app
+        return self.path["name"] if app is None else full_name(app, self.path["name"])
 
 
 @dataclass(frozen=True, slots=True)

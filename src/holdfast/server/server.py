@@ -14,8 +14,7 @@ from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
 from holdfast.errors import HoldfastError
 from holdfast.server.access import Access, Asked, AskedAccess
-from holdfast.server.api.dispatch import Api
-from holdfast.server.api.paths import route_path
+from holdfast.server.api.dispatch import Api, route_path
 from holdfast.server.catalogue import Catalogue
 from holdfast.server.description import PATH
 from holdfast.server.gates import MAX_BODY, MAX_STREAMS, MAX_STREAMS_EACH, StreamGate

@@ -17,7 +17,6 @@ from holdfast.types import AttributeValue, State
 from holdfast.values.attributes import read_attributes
 from holdfast.values.durations import seconds
 from holdfast.values.moments import to_datetime, to_micros
-from holdfast.values.names import full_name
 
 Moment = Annotated[
     str,
@@ -69,16 +68,10 @@ class WorkflowRunQuery(OfWorkflow, frozen=True):
     cursor: Annotated[str, Meta(max_length=100)] | None = None
 
 
-def named_workflow(call: Call[Any, Any]) -> str:
-    """Return the workflow of the path, with the app that the query names."""
-    app: str | None = call.query.app
-    return call.path["name"] if app is None else full_name(app, call.path["name"])
-
-
 async def filters_of(call: Call[Any, Any]) -> RunFilters:
     """Return the client's filters. Raises Problem 400 for what cannot be read."""
     query: RunConditions | WorkflowRunQuery = call.query
-    names = (named_workflow(call),) if isinstance(query, WorkflowRunQuery) else query.workflow
+    names = (call.full_name,) if isinstance(query, WorkflowRunQuery) else query.workflow
     if query.key is not None and not names:
         raise bad_parameter("key", "name its workflow as well: keys are those of one workflow")
     filters: RunFilters = {

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from holdfast.errors import UnknownFlow
 from holdfast.insight.shapes import shaped
-from holdfast.server.api.filters import OfWorkflow, named_workflow
+from holdfast.server.api.filters import OfWorkflow
 from holdfast.server.operations import Call, Nothing, Operation
 from holdfast.types import FlowShape
 
@@ -45,7 +45,7 @@ async def list_flows(call: Call[Nothing, None]) -> FlowList:
 
 async def get_flow(call: Call[FlowQuery, None]) -> FlowShape:
     """Return the steps of a flow, each after those that it depends on."""
-    return await call.site.reader.flows.get(named_workflow(call), call.query.version)
+    return await call.site.reader.flows.get(call.full_name, call.query.version)
 
 
 OPERATIONS: Final = (

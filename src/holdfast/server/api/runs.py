@@ -36,7 +36,6 @@ from holdfast.server.api.filters import (
     RunQuery,
     WorkflowRunQuery,
     filters_of,
-    named_workflow,
 )
 from holdfast.server.operations import Body, Call, ForAgents, Operation, Query, Reply
 from holdfast.server.problems import Problem
@@ -117,7 +116,7 @@ class RunList(msgspec.Struct, frozen=True):
 async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     """Start a run of a workflow, or find the one that was started with the same key."""
     options = start_options(call)
-    name = named_workflow(call)
+    name = call.full_name
     value = await typed_input(call, name)
     wait = call.query.wait
     with nullcontext() if wait is None else place(call):

@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.insight.shapes import shaped
 from holdfast.server.api.fields import Attributes, Changed, Length, Moment, Name, Reason, Tags, Text
-from holdfast.server.api.filters import OfWorkflow, named_workflow
+from holdfast.server.api.filters import OfWorkflow
 from holdfast.server.operations import Body, Call, Nothing, Operation, Query, Reply
 from holdfast.types import (
     AttributeValue,
@@ -189,7 +189,7 @@ async def list_schedules(call: Call[ScheduleQuery, None]) -> ScheduleList:
 
 async def get_schedule(call: Call[OfWorkflow, None]) -> ScheduleShape:
     """Return a schedule, with its next ticks."""
-    found = await call.site.reader.schedules.get(named_workflow(call))
+    found = await call.site.reader.schedules.get(call.full_name)
     ticks = found.next_ticks(5, after=datetime.now(UTC)) if found.error is None else []
     return _schedule(found, ticks)
 
@@ -197,7 +197,7 @@ async def get_schedule(call: Call[OfWorkflow, None]) -> ScheduleShape:
 async def list_ticks(call: Call[TicksQuery, None]) -> TickList:
     """Return what the ticks of a schedule did, newest first."""
     found = await call.site.reader.schedules.ticks(
-        named_workflow(call), before=call.query.before, limit=call.query.limit
+        call.full_name, before=call.query.before, limit=call.query.limit
     )
     return TickList([_tick(each) for each in found])
 
@@ -233,19 +233,19 @@ async def create_schedule(call: Call[Nothing, NewScheduleBody]) -> Reply:
 
 async def delete_schedule(call: Call[OfWorkflow, None]) -> Changed:
     """Delete a schedule; runs that it started continue."""
-    await call.site.client.schedules.delete(named_workflow(call))
+    await call.site.client.schedules.delete(call.full_name)
     return Changed(True)
 
 
 async def pause_schedule(call: Call[OfWorkflow, Reason]) -> Changed:
     """Let a schedule's ticks pass without starting runs; the reason is its note."""
     client = call.site.client
-    return Changed(await client.schedules.pause(named_workflow(call), call.body.reason))
+    return Changed(await client.schedules.pause(call.full_name, call.body.reason))
 
 
 async def resume_schedule(call: Call[OfWorkflow, None]) -> Changed:
     """Let a schedule fire again, from its next tick on."""
-    return Changed(await call.site.client.schedules.resume(named_workflow(call)))
+    return Changed(await call.site.client.schedules.resume(call.full_name))
 
 
 async def trigger_schedule(call: Call[OfWorkflow, TriggerBody]) -> TickShape:
@@ -254,7 +254,7 @@ async def trigger_schedule(call: Call[OfWorkflow, TriggerBody]) -> TickShape:
     With `at`, the same call again is the same tick.
     """
     tick = await call.site.client.schedules.trigger(
-        named_workflow(call), at=call.body.at, overlap=call.body.overlap
+        call.full_name, at=call.body.at, overlap=call.body.overlap
     )
     return _tick(tick)
 
@@ -266,7 +266,7 @@ async def backfill_schedule(call: Call[OfWorkflow, BackfillBody]) -> Changed:
     """
     body, key = call.body, call.idempotency_key
     asked = await call.site.client.schedules.backfill(
-        named_workflow(call),
+        call.full_name,
         body.start,
         body.end,
         overlap=body.overlap,

@@ -12,7 +12,7 @@ from holdfast.errors import AmbiguousWorkflow, UnknownWorkflow
 from holdfast.insight.serving import Served, is_silent, read_served
 from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, clipped_shape, shaped
 from holdfast.server.api.fields import Changed, Reason
-from holdfast.server.api.filters import OfWorkflow, moment_of, named_workflow
+from holdfast.server.api.filters import OfWorkflow, moment_of
 from holdfast.server.catalogue import Entry, find_entries
 from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query
 from holdfast.types import Status
@@ -111,7 +111,7 @@ async def list_workflows(call: Call[Nothing, None]) -> WorkflowList:
 
 async def get_workflow(call: Call[OfWorkflow, None]) -> WorkflowDetail:
     """Return a workflow: its versions, workers and pause, and its runs by status."""
-    name = named_workflow(call)
+    name = call.full_name
     found = await read_served(call.site.store, "workflow")
     served = [each for each in found if name in (each.name, each.name.rpartition("/")[2])]
     if len(served) > 1:
@@ -160,13 +160,13 @@ async def resume_queue(call: Call[Nothing, None]) -> Changed:
 
 async def pause_workflow(call: Call[OfWorkflow, Reason]) -> Changed:
     """Keep workers from continuing runs of a workflow, of any version."""
-    name = named_workflow(call)
+    name = call.full_name
     return Changed(await call.site.client.workflows.pause(name, call.body.reason))
 
 
 async def resume_workflow(call: Call[OfWorkflow, None]) -> Changed:
     """Let the runs of a workflow continue."""
-    return Changed(await call.site.client.workflows.resume(named_workflow(call)))
+    return Changed(await call.site.client.workflows.resume(call.full_name))
 
 
 async def _known(call: Call[OfWorkflow, None], name: str) -> str:
