@@ -19,7 +19,6 @@ from holdfast.definitions.jobs import Jobs
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.limits import Concurrency, Rates
 from holdfast.definitions.middleware import Middleware
-from holdfast.definitions.pinning import Pinning
 from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.scheduling import Scheduling
 from holdfast.definitions.start_rules import RuleOptions
@@ -106,7 +105,6 @@ class App(
     Entities,
     Transacting,
     Offering,
-    Pinning,
 ):
     """The workflows, steps, activities and flows of one program, and their defaults.
 
@@ -181,6 +179,20 @@ class App(
         `app.queue(…)`, and for what its schedules and subscriptions start.
         """
         return self.registry.queues()
+
+    def handlers(self) -> tuple[str, ...]:
+        """Return what this program can run, as `app/name@version`; activities have version 0.
+
+        With a build, pinned workflows stand there twice: also as `app/name@version+build`.
+        """
+        handlers = self.registry.handlers()
+        if self.build is None:
+            return handlers
+        return handlers + tuple(f"{each}+{self.build}" for each in self.pinned())
+
+    def pinned(self) -> tuple[str, ...]:
+        """Return the workflows whose runs stay with their build, as `app/name@version`."""
+        return tuple(each.handler for each in self.workflows.values() if each.pinned)
 
     def find(self, name: str, version: int) -> AnyWorkflow:
         """Return a workflow. Raises UnknownWorkflow if the app does not have this version."""
