@@ -1,16 +1,18 @@
-"""Create, empty and redrive queues, and end receives; calls that met a lock are made again."""
+"""Create, fill, empty and redrive queues, and end receives; calls that met a lock are repeated."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from holdfast.client.coalescing import MAX_BATCH
 from holdfast.client.messages import Messages, other_settings, receipts_of
 from holdfast.client.session import Session
-from holdfast.client.transactions import ack_within
+from holdfast.client.transactions import ack_within, send_within
 from holdfast.codec import storable
-from holdfast.errors import QueueExists
+from holdfast.errors import ConfigurationError, QueueExists
 from holdfast.store.port.locks import persist
-from holdfast.types import MessageReturn, QueueSettings
+from holdfast.types import MessageReturn, NewMessage, QueueSettings
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name
 
@@ -75,3 +77,30 @@ async def extend_messages(session: Session, messages: Messages, visibility: Dura
         session.store.extend_deliveries, receipts_of(messages), seconds=seconds(visibility)
     )
     return await persist(call)
+
+
+async def send_messages(
+    session: Session,
+    queue: str,
+    messages: Sequence[NewMessage],
+    connection: object,
+    notify: bool,
+) -> list[int]:
+    """Send messages, within the transaction of a connection if one is given. Return their ids.
+
+    Else one message is sent in a transaction with others of the same moment, many in chunks.
+    """
+    check_queue_name(queue)
+    if connection is not None:
+        sealed = session.sealed_messages(queue, messages)
+        return await send_within(connection, queue, sealed, schema=session.schema, notify=notify)
+    if notify:
+        raise ConfigurationError("notify is for a send within a connection's transaction")
+    sends = session.sends(queue)
+    if len(messages) == 1:
+        return [await sends.submit(messages[0])]
+    return [
+        message_id
+        for at in range(0, len(messages), MAX_BATCH)
+        for message_id in await sends.send(messages[at : at + MAX_BATCH])
+    ]

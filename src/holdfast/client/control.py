@@ -1,8 +1,8 @@
-"""Cancel, terminate, pause and resume one run, and pause queues and workflows."""
+"""Cancel, terminate, pause, resume and label one run, and pause queues and workflows."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -12,8 +12,9 @@ from holdfast.client.reading import get_record
 from holdfast.client.session import Session
 from holdfast.errors import RunEnded, RunNotFound
 from holdfast.store.port.locks import persist
-from holdfast.types import Delivered, Delivery, Pause, Scope
-from holdfast.values.texts import check_by, check_reason
+from holdfast.types import AttributeValue, Delivered, Delivery, Pause, Scope
+from holdfast.values.attributes import check_changes
+from holdfast.values.texts import check_by, check_reason, check_tags
 
 
 async def cancel_run(
@@ -86,3 +87,31 @@ async def change_run(
     if outcome == "missing":
         raise RunNotFound(run_id)
     return outcome, run_id
+
+
+async def set_attributes(
+    session: Session, run: RunRef, attributes: Mapping[str, AttributeValue | None]
+) -> dict[str, AttributeValue]:
+    """Change the attributes of a run, and return all of them. Raises RunNotFound."""
+    changes, run_id = check_changes(attributes), await session.newest_of(run)
+    found = await persist(partial(session.store.set_attributes, run_id, changes))
+    if found is None:
+        raise RunNotFound(run_id)
+    return found
+
+
+async def set_tags(
+    session: Session,
+    run: RunRef,
+    tags: Iterable[str] | None,
+    add: Iterable[str],
+    remove: Iterable[str],
+) -> list[str]:
+    """Change the tags of a run, and return all of them. Raises RunNotFound."""
+    given = None if tags is None else check_tags(tags)
+    call = partial(session.store.set_tags, add=check_tags(add), remove=check_tags(remove))
+    run_id = await session.newest_of(run)
+    found = await persist(partial(call, run_id, given))
+    if found is None:
+        raise RunNotFound(run_id)
+    return found

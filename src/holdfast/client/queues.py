@@ -20,7 +20,6 @@ from holdfast.client.messages import (
     encode_receive,
     settings_of,
 )
-from holdfast.client.sending import send_messages
 from holdfast.client.session import Group
 from holdfast.errors import UnknownQueue
 from holdfast.store.port import messages_topic
@@ -159,8 +158,9 @@ class Queues(Group):
         await client.queues.send("parcels", {"id": 7}, delay="10s")
         ```
         """
-        message = encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers, at))
-        return (await send_messages(self._session, queue, [message], connection, notify))[0]
+        new = [encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers, at))]
+        ids = await changing_queues.send_messages(self._session, queue, new, connection, notify)
+        return ids[0]
 
     async def send_many(
         self,
@@ -181,7 +181,7 @@ class Queues(Group):
         ```
         """
         new = [encode_message(message) for message in messages]
-        return await send_messages(self._session, queue, new, connection, notify)
+        return await changing_queues.send_messages(self._session, queue, new, connection, notify)
 
     async def receive(
         self,

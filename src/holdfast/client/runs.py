@@ -10,10 +10,16 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.attributes import set_attributes, set_tags
 from holdfast.client.bulk import BulkChange, BulkOutcome
 from holdfast.client.chains import newest
-from holdfast.client.control import cancel_run, pause_run, resume_run, terminate_run
+from holdfast.client.control import (
+    cancel_run,
+    pause_run,
+    resume_run,
+    set_attributes,
+    set_tags,
+    terminate_run,
+)
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_of, retry_run
 from holdfast.client.handle import RunHandle
