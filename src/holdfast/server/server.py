@@ -13,14 +13,12 @@ from starlette.types import Message, Receive, Scope, Send
 from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
 from holdfast.errors import HoldfastError
+from holdfast.server import description, health, metrics, pages
 from holdfast.server.access import Access, Asked, AskedAccess
 from holdfast.server.api.dispatch import Api, route_path
 from holdfast.server.catalogue import Catalogue
-from holdfast.server.description import PATH
 from holdfast.server.gates import MAX_BODY, MAX_STREAMS, MAX_STREAMS_EACH, StreamGate
 from holdfast.server.guard import LOOPBACK, Guard, public_hosts
-from holdfast.server.pages import nowhere
-from holdfast.server.parts import PARTS
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
 from holdfast.store.port import Store
@@ -28,6 +26,9 @@ from holdfast.store.port import Store
 logger = logging.getLogger("holdfast.server")
 
 MOUNTED_STREAM_SECONDS: Final = 20.0
+
+PARTS: Final = (health, metrics, description, pages)
+"""What it serves besides the API: each adds routes, and says itself who may see them."""
 
 
 class Server:
@@ -81,8 +82,8 @@ class Server:
             streams=StreamGate(max_streams, max_streams_each),
         )
         self._api = Api(self.site)
-        routes = [route for part in PARTS for route in part(self.site)]
-        self._router = Router(routes, redirect_slashes=False, default=nowhere(self.site))
+        routes = [route for part in PARTS for route in part.routes(self.site)]
+        self._router = Router(routes, redirect_slashes=False, default=pages.nowhere(self.site))
         self._guarded = Guard(self._dispatch, [*hosts, *public_hosts()] if hosts else ())
 
     async def __aenter__(self) -> Self:
@@ -120,7 +121,7 @@ class Server:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)
-        if path.startswith("/v1/") and path != PATH:
+        if path.startswith("/v1/") and path != description.PATH:
             await self._api(scope, receive, send)
             return
         # With the program that it is mounted in, a route would raise what that is to answer.
