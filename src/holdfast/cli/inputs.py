@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -225,6 +225,20 @@ def attribute_values(texts: Sequence[str]) -> dict[str, AttributeValue]:
         return read_attributes(texts)
     except InvalidInput as error:
         raise click.BadParameter(str(error)) from None
+
+
+def given_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of runs that were given, by the names that the client has for them."""
+    from holdfast.values.retention import shortened
+
+    found = {name: each for name, each in given.items() if each not in (None, ())}
+    if (told := shortened(found.get("retention"))) is not None:
+        click.echo(told, err=True)
+    if "attributes" in found:
+        found["attributes"] = attribute_values(found["attributes"])
+    if "workflow_version" in found:
+        found["version"] = found.pop("workflow_version")
+    return found
 
 
 F = TypeVar("F", bound=Callable[..., object])

@@ -10,7 +10,7 @@ import click
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.schedules import overlap_option
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import app_option, attribute_values, duration, read_json
+from holdfast.cli.inputs import app_option, duration, given_options, read_json
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -109,7 +109,7 @@ def create(
     """
     from holdfast.cli.process.loading import load_app
 
-    options, app = _given(given), load_app(app_reference)
+    options, app = given_options(given), load_app(app_reference)
     create: dict[str, Any] = options | {"cron": cron, "paused": paused}
     if topic is not None or message_queue is not None:
         if input is not None:
@@ -156,7 +156,7 @@ def update(
     """
     from holdfast.cli.process.loading import load_app
 
-    options = _given(given)
+    options = given_options(given)
     for each in ("start", "end", "note"):
         if options.get(each) == _NONE:
             options[each] = None
@@ -185,20 +185,6 @@ def _checked(app: App | None, workflow: str, version: int | None, text: str) -> 
     from holdfast.cli.render.console import decoded
 
     return decoded(text) if app is None else app.startable(workflow, version).decode_input(text)
-
-
-def _given(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, by the names that the client has for them."""
-    from holdfast.values.retention import shortened
-
-    found = {name: each for name, each in given.items() if each not in (None, ())}
-    if (told := shortened(found.get("retention"))) is not None:
-        click.echo(told, err=True)
-    if "attributes" in found:
-        found["attributes"] = attribute_values(found["attributes"])
-    if "workflow_version" in found:
-        found["version"] = found.pop("workflow_version")
-    return found
 
 
 async def _answer(link: Link, schedule: ScheduleInfo) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -12,10 +12,10 @@ from holdfast.cli.answers import call, current_settings
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import (
     app_option,
-    attribute_values,
     duration,
     filled,
     future_moment,
+    given_options,
     read_json,
 )
 from holdfast.cli.render.hints import with_database
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--at",
+    "start_at",
     metavar="MOMENT",
     type=future_moment,
     help="Start it at this moment: 2030-01-31T12:00, or 2h for two hours from now.",
@@ -95,19 +96,9 @@ def start(
     workflow: str,
     input: str | None,
     app_reference: str | None,
-    key: str | None,
-    if_ended: str | None,
-    delay: float | None,
-    at: datetime | None,
-    priority: int | None,
-    queue: str | None,
-    workflow_version: int | None,
-    timeout: float | None,
-    retention: float | None,
-    tags: tuple[str, ...],
-    attributes: tuple[str, ...],
     wait: bool,
     wait_timeout: float | None,
+    **given: Any,
 ) -> None:
     """Start a run of WORKFLOW, and write its id.
 
@@ -117,34 +108,17 @@ def start(
     refused; without it, the run is started and fails. With --wait, the exit code says how the run
     ended.
     """
-    from holdfast.values.retention import shortened
-
     settings = current_settings()
     payload = read_json(input, "input")
-    given = {
-        "key": key,
-        "if_ended": if_ended,
-        "delay": delay,
-        "start_at": at,
-        "priority": priority,
-        "queue": queue,
-        "version": workflow_version,
-        "timeout": timeout,
-        "retention": retention,
-        "tags": tags or None,
-        "attributes": attribute_values(attributes) or None,
-    }
-    options = cast("StartOptions", {name: each for name, each in given.items() if each is not None})
-    app, value = _checked(app_reference, workflow, workflow_version, payload)
-    if (told := shortened(retention)) is not None:
-        click.echo(told, err=True)
+    options = cast("StartOptions", given_options(given))
+    app, value = _checked(app_reference, workflow, options.get("version"), payload)
 
     async def work(link: Link) -> int:
         handle = await link.client.start(workflow, value, **options)
         run = (await handle.get()).record
         if wait or wait_timeout is not None:
             return await _watch(settings, link, run, wait_timeout)
-        _answer(settings, run, created=not handle.already_existed, start_at=at)
+        _answer(settings, run, created=not handle.already_existed, start_at=options.get("start_at"))
         if not handle.already_existed and not settings.json:
             await _warn_if_not_taken(link, run)
         return exits.OK
