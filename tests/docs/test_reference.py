@@ -34,8 +34,7 @@ from holdfast.cli.root import holdfast
 from holdfast.client.approvals import Approvals
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.forking import ForkOptions
-from holdfast.definitions.flow_runs import RunMapOptions
-from holdfast.definitions.flow_steps import FlowMapOptions
+from holdfast.definitions.flow_steps import FlowMapOptions, RunMapOptions
 from holdfast.definitions.schedules import AppScheduleOptions, MessageScheduleOptions
 from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.starts import StartOptions

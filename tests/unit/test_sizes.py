@@ -42,8 +42,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("constructor", "definitions/activities.py Activity.__init__"): OPTIONS,
     ("constructor", "definitions/batches.py BatchActivity.__init__"): OPTIONS,
     ("constructor", "definitions/consumers.py Consumer.__init__"): OPTIONS,
-    ("constructor", "definitions/flow_runs.py RunStep.__init__"): OPTIONS,
-    ("constructor", "definitions/flow_steps.py FlowStep.__init__"): OPTIONS,
     ("constructor", "definitions/flows.py Flow.__init__"): OPTIONS,
     ("constructor", "definitions/workflows.py Workflow.__init__"): OPTIONS,
     ("constructor", "server/server.py Server.__init__"): OPTIONS,

@@ -96,3 +96,18 @@ def _check_fields(pattern: Iterable[str], run: object) -> None:
     for key in pattern:
         if key not in names and (near := similar_name(key, names)):
             raise ConfigurationError(f"{type_name(run)} has no field {key!r}: did you mean {near}?")
+
+
+def check_needs_no_look(step: object, shape: StepShape) -> None:
+    """Raise ConfigurationError for a step for which the database would look into payloads."""
+    if shape.kind == "map":
+        what = "a map: the database divides the list"
+    elif shape.required is not None or shape.forbidden is not None:
+        what = "a condition: the database compares the output with it"
+    else:
+        return
+    raise ConfigurationError(
+        f"{step} has {what}, and cannot look into payloads that are encoded by the app's "
+        "payload_codec, or outside by its large_payloads. Define the flow in an app without these, "
+        "or decide in a workflow"
+    )

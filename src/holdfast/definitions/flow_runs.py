@@ -3,68 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
-from holdfast.definitions.flow_conditions import check_pattern, may_cascade, may_skip
-from holdfast.definitions.flow_maps import map_output, read_map_options
+from holdfast.definitions.flow_conditions import may_cascade, may_skip
+from holdfast.definitions.flow_maps import map_output
 from holdfast.definitions.flow_parameters import RUN, Source
 from holdfast.definitions.flow_rules import check_dependencies
-from holdfast.definitions.flow_steps import (
-    check_attempts,
-    check_jitter,
-    check_otherwise,
-    decode_each,
-    whole_seconds,
-)
+from holdfast.definitions.flow_steps import RunMapOptions, decode_each, read_shape
 from holdfast.definitions.flow_types import admits_none, fits, fits_elements, type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError
-from holdfast.types import FlowShape, Otherwise, StepShape
-from holdfast.values.durations import Duration
-from holdfast.values.names import check_flow_step_name, check_queue_name, split_name
+from holdfast.types import FlowShape
+from holdfast.values.names import check_flow_step_name, split_name
 
 Out_co = TypeVar("Out_co", covariant=True)
-
-
-class RunStepOptions(TypedDict, total=False):
-    """Options of a flow's step that is a run. Attempts and delay are the flow's if left out.
-
-    Durations are seconds, a text such as `"5m"`, or a `timedelta`; they are whole seconds.
-    """
-
-    attempts: int | None
-    """How many runs there are, each after the one before has failed."""
-    base_delay: Duration | None
-    """Run n + 1 begins `base_delay * 2**n` after run n has failed."""
-    jitter: float
-    """That pause is up to so many times itself shorter or longer: 0 to 1, in hundredths."""
-    timeout: Duration | None
-    """How long one run may take; by default as long as the workflow or flow says."""
-    start_delay: Duration | None
-    """How long the first run waits."""
-    queue: str | None
-    """The queue of the runs; by default that of the workflow or flow."""
-    when: Mapping[str, object] | None
-    """What the dependency must contain, by name; of a step without any, the run's input."""
-    unless: Mapping[str, object] | None
-    """What it must not contain."""
-    on_unmet: Otherwise
-    """What happens if a condition does not hold: skip, skip-cascade or fail."""
-    on_exhausted: Otherwise
-    """What happens after the last run has failed: fail, skip or skip-cascade."""
-
-
-class RunMapOptions(RunStepOptions, total=False):
-    """Options of a map whose elements are runs, besides those of a step that is a run."""
-
-    tolerate: int | str | None
-    """How many elements may fail, as a number or as `"10%"`; they are None in the output."""
-    concurrency: int | None
-    """How many runs are under way at once."""
 
 
 class RunStep(Source[Out_co]):
@@ -84,18 +39,7 @@ class RunStep(Source[Out_co]):
         run: Source[Any],
         *,
         is_map: bool = False,
-        attempts: int | None = None,
-        base_delay: Duration | None = None,
-        jitter: float = 0.0,
-        timeout: Duration | None = None,
-        start_delay: Duration | None = None,
-        queue: str | None = None,
-        when: Mapping[str, object] | None = None,
-        unless: Mapping[str, object] | None = None,
-        on_unmet: Otherwise = "skip",
-        on_exhausted: Otherwise = "fail",
-        tolerate: int | str | None = None,
-        concurrency: int | None = None,
+        **options: Unpack[RunMapOptions],
     ) -> None:
         """Make a step of `flow`; `source` gives the input of its run, or the list to map over.
 
@@ -115,31 +59,20 @@ class RunStep(Source[Out_co]):
         self._check(source)
         deps = () if source.slug == RUN else (source.slug,)
         check_dependencies("none_failed", of, deps, {source.slug: source.trigger_rule})
-        self.queue = definition.queue if queue is None else queue
-        with option(of, "queue"):
-            check_queue_name(self.queue)
-        limit = whole_seconds(timeout, of, "timeout", least=1)
+        outputs = dict.fromkeys(deps, source.annotation)
+        shape = read_shape(
+            self._name, options, of, is_map=is_map, given=run.annotation, outputs=outputs
+        )
+        self.queue = shape.queue or definition.queue
+        limit = shape.timeout
         if limit is None and definition.timeout_seconds is not None:
             limit = max(1, math.ceil(definition.timeout_seconds))
-        given = run.annotation
-        outputs = dict.fromkeys(deps, source.annotation)
-        self.shape = StepShape(
-            slug=self._name,
-            kind="map" if is_map else "single",
-            deps=deps,
+        self.shape = msgspec.structs.replace(
+            shape,
             queue=self.queue,
-            max_attempts=None if attempts is None else check_attempts(attempts, of),
-            base_delay=whole_seconds(base_delay, of, "base_delay"),
-            jitter_percent=check_jitter(jitter, of),
             timeout=limit,
-            start_delay=whole_seconds(start_delay, of, "start_delay"),
-            required=check_pattern(when, "when", of, given, outputs),
-            forbidden=check_pattern(unless, "unless", of, given, outputs),
-            when_unmet=check_otherwise(on_unmet, of, "on_unmet"),
-            when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
             runs=f"{definition.full_name}@{definition.version}",
             runs_kind=definition.kind,
-            **read_map_options(tolerate, concurrency, of),
         )
         self.may_be_skipped = may_skip(self.shape)
         self.may_cascade = may_cascade(self.shape, [source])

@@ -1,4 +1,4 @@
-"""Steps of flows that are functions: their options, their parameters, their part of the shape."""
+"""Steps of flows: the options of all, what they say of the shape, and those that are functions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import (
     Protocol,
     TypedDict,
     TypeVar,
+    Unpack,
     cast,
     get_args,
     overload,
@@ -101,6 +102,43 @@ class FlowMapOptions(FlowStepOptions, total=False):
     """How many elements are under way at once, those that wait for a retry included."""
 
 
+class RunStepOptions(TypedDict, total=False):
+    """Options of a flow's step that is a run. Attempts and delay are the flow's if left out.
+
+    Durations are seconds, a text such as `"5m"`, or a `timedelta`; they are whole seconds.
+    """
+
+    attempts: int | None
+    """How many runs there are, each after the one before has failed."""
+    base_delay: Duration | None
+    """Run n + 1 begins `base_delay * 2**n` after run n has failed."""
+    jitter: float
+    """That pause is up to so many times itself shorter or longer: 0 to 1, in hundredths."""
+    timeout: Duration | None
+    """How long one run may take; by default as long as the workflow or flow says."""
+    start_delay: Duration | None
+    """How long the first run waits."""
+    queue: str | None
+    """The queue of the runs; by default that of the workflow or flow."""
+    when: Mapping[str, object] | None
+    """What the dependency must contain, by name; of a step without any, the run's input."""
+    unless: Mapping[str, object] | None
+    """What it must not contain."""
+    on_unmet: Otherwise
+    """What happens if a condition does not hold: skip, skip-cascade or fail."""
+    on_exhausted: Otherwise
+    """What happens after the last run has failed: fail, skip or skip-cascade."""
+
+
+class RunMapOptions(RunStepOptions, total=False):
+    """Options of a map whose elements are runs, besides those of a step that is a run."""
+
+    tolerate: int | str | None
+    """How many elements may fail, as a number or as `"10%"`; they are None in the output."""
+    concurrency: int | None
+    """How many runs are under way at once."""
+
+
 class FlowStep(Recorded[P, R_co], Source[Out_co]):
     """A step of a flow: a function that runs on a worker after the steps that it depends on.
 
@@ -120,21 +158,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         sources: Mapping[str, Source[Any]],
         *,
         over: Source[Any] | None = None,
-        name: str | None = None,
-        attempts: int | None = None,
-        base_delay: Duration | None = None,
-        jitter: float = 0.0,
-        should_retry: Callable[[BaseException], bool | Awaitable[bool]] | None = None,
-        timeout: Duration | None = None,
-        start_delay: Duration | None = None,
-        queue: str | None = None,
-        when: Mapping[str, object] | None = None,
-        unless: Mapping[str, object] | None = None,
-        on_unmet: Otherwise = "skip",
-        on_exhausted: Otherwise = "fail",
-        trigger_rule: TriggerRule = "none_failed",
-        tolerate: int | str | None = None,
-        concurrency: int | None = None,
+        **options: Unpack[FlowMapOptions],
     ) -> None:
         """Wrap `fn` as a step of `flow`, which depends on some of the sources, or maps over one.
 
@@ -143,46 +167,36 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         if isinstance(fn, Recorded):
             raise ConfigurationError(f"{fn} cannot be a step of a flow too: decorate the function")
         self.flow = split_name(flow.name)[1]
-        self._sources, self._over, self.trigger_rule = sources, over, trigger_rule
-        super().__init__(fn, name=name)
+        self._sources, self._over = sources, over
+        self.trigger_rule: TriggerRule = options.get("trigger_rule", "none_failed")
+        super().__init__(fn, name=options.get("name"))
         of = str(self)
-        try:
-            self.retry = Retry(should_retry=should_retry)  # the database has the rest of the policy
+        try:  # the database has the rest of the policy
+            self.retry = Retry(should_retry=options.get("should_retry"))
         except ConfigurationError as error:
             raise ConfigurationError(f"{of}: {error}") from None
-        own_timeout = whole_seconds(timeout, of, "timeout", least=1)
-        self.timeout_seconds = float(flow.timeout if own_timeout is None else own_timeout)
-        self.queue = queue
-        if queue is not None:
-            with option(of, "queue"):
-                check_queue_name(queue)
-        check_rule(
-            trigger_rule,
+        outputs = {dep: sources[dep].annotation for dep in self.deps}
+        shape = read_shape(
+            self.name,
+            options,
             of,
-            is_map=over is not None,
-            has_condition=(when, unless) != (None, None),
-            fails_unmet=on_unmet == "fail",
+            is_map=self.is_map,
+            given=sources[RUN].annotation,
+            outputs=outputs,
+        )
+        self.timeout_seconds = float(flow.timeout if shape.timeout is None else shape.timeout)
+        self.queue = shape.queue
+        check_rule(
+            self.trigger_rule,
+            of,
+            is_map=self.is_map,
+            has_condition=(options.get("when"), options.get("unless")) != (None, None),
+            fails_unmet=shape.when_unmet == "fail",
         )
         rules = {slug: each.trigger_rule for slug, each in sources.items() if slug != RUN}
-        check_dependencies(trigger_rule, of, self.deps, rules)
-        outputs = {dep: sources[dep].annotation for dep in self.deps}
-        self.shape = StepShape(
-            slug=self.name,
-            kind="single" if over is None else "map",
-            deps=self.deps,
-            wants_run=self._parameters.wants_run,
-            queue=queue,
-            max_attempts=None if attempts is None else check_attempts(attempts, of),
-            base_delay=whole_seconds(base_delay, of, "base_delay"),
-            jitter_percent=check_jitter(jitter, of),
-            timeout=own_timeout,
-            start_delay=whole_seconds(start_delay, of, "start_delay"),
-            required=check_pattern(when, "when", of, sources[RUN].annotation, outputs),
-            forbidden=check_pattern(unless, "unless", of, sources[RUN].annotation, outputs),
-            when_unmet=check_otherwise(on_unmet, of, "on_unmet"),
-            when_exhausted=check_otherwise(on_exhausted, of, "on_exhausted"),
-            trigger_rule=trigger_rule,
-            **read_map_options(tolerate, concurrency, of),
+        check_dependencies(self.trigger_rule, of, self.deps, rules)
+        self.shape = msgspec.structs.replace(
+            shape, wants_run=self._parameters.wants_run, trigger_rule=self.trigger_rule
         )
         self.may_be_skipped = may_skip(self.shape)
         self.may_cascade = may_cascade(self.shape, [sources[dep] for dep in self.deps])
@@ -293,6 +307,41 @@ def check_step_options(given: Iterable[str], known: type, of: str) -> None:
             )
 
 
+def read_shape(
+    slug: str,
+    options: FlowMapOptions | RunMapOptions,
+    of: str,
+    *,
+    is_map: bool,
+    given: object,
+    outputs: Mapping[str, object],
+) -> StepShape:
+    """Return what the options of a step say of its shape. Raises ConfigurationError.
+
+    `given` is the type of the run's input, `outputs` are those of the steps that it depends on.
+    """
+    attempts, queue = options.get("attempts"), options.get("queue")
+    if queue is not None:
+        with option(of, "queue"):
+            check_queue_name(queue)
+    return StepShape(
+        slug=slug,
+        kind="map" if is_map else "single",
+        deps=tuple(outputs),
+        queue=queue,
+        max_attempts=None if attempts is None else check_attempts(attempts, of),
+        base_delay=whole_seconds(options.get("base_delay"), of, "base_delay"),
+        jitter_percent=_check_jitter(options.get("jitter", 0.0), of),
+        timeout=whole_seconds(options.get("timeout"), of, "timeout", least=1),
+        start_delay=whole_seconds(options.get("start_delay"), of, "start_delay"),
+        required=check_pattern(options.get("when"), "when", of, given, outputs),
+        forbidden=check_pattern(options.get("unless"), "unless", of, given, outputs),
+        when_unmet=_check_otherwise(options.get("on_unmet", "skip"), of, "on_unmet"),
+        when_exhausted=_check_otherwise(options.get("on_exhausted", "fail"), of, "on_exhausted"),
+        **read_map_options(options.get("tolerate"), options.get("concurrency"), of),
+    )
+
+
 def check_attempts(attempts: int, of: str) -> int:
     """Return how often something is tried. Raises ConfigurationError below 1."""
     with option(of, "attempts"):
@@ -308,7 +357,7 @@ def check_attempts(attempts: int, of: str) -> int:
     return attempts
 
 
-def check_jitter(jitter: float, of: str) -> int | None:
+def _check_jitter(jitter: float, of: str) -> int | None:
     """Return a jitter in percent, None for 0. Raises ConfigurationError for another number."""
     percent = round(jitter * 100)
     if not 0 <= jitter <= 1 or abs(percent - jitter * 100) > 1e-6:
@@ -332,25 +381,10 @@ def whole_seconds(length: Duration | None, of: str, name: str, *, least: int = 0
     return whole
 
 
-def check_otherwise(value: Otherwise, of: str, name: str) -> Otherwise:
+def _check_otherwise(value: Otherwise, of: str, name: str) -> Otherwise:
     """Return what is to happen otherwise. Raises ConfigurationError for another word."""
     if value not in get_args(Otherwise):
         raise ConfigurationError(
             f"{of}: {name}: fail, skip or skip-cascade is needed, not {value!r}"
         )
     return value
-
-
-def check_needs_no_look(step: object, shape: StepShape) -> None:
-    """Raise ConfigurationError for a step for which the database would look into payloads."""
-    if shape.kind == "map":
-        what = "a map: the database divides the list"
-    elif shape.required is not None or shape.forbidden is not None:
-        what = "a condition: the database compares the output with it"
-    else:
-        return
-    raise ConfigurationError(
-        f"{step} has {what}, and cannot look into payloads that are encoded by the app's "
-        "payload_codec, or outside by its large_payloads. Define the flow in an app without these, "
-        "or decide in a workflow"
-    )

@@ -10,16 +10,18 @@ from typing import Any, ClassVar, ParamSpec, TypeAlias, TypeVar, Unpack, cast, o
 import msgspec
 
 from holdfast.definitions.caller import current_caller
+from holdfast.definitions.flow_conditions import check_needs_no_look
 from holdfast.definitions.flow_parameters import RUN, RunInput, Source, annotation_of
-from holdfast.definitions.flow_runs import RunMapOptions, RunStep, RunStepOptions
+from holdfast.definitions.flow_runs import RunStep
 from holdfast.definitions.flow_steps import (
     FlowMapDecorator,
     FlowMapOptions,
     FlowStep,
     FlowStepDecorator,
     FlowStepOptions,
+    RunMapOptions,
+    RunStepOptions,
     check_attempts,
-    check_needs_no_look,
     check_step_options,
     whole_seconds,
 )
