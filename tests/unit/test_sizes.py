@@ -40,7 +40,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("constructor", "client/client.py Client.__init__"): OPTIONS,
     ("constructor", "definitions/app.py App.__init__"): OPTIONS,
     ("constructor", "definitions/activities.py Activity.__init__"): OPTIONS,
-    ("constructor", "definitions/batches.py BatchActivity.__init__"): OPTIONS,
     ("constructor", "definitions/consumers.py Consumer.__init__"): OPTIONS,
     ("constructor", "definitions/flows.py Flow.__init__"): OPTIONS,
     ("constructor", "definitions/workflows.py Workflow.__init__"): OPTIONS,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from typing import ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.agents import Offering
@@ -315,7 +315,7 @@ class App(
         def define(fn: Callable[..., object]) -> AnyActivity:
             make: Callable[..., AnyActivity] = Activity
             if batch is not None:
-                make = partial(_batch_activity, batch)
+                make = partial(BatchActivity[..., object], batch=batch)
             activity = make(
                 fn,
                 name=name,
@@ -426,8 +426,3 @@ class App(
     def add_middleware(self, middleware: Middleware) -> None:
         """Surround the app's runs, steps and activities; the first one added is outermost."""
         self.registry.layers.add(middleware)
-
-
-def _batch_activity(batch: Batch, fn: Callable[..., object], **options: Any) -> AnyActivity:
-    activity: BatchActivity[..., object] = BatchActivity(fn, batch=batch, **options)
-    return activity

@@ -19,10 +19,7 @@ from holdfast.definitions.flow_types import type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import AttemptContext
 from holdfast.definitions.signatures import Declared, Signature, evaluate, read_signature
-from holdfast.details import OnCancel
 from holdfast.errors import ConfigurationError
-from holdfast.retry import Retry
-from holdfast.types import DEFAULT_QUEUE
 from holdfast.values.durations import Duration, seconds
 
 P = ParamSpec("P")
@@ -75,27 +72,13 @@ class BatchActivity(Activity[P, R_co]):
         fn: Callable[..., object],
         *,
         batch: Batch,
-        name: str | None = None,
-        queue: str = DEFAULT_QUEUE,
-        retry: Retry | None = None,
-        start_to_close: Duration | None = None,
-        schedule_to_close: Duration | None = None,
-        heartbeat_timeout: Duration | None = None,
-        on_cancel: OnCancel = "try",
-        app: str | None = None,
+        **options: Any,
     ) -> None:
-        """Wrap `fn`. Raises ConfigurationError if it does not take and return a list."""
-        super().__init__(
-            cast("Callable[P, Awaitable[R_co]]", fn),
-            name=name,
-            queue=queue,
-            retry=retry,
-            start_to_close=start_to_close,
-            schedule_to_close=schedule_to_close,
-            heartbeat_timeout=heartbeat_timeout,
-            on_cancel=on_cancel,
-            app=app,
-        )
+        """Wrap `fn`; `options` are those of an activity.
+
+        Raises ConfigurationError if it does not take and return a list.
+        """
+        super().__init__(cast("Callable[P, Awaitable[R_co]]", fn), **options)
         if not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"{self}: batch takes a Batch(…), not {batch!r}")
         self.batch = batch
