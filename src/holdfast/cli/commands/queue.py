@@ -37,7 +37,7 @@ _PAGE = 500  # messages that are read at a time
         "update": f"{_WRITING}:update",
         "list": f"{_HERE}:list_queues",
         "show": f"{_HERE}:show",
-        "why": "holdfast.cli.commands.queue_why:why",
+        "why": f"{_ONE}:why",
         "send": f"{_HERE}:send",
         "receive": f"{_HERE}:receive",
         "pop": f"{_ONE}:pop",

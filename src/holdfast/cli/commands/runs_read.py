@@ -1,4 +1,4 @@
-"""`holdfast runs list`, `log` and `wait`."""
+"""`holdfast runs list`, `log`, `wait` and `webhooks`."""
 
 from __future__ import annotations
 
@@ -133,3 +133,19 @@ def wait(reference: str, timeout: float | None) -> None:
 
     code = report_end(current_settings(), call(work))
     click.get_current_context().exit(code)
+
+
+@command("webhooks", examples=("holdfast runs webhooks checkout/order-7",))
+@click.argument("reference", metavar="RUN")
+async def webhooks(link: Link, reference: str) -> Answer:
+    """List the URLs of a run that wait for a POST. A program that has one can post to it."""
+    from holdfast.cli.finding import find_run
+
+    run = await find_run(link.client, reference)
+    found = await link.client.webhooks.list(run.run_id)
+
+    def write() -> None:
+        for each in found:
+            click.echo(f"{each.key}  {each.url}")
+
+    return Answer(found, write, none=f"run {run.run_id} waits for no POST")
