@@ -237,13 +237,13 @@ async def order(ctx: Context, item: str) -> list[str]:
 
 # Timers that are to go away: one that waits, one around others, and one that has fired for nothing
 _TIMEOUT = "    async with asyncio.timeout(60):\n    "
-HURRIED = ORDER.replace(
+RUSHED = ORDER.replace(
     '    await ctx.wait_for_signal("packed")', f'{_TIMEOUT}    await ctx.wait_for_signal("packed")'
 )
 WAITED = ORDER.replace(
     'ctx.wait_for_signal("packed")', 'asyncio.wait_for(ctx.wait_for_signal("packed"), 60)'
 )
-NESTED = HURRIED.replace(
+NESTED = RUSHED.replace(
     _TIMEOUT, "    async with asyncio.timeout(600):\n        await asyncio.sleep(20)\n    "
 )
 FIRED = ORDER.replace(
@@ -271,7 +271,7 @@ BASES = {
     "calls": Base(CALLS, ("weigh lamp", "audit lamp")),
     "keyed": Base(KEYED, ("weigh lamp", "audit lamp")),
     "timed": Base(TIMED, ("reserve lamp", "pay lamp"), seconds=31),
-    "hurried": Base(HURRIED, ("reserve lamp", "pay lamp"), seconds=30),
+    "rushed": Base(RUSHED, ("reserve lamp", "pay lamp"), seconds=30),
     "waited": Base(WAITED, ("reserve lamp", "pay lamp"), seconds=30),
     "nested": Base(NESTED, ("reserve lamp", "pay lamp"), seconds=30),
     "fired": Base(FIRED, ("reserve lamp", "pay lamp"), seconds=60),
@@ -801,7 +801,7 @@ CHANGES = (
     Change("a removed timeout", "timed", (("asyncio.timeout(60)", "asyncio.timeout(None)"),)),
     Change(
         "a removed timeout that has cancelled nothing",
-        "hurried",
+        "rushed",
         (("    async with asyncio.timeout(60):\n    ", ""),),
     ),
     Change(
@@ -811,7 +811,7 @@ CHANGES = (
     ),
     Change(  # no log can show it: the sleep gets the number of the timeout when it is made
         "a removed timeout before a sleep",
-        "hurried",
+        "rushed",
         (
             ("    async with asyncio.timeout(60):\n    ", ""),
             (SHIP, f"    await asyncio.sleep(30)\n{SHIP}"),

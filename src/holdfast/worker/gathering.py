@@ -35,7 +35,7 @@ class Gathering:
         if self._call is None and self._timer is None and self._has_some():
             self._timer = asyncio.get_running_loop().call_at(self._next_at, self.begin)
 
-    def hurry(self) -> None:
+    def skip_pause(self) -> None:
         """Let the next call be made without waiting for its time; `plan` makes it."""
         self._next_at = 0.0
         self._cancel_timer()

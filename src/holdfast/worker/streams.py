@@ -88,7 +88,7 @@ class Streams:
             return
         self._due[buffer] = None
         if at_once:
-            self._calls.hurry()
+            self._calls.skip_pause()
         self._calls.plan()
 
     async def _flush(self) -> None:
@@ -106,7 +106,7 @@ class Streams:
         size = 0
         for buffer in list(self._due):
             if size >= _CALL:
-                self._calls.hurry()
+                self._calls.skip_pause()
                 break
             del self._due[buffer]
             chunk = buffer.take()
@@ -115,7 +115,7 @@ class Streams:
                 size += len(chunk.items)
             if buffer.has_more:
                 self._due[buffer] = None
-                self._calls.hurry()
+                self._calls.skip_pause()
         return parts
 
     async def _send(self, parts: Sequence[tuple[Buffer, NewChunk]], *, again: bool = False) -> None:
