@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -33,3 +34,16 @@ async def buy(ctx: Context, order: int) -> str:
         return await pay(order)
     except StepFailed:
         return "not paid"
+
+
+@app.step(retry=Retry(attempts=1))
+async def ship(order: int) -> str:
+    if os.environ["END"] != "ships":
+        await asyncio.sleep(1)
+        raise OSError("no ship")
+    return "shipped"
+
+
+@app.workflow
+async def deliver(ctx: Context, order: int) -> list[str]:
+    return list(await asyncio.gather(pay(order), ship(order)))

@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from holdfast import Client
+from holdfast import Client, RunFailed
 from tests.cli.processes import Process, running
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(200)]
@@ -119,4 +119,36 @@ async def test_a_result_that_code_of_before_left_is_taken(
         await client._session.store.reap_workers(worker_ids=workers)
         with make(after, "ends"):
             assert await run.result(timeout=60) == "paid"
+    assert len(await watcher.fetch("select * from public.paid")) == 1
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("way", ["strict", "elsewhere"])
+async def test_a_retry_shares_one_outcome_with_a_worker_of_the_run_before(
+    make: Make, watcher: asyncpg.Connection, database_url: str, way: str, killed: bool
+) -> None:
+    """The worker is stopped or killed about its commit, and the run fails with another one."""
+    async with Client(database_url) as client:
+        with make(way, "waits") as first:
+            async with held(database_url):
+                run = await client.start("taken/deliver", 1)
+                await until(watcher, WAITS)
+                first.send(signal.SIGSTOP)
+                [stopped] = await client.workers.list()
+                await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+                with make(way, "also waits"):
+                    with pytest.raises(RunFailed, match="no ship"):
+                        await run.result(timeout=60)
+            if killed:
+                first.send(signal.SIGCONT)
+                first.send(signal.SIGKILL)
+                first.ended()
+            with make(way, "ships"):
+                retry = await client.runs.retry(run.run_id)
+                assert await retry.result(timeout=60) == ["paid", "shipped"]
+            if not killed:
+                first.send(signal.SIGCONT)
+                await until(watcher, IDLE)
+                first.send(signal.SIGTERM)
+                first.ended()
     assert len(await watcher.fetch("select * from public.paid")) == 1
