@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
+import msgspec
+
 from holdfast.errors import ConfigurationError
 from holdfast.values.durations import Duration, seconds
 
@@ -99,3 +101,18 @@ class Retry:
 
 
 Retry.NEVER = Retry(attempts=1)
+
+
+class RecordedRetry(msgspec.Struct, frozen=True):
+    """The policy of a recorded call, without jitter: the database draws that."""
+
+    attempts: int | None = None
+    backoff: Growth = "exp"
+    base: float = 1.0
+    max: float = 60.0
+    factor: float = 2.0
+
+    def pause_seconds(self, attempt: int) -> float:
+        """Return the usual pause after `attempt` failed attempts."""
+        policy = Retry(backoff=self.backoff, base=self.base, max=self.max, factor=self.factor)
+        return policy.delay_seconds(attempt, lambda: 0.5)

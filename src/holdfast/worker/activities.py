@@ -14,12 +14,15 @@ from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from holdfast.codec import check_open, describe, encode
 from holdfast.definitions.activities import ActivityContext, CompletedLater
 from holdfast.definitions.batches import BatchActivity
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
 from holdfast.errors import InvalidInput, PayloadLocked, WorkerLost
+from holdfast.retry import RecordedRetry
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room
@@ -27,11 +30,32 @@ from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity, pause_text
 from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.reporting import Reporter
-from holdfast.worker.scheduled_calls import ScheduledCall, read_call
 
 logger = logging.getLogger("holdfast.run")
 
 _AGAIN_SECONDS = 30.0  # before a task that this program cannot read is claimed again
+
+
+class ScheduledCall(msgspec.Struct, frozen=True):
+    """The call of an activity. `misfit` is True if its input never fitted its code."""
+
+    input: msgspec.Raw
+    retry: RecordedRetry
+    start_to_close: float | None = None
+    heartbeat_timeout: float | None = None
+    misfit: bool = False
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as JSON text."""
+        return bytes(self.input).decode()
+
+    def has_attempt(self, number: int) -> bool:
+        """Return True if the policy allows an attempt of this number."""
+        return self.retry.attempts is None or number <= self.retry.attempts
+
+
+read_call = msgspec.json.Decoder(ScheduledCall).decode
 
 
 class ActivityExecution(Execution[ActivityContext]):
@@ -119,10 +143,7 @@ class ActivityExecution(Execution[ActivityContext]):
             self.future.cancel()
 
     def refuse(self, error: BaseException) -> None:
-        """End because the arguments cannot be decoded.
-
-        If they fitted when the call was made, it is held: a roll-back heals it.
-        """
+        """Hold a call whose arguments fitted when it was made: a roll-back heals it. Else fail."""
         if isinstance(error, InvalidInput) and not (self.call.misfit or self.ended):
             self.held = f"its arguments do not fit this code: {error}"
             self._end()

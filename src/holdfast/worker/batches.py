@@ -18,11 +18,10 @@ from holdfast.definitions.middleware import Layer
 from holdfast.definitions.signatures import Arguments
 from holdfast.errors import InvalidInput
 from holdfast.types import ClaimedTask
-from holdfast.worker.activities import ActivityExecution
+from holdfast.worker.activities import ActivityExecution, ScheduledCall
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
-from holdfast.worker.scheduled_calls import ScheduledCall
 
 AnyBatch: TypeAlias = BatchActivity[..., Any]
 
