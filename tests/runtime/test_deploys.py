@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast import App, Client
 from holdfast.insight.check import Check, CheckReport
+from holdfast.retention.reading import write_run
 from holdfast.testing import Environment
 from holdfast.testing.plan import LoggedStore
 from tests.runtime.deploys import BASES, CHANGES, Base, Change
@@ -65,9 +67,21 @@ class Deploys:
         await check.add_open_runs(self.store)
         return check.report()
 
+    async def export(self, run_id: UUID) -> str:
+        async with Client(store=self.store) as client:
+            run = (await client.runs.get(run_id)).record
+        return write_run(run, (await self.store.read_events([(run_id, 0)]))[run_id])
+
+    def check_exported(self, path: Path, source: str) -> CheckReport:
+        check = Check(self.app(source))
+        check.add_files([path])
+        return check.report()
+
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name.replace(" ", "_"))
-async def test_a_deploy_does_what_a_check_says_and_a_roll_back_heals(change: Change) -> None:
+async def test_a_deploy_does_what_a_check_says_and_a_roll_back_heals(
+    change: Change, tmp_path: Path
+) -> None:
     deploys, base = Deploys(), BASES[change.base]
     run_id = await deploys.begin(base)
     assert sorted(deploys.effects) == sorted(base.before)
@@ -77,6 +91,9 @@ async def test_a_deploy_does_what_a_check_says_and_a_roll_back_heals(change: Cha
     found = [(each.kind, each.file, each.line) for each in report.findings]
     place = (FILE, change.line) if change.line else (None, None)
     assert found == ([(change.check, *place)] if change.check else []), report.findings
+    log = tmp_path / "run.jsonl"
+    log.write_text(await deploys.export(run_id))
+    assert deploys.check_exported(log, change.source).findings == report.findings
     assert sorted(deploys.effects) == sorted(base.before), "a check has no effect"
 
     async with Client(store=deploys.store) as client:
