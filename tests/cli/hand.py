@@ -109,7 +109,7 @@ class Hand:
         names = tuple(sorted({name for name, _ in app.workflows}))
 
         async def work(store: PostgresStore) -> None:
-            await store.sign_on_app(AppInfo(app=name, workflows=names), tuple(app.activities))
+            await store.sign_on_app(AppInfo(app=name, workflows=names))
 
         self._with_store(work)
 

@@ -315,7 +315,7 @@ async def test_a_server_without_the_code_knows_inputs_from_workers(store: Store)
 async def test_a_start_for_an_app_that_no_worker_has_had_is_answered_with_a_warning(
     api: Api, store: Store
 ) -> None:
-    await store.sign_on_app(AppInfo(app="shop", workflows=("checkout",)), ())
+    await store.sign_on_app(AppInfo(app="shop", workflows=("checkout",)))
     started = await api.ask("POST", f"{RUNS}?app=shpo", {"input": 7}, status=201)
     assert "app shpo has never had a worker with a workflow 'checkout'" in started["warning"]
     assert "did you mean shop/checkout?" in started["warning"]

@@ -42,7 +42,7 @@ AT_HOME = {
     "release_schedules", "return_expired", "sweep_queues",
 }  # fmt: skip
 EVERYWHERE = {
-    "adopt_ended", "adopt_tasks", "begin_deletions", "begin_sweep", "declare_alerts",
+    "begin_deletions", "begin_sweep", "declare_alerts",
     "declare_limits", "declare_start_rules", "due_payloads", "end_deletions",
     "expire_start_keys", "forget_payloads", "kept_declarations",
     "look_at_alerts", "merge_samples", "merge_stats", "next_due", "reap_workers",

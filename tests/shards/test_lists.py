@@ -67,7 +67,7 @@ async def test_an_app_that_shard_0_has_not_heard_of_yet_is_known(
     store: Store, stores: list[Store]
 ) -> None:
     """The workers of a new app sign on one after the other."""
-    await stores[2].sign_on_app(AppInfo(app="shop", workflows=("order",)), ())
+    await stores[2].sign_on_app(AppInfo(app="shop", workflows=("order",)))
     new, old = CatalogueEntry("shop/order", 1), CatalogueEntry("shop/refund", 1)
     await stores[0].declare_catalogue([old])
     await stores[2].declare_catalogue([old, new])

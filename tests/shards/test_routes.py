@@ -15,7 +15,7 @@ from holdfast.store.shards.store import ShardedStore
 
 # Calls that only workers make, each in its own shard, or that read an app's payloads for them.
 WORKERS = {
-    "ping", "adopt_ended", "adopt_tasks", "begin_deletions", "begin_sweep", "claim_deliveries",
+    "ping", "begin_deletions", "begin_sweep", "claim_deliveries",
     "claim_tasks", "commit", "connector", "declare_alerts", "declare_limits",
     "declare_subscriptions", "delete_archived", "due_backfills",
     "due_payloads", "due_schedules", "end_deletions", "end_deliveries", "end_forwards",

@@ -206,7 +206,7 @@ async def test_what_code_says_is_that_of_its_highest_version(
     for number, version in ((0, 1), (2, 2)):
         await stores[number].declare_catalogue([CatalogueEntry("shop/order", version)])
     assert (await store.read_catalogue(["shop/order"]))["shop/order"].version == 2
-    await stores[0].sign_on_app(AppInfo(app="shop", workflows=("order",)), ())
-    await stores[2].sign_on_app(AppInfo(app="shop", workflows=("order", "refund")), ())
+    await stores[0].sign_on_app(AppInfo(app="shop", workflows=("order",)))
+    await stores[2].sign_on_app(AppInfo(app="shop", workflows=("order", "refund")))
     assert (await store.list_apps())[0].workflows == ("order", "refund")
     assert [each.version for each in await store.list_flows()] == [1, 2]

@@ -139,7 +139,7 @@ def reference(run: RunRef, workflow: Named | None, app: str | None) -> UUID | tu
 def reference_of(run: NewRun, started: StartedRun) -> UUID | tuple[str, str]:
     """Return what a handle of a start means: the runs of its key, without one the run that began.
 
-    A rule, or a run from before names had apps, may give another run than that of the key.
+    A rule may give another run than that of the key.
     """
     if run.key is None or started.run_id != keyed_run_id(run.name, run.key):
         return started.run_id
@@ -162,7 +162,6 @@ class Names:
 
     def __init__(self, store: Store, app: str | None) -> None:
         self._store, self._app = store, app
-        self._former: frozenset[str] | None = None
         self._no_flows: dict[str, float] = {}  # until when they count as none
         self._checked: set[str] = set()
 
@@ -200,7 +199,7 @@ class Names:
     async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
         """Return the full names that a filter means by names.
 
-        A name that no app has stays as it is: runs from before names had apps are called so.
+        A name that no app has stays as it is: flows of SQL may be called so.
         Raises InvalidName and AmbiguousWorkflow.
         """
         found: dict[str, None] = {}
@@ -224,16 +223,7 @@ class Names:
                 workflow, key = run
                 if workflow not in names:
                     names[workflow] = await self.full(workflow)
-                found.append(await self._keyed(names[workflow], check_id("key", key)))
+                found.append(keyed_run_id(names[workflow], check_id("key", key)))
             else:
                 found.append(read_id(run))
         return found
-
-    async def _keyed(self, name: str, key: str) -> UUID:
-        """Return the id of a key's run, which may be one from before names had apps."""
-        if self._former is None:
-            self._former = await self._store.former_names()
-        run_id = keyed_run_id(name, key)
-        if split_name(name)[1] in self._former:
-            return await self._store.find_run(name, key) or run_id
-        return run_id

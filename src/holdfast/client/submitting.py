@@ -123,7 +123,7 @@ async def start_and_wait(
         if started.run_id == run.run_id:
             session.ends.watch(run.run_id, registered=started.created)
             ended = await end_within(end, run.run_id, timeout)
-        else:  # a rule's other run, or this key's from before names had apps
+        else:  # a rule's other run
             ended = await session.ends.wait(started.run_id, timeout)
     ended = await last_end(session, ended, run.run_id, timeout, began)
     by_key = isinstance(reference_of(run, started), tuple)

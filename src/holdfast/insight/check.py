@@ -144,7 +144,7 @@ class Check:
             where = msgspec.structs.replace(where, cursor=page.cursor)
 
     def _concerns(self, run: RunRecord) -> bool:
-        """Return True for a run of the app's workflows, or from before names had apps.
+        """Return True for a run of the app's workflows.
 
         Runs of a flow are left out, unless its name is one of a workflow now.
         """
@@ -152,9 +152,7 @@ class Check:
             return False
         if run.kind == "flow" and (run.completed_at is not None or not self._has_other_kind(run)):
             return False
-        return run.app == self._app.name or (
-            not run.app and any(run.name == name for name, _ in self._app.workflows)
-        )
+        return run.app == self._app.name
 
     def _has_other_kind(self, run: RunRecord) -> bool:
         """Return True if the name of a workflow is one of a flow now, or the other way."""

@@ -56,7 +56,6 @@ PASSED: Final = frozenset(
 """Calls that say nothing of any run."""
 
 EMPTY: Final[Mapping[str, object]] = {
-    "former_names": frozenset[str](),
     "list_deliveries": (),
     "list_limits": (),
     "list_queues": (),

@@ -16,7 +16,6 @@ from holdfast.types.alerts import DeclaredAlerts as DeclaredAlerts
 from holdfast.types.apps import AppInfo as AppInfo
 from holdfast.types.apps import CatalogueEntry as CatalogueEntry
 from holdfast.types.apps import DeclaredOptions as DeclaredOptions
-from holdfast.types.apps import SignedOn as SignedOn
 from holdfast.types.archives import ExportedRuns as ExportedRuns
 from holdfast.types.archives import LeasedRun as LeasedRun
 from holdfast.types.archives import LeasedRuns as LeasedRuns

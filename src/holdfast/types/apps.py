@@ -42,14 +42,3 @@ class DeclaredOptions(Value, frozen=True):
     queue: str = DEFAULT_QUEUE
     priority: int = DEFAULT_PRIORITY
     timeout_seconds: float | None = None
-
-
-class SignedOn(Value, frozen=True):
-    """The answer to an app's sign-on.
-
-    `other` is the origin of another app of this name: then nothing was written. `former` are the
-    names of the app that the database has from before names had apps.
-    """
-
-    other: str | None
-    former: tuple[str, ...] = ()

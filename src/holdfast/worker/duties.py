@@ -56,7 +56,7 @@ class Duties:
         self._context, self._replace_flows = context, options.replace_flows
         self._flows = tuple(app.flows.values())
         around = None if shard is None else shard.store
-        self._app_sign_on = AppSignOn(context, app, info.queues, origin, around)
+        self._app_sign_on = AppSignOn(context, app, origin, around)
         self._code_schedules = CodeSchedules(context, app.name, schedules)
         self._code_alerts = CodeAlerts(context, app.name, app.alerts)
         self._code_subscriptions = CodeSubscriptions(context, app.name, subscriptions)

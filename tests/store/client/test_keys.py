@@ -10,7 +10,6 @@ import pytest
 from holdfast.client import Client
 from holdfast.client.messaging import Signal
 from holdfast.errors import ResultTimeout, RunFailed
-from holdfast.store.port import Store
 from holdfast.types import ANY_END, JSON, Suspend
 
 from .workflows import Finisher, tick
@@ -76,21 +75,6 @@ async def test_the_handle_of_a_start_with_a_key_is_one_of_the_key(
         assert {entry.run_id for entry in await handle.log()} == {second}
         assert await handle.signal("go")
     assert (await client.handle(first.run_id).get()).continued_as == second
-
-
-async def test_a_signal_by_the_handle_of_a_start_asks_for_no_name(
-    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The start has answered which run it is."""
-
-    async def asked() -> frozenset[str]:
-        raise AssertionError("it was asked which names are from before names had apps")
-
-    handle = await client.start(tick, key="k")
-    monkeypatch.setattr(store, "former_names", asked)
-    assert await handle.signal("go")
-    with pytest.raises(AssertionError, match="it was asked"):
-        await client.signal(KEY, "go")
 
 
 async def test_a_start_of_a_key_that_was_retried_returns_the_result_of_the_retry(

@@ -167,7 +167,7 @@ async def test_a_start_warns_once_of_a_name_that_no_worker_has_had(
     client: Client, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The run waits for its worker, which may come later: it may also be a misspelled name."""
-    await store.sign_on_app(AppInfo(app="shop", workflows=("checkout",)), ())
+    await store.sign_on_app(AppInfo(app="shop", workflows=("checkout",)))
     for _ in range(2):
         assert (await client.start("shop/chekout")).status_at_start == "running"
     assert caplog.text.count("never had a worker with a workflow 'chekout'") == 1

@@ -429,7 +429,7 @@ async def test_the_current_build_declares_while_it_has_workers(
 
     def signer(build: str | None, limit: int, *, more: bool = False) -> app_sign_on.AppSignOn:
         context = ServiceContext(store, "w", EngineClock(), list[Notice]().extend, 60.0)
-        return app_sign_on.AppSignOn(context, shop(build, limit, more=more), ["default"], None)
+        return app_sign_on.AppSignOn(context, shop(build, limit, more=more), None)
 
     async def declared() -> tuple[int | None, set[str], float | None]:
         [limit] = await store.list_limits()

@@ -1,4 +1,4 @@
-"""Apps: record them, and look names up. Nothing here is older than apps."""
+"""Apps: record them, and look names up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.store.memory.database import Part
-from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions
 
 _Declared = TypeVar("_Declared", CatalogueEntry, DeclaredOptions)
 
@@ -16,31 +16,19 @@ _Declared = TypeVar("_Declared", CatalogueEntry, DeclaredOptions)
 class MemoryApps(Part):
     """Records apps, and looks names up."""
 
-    async def sign_on_app(
-        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
-    ) -> SignedOn:
+    async def sign_on_app(self, app: AppInfo, *, replaces: str | None = None) -> str | None:
         async with self._transaction() as (tables, now):
             known = tables.apps.get(app.app)
             if known is not None:
                 origins = (None, app.origin, replaces)
                 if app.origin is not None and known.origin not in origins:
-                    return SignedOn(known.origin)
+                    return known.origin
                 workflows = tuple(sorted({*known.workflows, *app.workflows}))
                 app = msgspec.structs.replace(
                     app, workflows=workflows, origin=app.origin or known.origin
                 )
             tables.apps[app.app] = msgspec.structs.replace(app, signed_on_at=now)
-            return SignedOn(None)
-
-    async def adopt_tasks(
-        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
-    ) -> int:
-        """Rename nothing: no task here is older than apps."""
-        return 0
-
-    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
-        """Rename nothing: no run here is older than apps."""
-        return 0
+            return None
 
     async def apps_with(self, workflow: str) -> list[str]:
         async with self._transaction() as (tables, _):
@@ -61,10 +49,6 @@ class MemoryApps(Part):
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
         async with self._transaction() as (tables, _):
             return {name: tables.catalogue[name] for name in names if name in tables.catalogue}
-
-    async def former_names(self) -> frozenset[str]:
-        """Return nothing: no run here is older than apps."""
-        return frozenset()
 
 
 def _keep_newest(known: dict[str, _Declared], declared: Iterable[_Declared]) -> None:

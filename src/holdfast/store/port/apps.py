@@ -6,32 +6,19 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.store.port.readable import readable
-from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions
 
 
 class AppStore(Protocol):
-    """Records apps, renames what is older than they are, and looks names up."""
+    """Records apps, and looks names up."""
 
     @readable
-    async def sign_on_app(
-        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
-    ) -> SignedOn:
+    async def sign_on_app(self, app: AppInfo, *, replaces: str | None = None) -> str | None:
         """Record that an app has a worker in this database, and which names it has.
 
-        `replaces` is the origin of an app of the same name that this one replaces.
+        Return the origin of another app of this name if there is one: then nothing was written,
+        unless `replaces` is that origin.
         """
-        ...
-
-    @readable
-    async def adopt_tasks(
-        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
-    ) -> int:
-        """Rename waiting tasks whose handlers have no app yet; return how many were renamed."""
-        ...
-
-    @readable
-    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
-        """Rename ended runs whose names have no app yet; return how many were renamed."""
         ...
 
     @readable
@@ -60,9 +47,4 @@ class AppStore(Protocol):
     @readable
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
         """Return what code has said of workflows and flows, by full name, as far as is known."""
-        ...
-
-    @readable
-    async def former_names(self) -> frozenset[str]:
-        """Return the names that runs had before names had apps."""
         ...

@@ -1,4 +1,4 @@
-"""Apps: record them, rename what is older than they are, and look names up."""
+"""Apps: record them, and look names up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.rows import reader
-from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions, SignedOn
+from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions
 
 _read_app = reader(AppInfo, "workflows")
 
@@ -16,27 +16,18 @@ _read_app = reader(AppInfo, "workflows")
 class PostgresApps(Part):
     """Records apps, and looks names up."""
 
-    async def sign_on_app(
-        self, app: AppInfo, activities: Sequence[str], *, replaces: str | None = None
-    ) -> SignedOn:
+    async def sign_on_app(self, app: AppInfo, *, replaces: str | None = None) -> str | None:
         row = await self._database.row(
-            "sign_on_app", app.app, app.workflows, activities, app.origin, replaces
+            "sign_on_app", app.app, app.workflows, (), app.origin, replaces
         )
-        return SignedOn(row["other"], tuple(row["former"] or ()))
+        other: str | None = row["other"]
+        return other
 
     async def list_apps(self) -> list[AppInfo]:
         return [
             _read_app(row, workflows=tuple(row["workflows"]))
             for row in await self._database.rows("list_apps")
         ]
-
-    async def adopt_tasks(
-        self, app: str, handlers: Sequence[str], queues: Sequence[str], *, limit: int = 1000
-    ) -> int:
-        return int(await self._database.value("adopt_tasks", app, handlers, queues, limit))
-
-    async def adopt_ended(self, app: str, workflows: Sequence[str], *, limit: int = 1000) -> int:
-        return int(await self._database.value("adopt_ended", app, workflows, limit))
 
     async def apps_with(self, workflow: str) -> list[str]:
         return list(await self._database.value("apps_with", workflow))
@@ -57,6 +48,3 @@ class PostgresApps(Part):
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
         found = await self._database.rows("read_catalogue", names)
         return {row["name"]: CatalogueEntry(*row.values()) for row in found}
-
-    async def former_names(self) -> frozenset[str]:
-        return frozenset(await self._database.value("former_names"))

@@ -53,7 +53,7 @@ FIRST: Final = frozenset({"find_run", "find_webhook"})
 
 UNITED: Final = frozenset(
     {
-        "apps_with", "former_names", "list_apps", "list_flows", "list_limits", "list_start_rules",
+        "apps_with", "list_apps", "list_flows", "list_limits", "list_start_rules",
     }
 )  # fmt: skip
 """Calls about what all shards are told alike: each entry is given once, with sums of counts."""

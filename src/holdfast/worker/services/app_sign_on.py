@@ -1,11 +1,10 @@
-"""Sign an app on: record its names, and take over runs from before names had apps."""
+"""Sign an app on: record its names, and what its code declares of them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
 from typing import Final
 
 from holdfast.definitions.app import App
@@ -14,20 +13,15 @@ from holdfast.definitions.workflows import declared_rules
 from holdfast.errors import ConfigurationError
 from holdfast.store.port import Store
 from holdfast.types import AppInfo
-from holdfast.values.names import split_name
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.worker")
 
-_BATCH = 1_000
 _DECLARES_EVERY: Final = 30.0  # seconds
 
 
 class AppSignOn(Service):
     """Sign an app on when its worker starts.
-
-    If the database has runs from before names had apps, the first app that signs on with their
-    workflow takes them over: those that wait for this worker at its start, the rest in small parts.
 
     What the code declares of names (rules, options, docs, limits) is written at the start. If
     the app has builds, that of the current one counts while it has workers: so it is written again
@@ -38,15 +32,12 @@ class AppSignOn(Service):
         self,
         context: ServiceContext,
         app: App,
-        queues: Sequence[str],
         origin: str | None,
         around: Store | None = None,
     ) -> None:
         super().__init__(context)
-        self._queues, self._around = queues, around
+        self._around = around
         self._name = app.name
-        self._activities = tuple(app.activities)
-        self._handlers = tuple(split_name(handler)[1] for handler in app.handlers())
         workflows = tuple(sorted({name for name, _ in app.workflows}))
         self._info = AppInfo(app=app.name, workflows=workflows, origin=origin)
         self._rules = declared_rules(app.registry)
@@ -54,24 +45,20 @@ class AppSignOn(Service):
         self._catalogue = catalogue_of(app.registry)
         self._limits = app.limits
         self._build, self._pinned = app.build, app.pinned()
-        self._former: frozenset[str] = frozenset()
         self._has_builds, self._declares_at = False, 0.0
-        self._ended = False  # True if ended runs may have names without an app
 
     async def sign_on(self) -> None:
-        """Sign on, and take over the runs that wait.
+        """Sign on, and declare all.
 
         Raises ConfigurationError if the database has an app of this name from another origin.
         """
-        answer = await self._store.sign_on_app(self._info, self._activities)
-        if answer.other is not None:
+        other = await self._store.sign_on_app(self._info)
+        if other is not None:
             if not await self._is_other_build():
-                if await asyncio.to_thread(os.path.exists, answer.other):
-                    raise ConfigurationError(self._clash(answer.other))
-                logger.warning("app %s has moved here from %s", self._name, answer.other)
-            answer = await self._store.sign_on_app(
-                self._info, self._activities, replaces=answer.other
-            )
+                if await asyncio.to_thread(os.path.exists, other):
+                    raise ConfigurationError(self._clash(other))
+                logger.warning("app %s has moved here from %s", self._name, other)
+            await self._store.sign_on_app(self._info, replaces=other)
         if self._build is not None:
             await self._store.declare_build(self._name, self._build, self._pinned)
         elif self._pinned:
@@ -83,21 +70,11 @@ class AppSignOn(Service):
                 self._name,
             )
         await self._declare()
-        self._former = frozenset(answer.former)
-        self._ended = bool(self._former)
-        while await self._adopt_tasks():
-            pass
 
     async def run_once(self) -> None:
-        """Take over some more runs from before names had apps, and declare what counts now."""
+        """Declare again what counts now."""
         if self._has_builds and asyncio.get_running_loop().time() >= self._declares_at:
             await self._declare()
-        if self._former:
-            await self._adopt_tasks()
-        if self._ended:
-            workflows = sorted(self._former.intersection(self._info.workflows))
-            count = await self._store.adopt_ended(self._name, workflows, limit=_BATCH)
-            self._ended = count > 0
 
     async def _declare(self) -> None:
         """Write what the code declares, except of names that the current build has declared."""
@@ -114,17 +91,6 @@ class AppSignOn(Service):
         await store.declare_catalogue([each for each in self._catalogue if each.name not in names])
         if not names:
             await store.declare_limits(self._name, self._limits)
-
-    async def _adopt_tasks(self) -> int:
-        handlers = [each for each in self._handlers if each.partition("@")[0] in self._former]
-        if not handlers:
-            return 0
-        count = await self._store.adopt_tasks(self._name, handlers, self._queues, limit=_BATCH)
-        if count:
-            logger.info(
-                "app %s takes over %d task(s) from before names had apps", self._name, count
-            )
-        return count
 
     async def _is_other_build(self) -> bool:
         """Return True if the last worker of the app had a build, and this one has another one."""

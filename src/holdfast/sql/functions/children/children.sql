@@ -32,8 +32,7 @@ begin
             array_agg(c.key) as parent_keys, array_agg(c.parent_close) as closes
         from (
             select distinct on (c.child_run_id) u.run_id, u.key, u.details -> 'input' as input,
-                holdfast._run_of_key(c.child_run_id, c.workflow_name, c.key) as child_run_id,
-                c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
+                c.child_run_id, c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
                 c.parent_close, c.timeout, c.retention, c.headers,
                 case when c.attributes is null then c.tags else json_build_object(
                     'tags', c.tags, 'attributes', c.attributes) end as tags,
@@ -104,8 +103,7 @@ begin
         from unnest(p_run_ids, p_keys, p_details) with ordinality as u (run_id, key, details, place)
         cross join lateral (
             select r.run_id, r.parent_run_id from holdfast.runs r
-            where r.run_id = holdfast._run_of_key((u.details ->> 'child_run_id')::uuid,
-                u.details ->> 'workflow_name', u.details ->> 'key') limit 1
+            where r.run_id = (u.details ->> 'child_run_id')::uuid limit 1
         ) as r
         where r.parent_run_id is distinct from u.run_id
         order by u.run_id, u.place

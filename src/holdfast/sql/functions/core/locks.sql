@@ -31,7 +31,7 @@ end $$;
 
 -- Lock task rows by (run_id, key). The lock is a statement of its own: a statement that waited for
 -- a row while its holder changed it would not see the row's new place, and would change nothing.
--- Called by _end_attempts, _correct_units, _cancel_activities, time_out_activities, adopt_tasks and
+-- Called by _end_attempts, _correct_units, _cancel_activities, time_out_activities and
 -- end_step_tasks.
 create or replace function holdfast._lock_tasks(p_run_ids uuid[], p_keys text[]) returns void
 language plpgsql

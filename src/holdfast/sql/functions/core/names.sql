@@ -1,4 +1,4 @@
--- Names of workflows, with and without their apps, handlers, and the runs that have keys.
+-- Names of workflows, with and without their apps, and handlers.
 
 -- Return the handler of a run's turn: what a worker must have to claim it. Called by start_one,
 -- _start_runs, _continue_runs, _start_fork, _merge_debounced, _build_of_start and move_to_build.
@@ -40,28 +40,6 @@ as $$
         select a.app from holdfast.apps a where p_workflow = any (a.workflows) order by a.app)
 $$;
 
--- Return the run that was started with this key before names had apps, by the workflow that has
--- this name now; p_run_id if there is none. Its id is that of the name without the app, so that a
--- key which was used before is not used again. Called by start_runs, _start_children,
--- _refuse_children, find_run, _runs_of_key and start_one.
-create or replace function holdfast._run_of_key(p_run_id uuid, p_name text, p_key text)
-returns uuid
-language plpgsql stable
-as $$
-declare
-    v_former text := split_part(p_name, '/', 2);
-begin
-    if p_key is null or not exists (
-        select from holdfast.former_names f where f.name = v_former)
-    then
-        return p_run_id;
-    end if;
-    return coalesce((
-        select r.run_id from holdfast.runs r
-        where r.run_id = holdfast.keyed_run_id(v_former, p_key) and r.name in (p_name, v_former)
-    ), p_run_id);
-end $$;
-
 -- Refuse ids under which runs of other workflows stand: to the caller they would look like the runs
 -- that were asked for. Locks nothing. Called by start_one, start_runs and start_flows.
 create or replace function holdfast._check_workflows(p_run_ids uuid[], p_names text[])
@@ -76,7 +54,7 @@ begin
     cross join lateral (
         select r.run_id, r.name from holdfast.runs r where r.run_id = u.run_id limit 1
     ) as r
-    where r.name <> u.name  -- with and without its app, a name from before names had apps is one
+    where r.name <> u.name  -- with and without its app, a name is one
         and r.name <> split_part(u.name, '/', 2) and u.name <> split_part(r.name, '/', 2)
     limit 1;
     if found then

@@ -2,8 +2,7 @@
 -- left as it is, and its status is returned.
 --
 -- A name is `app/name`; if no app has signed on with the workflow, the run waits for a worker. A
--- key that was used before names had apps finds the run of that time, which has another id. A null
--- means the default: of the queue, the priority, the timeout and the retention what the workflow's
+-- null means the default: of the queue, the priority, the timeout and the retention what its
 -- code has declared (see _with_declared), else 'default', 2, none and 30 days. Moments
 -- are microseconds, durations seconds, tags as attributes.sql says. A waiter
 -- is a topic that is told of the run's end. With p_tell, the schema's name, the start wakes workers
@@ -78,11 +77,6 @@ begin
             p_name, p_queue, p_priority, p_timeout, p_retention) as d;
     end if;
     run_id := p_run_id;
-    if p_key is not null then
-        if exists (select from holdfast.former_names) then
-            run_id := holdfast._run_of_key(p_run_id, p_name, p_key);
-        end if;
-    end if;
 
     insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
         headers, retention, deadline_at, created_at, due_at, build)
@@ -215,12 +209,6 @@ begin
             p_queues, p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags,
             p_headers, p_waiters, p_rules, p_outcomes);
         return;
-    end if;
-    if p_keys is not null and exists (select from holdfast.former_names) then
-        p_run_ids := array(
-            select holdfast._run_of_key(u.run_id, u.name, u.key)
-            from unnest(p_run_ids, p_names, p_keys) with ordinality as u (run_id, name, key, place)
-            order by u.place);
     end if;
     v_created := holdfast._start_runs(v_now, p_run_ids, p_names, p_inputs, p_versions, p_keys,
         p_queues, p_priorities, array(

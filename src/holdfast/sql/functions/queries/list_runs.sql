@@ -191,8 +191,7 @@ begin
                 select r.run_id, r.status not in ('running', 'continued') as has_ended,
                     case r.status when 'continued' then (r.output ->> 'run_id')::uuid end as next
                 from holdfast.runs r
-                where r.run_id = holdfast._run_of_key(
-                    holdfast.keyed_run_id(n.name, p_key), n.name, p_key)
+                where r.run_id = holdfast.keyed_run_id(n.name, p_key)
                 limit 1
             ) as r
             union

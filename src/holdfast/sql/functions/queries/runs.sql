@@ -6,9 +6,7 @@ create or replace function holdfast.find_run(p_name text, p_key text) returns uu
 language plpgsql stable
 as $$
 begin
-    return r.run_id from holdfast.runs r
-    where r.run_id = holdfast._run_of_key(
-        holdfast.keyed_run_id(p_name, p_key), p_name, p_key);
+    return r.run_id from holdfast.runs r where r.run_id = holdfast.keyed_run_id(p_name, p_key);
 end $$;
 
 -- Return the last run of the chain of each run that continued as new. Called by clients, and by
