@@ -23,7 +23,7 @@ from holdfast.types import (
     SubscriptionKind,
     SubscriptionRecord,
 )
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import maybe_datetime, to_datetime
 
 _plain = decoder(object)
 _FIELDS = ("event_id", "is_new", "workflows", "runs", "queues", "urls", "refused")
@@ -77,8 +77,7 @@ class Subscription:
     @property
     def paused_at(self) -> datetime | None:
         """When it was paused."""
-        at = self.record.paused_at
-        return None if at is None else to_datetime(at)
+        return maybe_datetime(self.record.paused_at)
 
     @property
     def paused_by(self) -> PausedBy | None:

@@ -25,7 +25,7 @@ from holdfast.types import (
     Wait,
     continued_as,
 )
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import maybe_datetime, to_datetime
 
 decode_plain = cast("Callable[[str], JSON]", decoder(object))
 """Decodes JSON text to plain values."""
@@ -86,10 +86,10 @@ class Run:
         self.attributes = dict(record.attributes)
         self.retention_seconds = record.retention_seconds
         self.created_at: datetime = to_datetime(record.created_at)
-        self.due_at = _moment(record.due_at)
-        self.started_at = _moment(record.started_at)
-        self.completed_at = _moment(record.completed_at)
-        self.deadline_at = _moment(record.deadline_at)
+        self.due_at = maybe_datetime(record.due_at)
+        self.started_at = maybe_datetime(record.started_at)
+        self.completed_at = maybe_datetime(record.completed_at)
+        self.deadline_at = maybe_datetime(record.deadline_at)
         self.wait = None if record.wait is None else _wait(record.wait)
         self.parent_run_id, self.parent_key = record.parent_run_id, record.parent_key
         self.archive: str | None = record.archive
@@ -184,17 +184,15 @@ def read_run(record: RunRecord, app: App | None, workflow: AnyStartable | None =
 def read_page(page: RecordPage, app: App | None) -> RunPage:
     """Make a page of runs of a page of records."""
     return RunPage(
-        [read_run(each, app) for each in page.runs], page.cursor, _moment(page.searched_until)
+        [read_run(each, app) for each in page.runs],
+        page.cursor,
+        maybe_datetime(page.searched_until),
     )
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)
 
 
 def _wait(wait: Wait) -> RunWait:
     return RunWait(
-        until=_moment(wait.visible_at),
+        until=maybe_datetime(wait.visible_at),
         awaiting=wait.awaiting,
         worker=wait.worker,
         attempts=wait.attempts,

@@ -21,7 +21,7 @@ from holdfast.types import (
     TickPolicy,
     When,
 )
-from holdfast.values.moments import to_datetime, to_micros
+from holdfast.values.moments import maybe_datetime, to_datetime, to_micros
 
 _plain = decoder(object)
 
@@ -84,7 +84,7 @@ class ScheduleInfo:
     @property
     def paused_at(self) -> datetime | None:
         """When it was paused, None if it is not paused."""
-        return _moment(self.record.paused_at)
+        return maybe_datetime(self.record.paused_at)
 
     @property
     def paused_by(self) -> PausedBy | None:
@@ -99,12 +99,12 @@ class ScheduleInfo:
     @property
     def next_tick_at(self) -> datetime | None:
         """Its next tick, None if there is none."""
-        return _moment(self.record.next_tick_at)
+        return maybe_datetime(self.record.next_tick_at)
 
     @property
     def last_tick_at(self) -> datetime | None:
         """Its last tick that started a run, or would have."""
-        return _moment(self.record.last_tick_at)
+        return maybe_datetime(self.record.last_tick_at)
 
     @property
     def last_run_id(self) -> UUID | None:
@@ -178,7 +178,7 @@ def read_bucket(bucket: Bucket) -> Tick:
         at=to_datetime(bucket.tick_at),
         outcome=bucket.outcome,
         origin=bucket.origin,
-        until=_moment(bucket.until),
+        until=maybe_datetime(bucket.until),
         count=bucket.ticks,
         run_id=bucket.run_id,
         stopped_run_id=bucket.stopped_run_id,
@@ -189,7 +189,3 @@ def read_bucket(bucket: Bucket) -> Tick:
         handled_at=to_datetime(bucket.handled_at),
         bucket=bucket,
     )
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)

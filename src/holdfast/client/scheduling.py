@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Final, cast
 
 import msgspec
@@ -19,7 +18,7 @@ from holdfast.schedules import Moment, parse_moment, parse_when
 from holdfast.store.port import iterate_schedules
 from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, SendTarget, Target, When
 from holdfast.values.durations import Duration
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import maybe_datetime
 from holdfast.values.names import check_reference, check_schedule_name, full_name, split_name
 from holdfast.values.suggestions import similar_name
 from holdfast.values.texts import check_text
@@ -176,10 +175,10 @@ def _changed_when(known: When, cron: str | None, options: UpdateScheduleOptions)
     return parse_when(
         cron,
         every=every,
-        anchor=options.get("anchor", None if every is None else _moment(known.anchor)),
+        anchor=options.get("anchor", None if every is None else maybe_datetime(known.anchor)),
         timezone=options.get("timezone", known.timezone),
-        start=options.get("start", _moment(known.starts_at)),
-        end=options.get("end", _moment(known.ends_at)),
+        start=options.get("start", maybe_datetime(known.starts_at)),
+        end=options.get("end", maybe_datetime(known.ends_at)),
     )
 
 
@@ -192,7 +191,3 @@ def read_tick(name: str, moment: Moment, when: When) -> int:
         return parse_moment(moment, when.timezone)
     except ConfigurationError as error:
         raise InvalidInput(f"{name}: {error}") from None
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any, Final
 from uuid import UUID
@@ -34,7 +33,7 @@ from holdfast.payloads.store import with_payloads
 from holdfast.sync.portal import finish
 from holdfast.types import ErrorInfo, Event, RunRecord
 from holdfast.values.ids import uuid7
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import maybe_datetime, to_datetime
 
 _PRIORITIES: Final = {100: 0, 50: 1, 0: 2, -50: 3, -100: 4}  # Django's, and those of runs
 _OPTIONS: Final = ("app", "attempts", "database", "schema")
@@ -174,9 +173,9 @@ def _result_of(run: RunRecord, log: Sequence[Event]) -> AnyResult:
         run.run_id,
         status,
         enqueued_at=to_datetime(run.created_at),
-        started_at=_moment(run.started_at),
-        finished_at=_moment(run.completed_at),
-        last_attempted_at=_moment(began),
+        started_at=maybe_datetime(run.started_at),
+        finished_at=maybe_datetime(run.completed_at),
+        last_attempted_at=maybe_datetime(began),
         errors=[
             TaskError(exception_class_path=each.kind, traceback=each.format()) for each in errors
         ],
@@ -189,7 +188,3 @@ def _result_of(run: RunRecord, log: Sequence[Event]) -> AnyResult:
 
 def _worker(run: RunRecord) -> str:
     return (run.wait and run.wait.worker) or ""
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)

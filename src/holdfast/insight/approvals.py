@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.insight.actions import Action
 from holdfast.types import Approval, FormField
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import maybe_datetime, to_datetime
 
 
 class OpenApproval(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ def read_approval(approval: Approval) -> OpenApproval:
         description=request.description,
         fields=request.fields,
         requested_at=to_datetime(approval.requested_at),
-        timeout_at=None if request.timeout_at is None else to_datetime(request.timeout_at),
+        timeout_at=maybe_datetime(request.timeout_at),
     )
 
 

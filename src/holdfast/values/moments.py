@@ -14,6 +14,11 @@ def to_datetime(at: int) -> datetime:
     return _EPOCH + at * _MICROSECOND
 
 
+def maybe_datetime(at: int | None) -> datetime | None:
+    """Return a moment in UTC; None if there is none."""
+    return None if at is None else to_datetime(at)
+
+
 def to_micros(moment: datetime) -> int:
     """Return the microseconds since 1970 UTC of a moment with a time zone."""
     return (moment - _EPOCH) // _MICROSECOND

@@ -13,7 +13,7 @@ from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import ago, length, several
 from holdfast.types import Bucket, ScheduleRecord, SendTarget, SkipCause, Target, When
 from holdfast.values.attributes import attribute_filters
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import maybe_datetime, to_datetime
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,8 +39,7 @@ def schedule_object(record: ScheduleRecord) -> dict[str, object]:
     """Return a schedule as JSON has it: moments in RFC 3339, the input as a value."""
     when, target = plain(record.when), plain(record.target)
     for name in ("anchor", "starts_at", "ends_at"):
-        at = getattr(record.when, name)
-        when[name] = None if at is None else to_datetime(at)
+        when[name] = maybe_datetime(getattr(record.when, name))
     target["input"] = raw(record.target.input)
     position = to_datetime(record.position)
     return plain(record) | {"when": when, "target": target, "position": position}
@@ -48,8 +47,7 @@ def schedule_object(record: ScheduleRecord) -> dict[str, object]:
 
 def bucket_object(bucket: Bucket) -> dict[str, object]:
     """Return what a tick did as JSON has it."""
-    until = None if bucket.until is None else to_datetime(bucket.until)
-    return plain(bucket) | {"until": until}
+    return plain(bucket) | {"until": maybe_datetime(bucket.until)}
 
 
 def schedules_table(found: Sequence[ScheduleRecord], now: int) -> Table:

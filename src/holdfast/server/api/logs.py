@@ -27,7 +27,7 @@ from holdfast.server.log_pages import read_log_page
 from holdfast.server.operations import Call, ForAgents, Operation, Query
 from holdfast.server.run_logs import RunLog, logs_of
 from holdfast.types import RunRecord
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import maybe_datetime, to_datetime
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ def _step(span: Span, results: dict[str, msgspec.Raw]) -> StepShape:
         outcome=span.outcome,
         attempts=span.attempts,
         started_at=to_datetime(span.began_at),
-        ended_at=None if span.ended_at is None else to_datetime(span.ended_at),
+        ended_at=maybe_datetime(span.ended_at),
         result=results.get(key),
         error=span.note if failed and span.note else None,
         failures=failure_shapes(span.failures),
