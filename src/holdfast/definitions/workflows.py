@@ -197,6 +197,7 @@ class Workflow(Startable[In_contra, Out_co]):
 AnyWorkflow: TypeAlias = Workflow[Never, object]
 AnyActivity: TypeAlias = Activity[..., object]
 AnyFlow: TypeAlias = Flow[Any]
+AnyNew = TypeVar("AnyNew", AnyWorkflow, AnyFlow)
 
 
 class Registry:
@@ -272,27 +273,11 @@ class Registry:
 
     def add_workflow(self, workflow: AnyWorkflow) -> None:
         """Add a workflow. Raises ConfigurationError for a version that is defined already."""
-        self._refuse_in_workflow(workflow)
-        place = (workflow.name, workflow.version)
-        if place in self.workflows:
-            raise ConfigurationError(
-                f"workflow {workflow.name}@{workflow.version} is defined twice in app {self.name}: "
-                "give the new one another version or name"
-            )
-        self._refuse_both(workflow.name, self.flows)
-        self.workflows[place] = workflow
+        self._add_version(workflow, self.workflows, self.flows)
 
     def add_flow(self, flow: AnyFlow) -> None:
         """Add a flow. Raises ConfigurationError for a version that is defined already."""
-        self._refuse_in_workflow(flow)
-        place = (flow.name, flow.version)
-        if place in self.flows:
-            raise ConfigurationError(
-                f"flow {flow.name}@{flow.version} is defined twice in app {self.name}: "
-                "give the new one another version or name"
-            )
-        self._refuse_both(flow.name, self.workflows)
-        self.flows[place] = flow
+        self._add_version(flow, self.flows, self.workflows)
 
     def add_step(self, step: Step[..., object]) -> Step[..., object]:
         """Add a step. Raises ConfigurationError for a name that is defined already, and for an
@@ -337,12 +322,21 @@ class Registry:
     def _refuse_in_workflow(defined: object) -> None:
         refuse_in_workflow(f"the definition of {defined}", _IN_A_MODULE)
 
-    def _refuse_both(self, name: str, others: Iterable[tuple[str, int]]) -> None:
-        if any(name == other for other, _ in others):
+    def _add_version(
+        self, new: AnyNew, known: dict[tuple[str, int], AnyNew], others: Iterable[tuple[str, int]]
+    ) -> None:
+        self._refuse_in_workflow(new)
+        if (new.name, new.version) in known:
             raise ConfigurationError(
-                f"app {self.name} has a workflow and a flow with the name {name}: runs of the two "
-                "could not be told apart; give one of them another name"
+                f"{new.kind} {new.name}@{new.version} is defined twice in app {self.name}: "
+                "give the new one another version or name"
             )
+        if any(new.name == name for name, _ in others):
+            raise ConfigurationError(
+                f"app {self.name} has a workflow and a flow with the name {new.name}: runs of the "
+                "two could not be told apart; give one of them another name"
+            )
+        known[new.name, new.version] = new
 
     def _unknown(self, wanted: str) -> str:
         known = ", ".join(f"{name}@{version}" for name, version in (*self.workflows, *self.flows))
