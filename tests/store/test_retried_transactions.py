@@ -171,6 +171,24 @@ async def test_what_was_called_because_of_the_failure_is_made_again(scene: Scene
         assert await rooms(scene) == [7, 7]
 
 
+async def test_marks_of_retries_go_with_time(scene: Scene) -> None:
+    """Also where no transaction keeps its results beside its data."""
+    hotel = Hotel(holds=0, retry=ONCE)
+
+    @hotel.app.workflow
+    async def stay(ctx: Context, room: int) -> int:
+        await hotel.cook()
+        return await hotel.book(room, 1)
+
+    add = "insert into holdfast.step_results values ($1, 'book', ' 7', now() - interval '31 d')"
+    await scene.watcher.connection.execute(add, uuid4())
+    async with working(hotel.app, scene.url) as client:
+        run_id = await fail(client, stay, 7)
+        assert await (await client.runs.retry(run_id)).result() == 7
+        found = await scene.watcher.connection.fetch("select run_id from holdfast.step_results")
+        assert [row[0] for row in found] == [run_id]
+
+
 async def test_a_fork_makes_the_transaction_again(scene: Scene) -> None:
     """It is a run of its own: only a retry takes the place of the other."""
     hotel = Hotel(**await options(scene, "strict"))

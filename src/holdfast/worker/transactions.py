@@ -240,7 +240,7 @@ class Transactions:
                 if end is not None:
                     return attempt.take(function, None, end)
                 result = await connector.within(use, function.isolation)
-                if apart:
+                if apart or call.origins:
                     await self._clean(connector, way)
                 return result
             except Exception as error:
