@@ -380,6 +380,20 @@ def mark_seen(event: Event, seen: int) -> Event:
     return Event(event.type, event.key, f'{{"seen":{seen},{(event.details or "")[1:]}', event.at)
 
 
+def mark_after_others(event: Event, seen: int) -> Event:
+    """Return an entry of a commit that may be appended after others' entries, with its mark."""
+    text = event.details
+    if text is None or event.type in TERMINAL or _seen.match(text):
+        return event
+    rest = text[1:] if text == "{}" else f",{text[1:]}"
+    return Event(event.type, event.key, f'{{"seen":{seen}{rest}', event.at)
+
+
+def is_after_others(event: Event) -> bool:
+    """Return True if an entry may be of a commit that was appended after others' entries."""
+    return _seen.match(event.details or "") is not None
+
+
 def without_mark(event: Event) -> Event:
     """Return an entry as it is delivered in its own place."""
     if read_seen(event) is None:

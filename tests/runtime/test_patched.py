@@ -14,6 +14,7 @@ from holdfast import Context
 from holdfast.codec import fingerprint
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
+from holdfast.errors import DeterminismError
 from holdfast.events import (
     COMPLETED,
     FORKED,
@@ -77,6 +78,57 @@ def test_a_run_that_has_passed_with_older_code_stays_on_the_old_path() -> None:
     bench.settle()
     assert bench.output == 5
     assert not bench.of_type(VALUE_RECORDED)
+
+
+async def noting(ctx: Context) -> int:
+    ctx.set_value("state", "new")
+    await ctx.wait_for_signal("paid")
+    ctx.set_value("state", "paid")
+    await ctx.wait_for_signal("go")
+    return 1
+
+
+async def debiting(ctx: Context) -> int:
+    ctx.set_value("state", "new")
+    if ctx.patched("debit"):
+        await extra(1)
+    else:
+        await ctx.wait_for_signal("paid")
+    ctx.set_value("state", "paid")
+    await ctx.wait_for_signal("go")
+    return 1
+
+
+async def failing(ctx: Context) -> int:
+    ctx.set_value("state", "new")
+    raise NameError("it is not defined")
+
+
+@pytest.mark.parametrize("taken", [[], ["paid"]])
+def test_a_commit_of_notes_alone_says_that_older_code_has_passed(taken: list[str]) -> None:
+    """Fault: the run paid a second time, or failed for good; only a step's end was proof."""
+    bench = Bench(noting)
+    bench.settle()
+    for signal in taken:
+        bench.resume(bench.signal(signal))
+        bench.settle()
+    bench.crash(debiting)
+    bench.settle()
+    assert (bench.starts, bench.stuck) == ([], None)
+    bench.crash(failing)
+    bench.settle()
+    assert isinstance(bench.stuck, DeterminismError)
+    assert "place that older code has passed" in str(bench.stuck)
+
+
+def test_notes_after_entries_that_the_code_had_not_seen_are_no_proof() -> None:
+    """They stand behind the signal in the log, and the code was not given it yet."""
+    bench = Bench(noting)
+    for _ in range(3):  # then its commits may follow entries of others
+        bench.refuse(bench.signal("other"))
+    held = bench.commit()
+    bench.news(bench.signal("paid"))
+    assert '"seen"' in (held.events[0].details or "")
 
 
 def test_a_run_that_has_not_come_to_the_patch_takes_the_new_path() -> None:

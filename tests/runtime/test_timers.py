@@ -264,6 +264,49 @@ def test_a_sleep_has_the_name_it_is_given() -> None:
     assert [event.key for event in bench.of_type(TIMER_SCHEDULED)] == ["cool-down", "sleep"]
 
 
+async def sleeping(ctx: Context) -> str:
+    await asyncio.sleep(30)
+    return "slept"
+
+
+async def listening(ctx: Context) -> str:
+    await ctx.wait_for_signal("go")
+    return "heard"
+
+
+def test_a_deadline_that_changed_code_does_not_wait_for_survives_it() -> None:
+    """Fault: after a roll-back nothing woke the run any more."""
+    bench = Bench(sleeping)
+    bench.settle()
+    bench.crash(listening)
+    bench.settle()
+    assert bench.suspend.visible_at == START + 30 * SECOND
+    bench.now = START + 30 * SECOND
+    waits = list[int]()
+    for _ in range(4):
+        bench.resume()
+        bench.settle()
+        assert bench.suspend.visible_at is not None
+        waits.append((bench.suspend.visible_at - bench.now) // SECOND)
+        bench.now = bench.suspend.visible_at
+    assert waits == [60, 60, 120, 240]
+    bench.crash(sleeping)
+    bench.settle()
+    assert bench.output == "slept"
+
+
+def test_a_retry_that_changed_code_does_not_make_survives_it() -> None:
+    async def working(ctx: Context) -> int:
+        return await work(1)
+
+    bench = Bench(working)
+    bench.fail("work", OSError("busy"), retry_in=30)
+    bench.settle()
+    bench.crash(listening)
+    bench.settle()
+    assert bench.suspend.visible_at == START + 30 * SECOND
+
+
 def test_sleeping_for_ever_is_a_wait_like_any_other() -> None:
     async def flow(ctx: Context) -> None:
         await asyncio.sleep(math.inf)

@@ -57,6 +57,7 @@ CALLS: Final = {
     WEBHOOK_OPENED: WEBHOOK,
 }
 
+_MINUTE: Final = 60_000_000
 _CHANGED_CODE: Final = (
     "the code has changed under this run; roll it back, or take the new path in new runs only "
     "(ctx.patched)"
@@ -229,6 +230,19 @@ class History(msgspec.Struct, eq=False):
         """Return the keys of calls that are in the log and that the code has not made."""
         return sorted({*self.ends, *self.recorded, *self.retries})
 
+    def unmade_at(self, now: int) -> int | None:
+        """Return when other code may have to do what is recorded and this code has not called.
+
+        That is a timer or the next attempt of a step, which a roll-back brings back. What is over
+        is due again after as long as it has been over, at least a minute: so the run stays quiet
+        if it never comes back.
+        """
+        if not (self.recorded or self.retries):
+            return None
+        timers = (each.timer.fire_at for each in self.recorded.values() if each.timer is not None)
+        retries = (each.retry_at for each in self.retries.values())
+        return min((_due_again(at, now) for at in (*timers, *retries)), default=None)
+
     # Differences
 
     def check(self, key: str, recorded: str, found: str) -> None:
@@ -261,6 +275,10 @@ class History(msgspec.Struct, eq=False):
         """Record that the code cannot continue from its log; return the first error recorded so."""
         self._loop.broken = self._loop.broken or error
         return self._loop.broken
+
+
+def _due_again(at: int, now: int) -> int:
+    return at if at > now else now + max(_MINUTE, now - at)
 
 
 def _scope(key: str) -> str:

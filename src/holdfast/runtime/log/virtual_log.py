@@ -29,7 +29,9 @@ from holdfast.events import (
     WEBHOOK_OPENED,
     WORKER_LOST,
     YIELDED,
+    is_after_others,
     is_in_transaction,
+    mark_after_others,
     mark_seen,
     read_seen,
     read_worker_lost,
@@ -156,7 +158,7 @@ class VirtualLog:
         if self.python is None:
             self.flight = self.signed(self.flight)
         if after_others:
-            self.flight = [mark_seen(event, self.durable_length) for event in self.flight]
+            self.flight = [mark_after_others(each, self.durable_length) for each in self.flight]
         self.committing = True
         return self.flight
 
@@ -266,12 +268,13 @@ def count_replayed(log: Sequence[Event]) -> int:
 def count_proven(log: Sequence[Event], replayed: int) -> int:
     """Return after how many of the `replayed` events some worker's code has certainly continued.
 
-    Facts and commands may be of a commit that was appended after entries that the code had not seen
-    yet. What is delivered has a mark then, and a suspension cannot be appended so.
+    Facts and commands of a commit that was appended after entries that the code had not seen yet
+    have a mark; earlier releases did not write it. What is delivered is at its own place then, and
+    a suspension cannot be appended so.
     """
     for position in range(replayed, 0, -1):
         event = log[position - 1]
-        if event.type in _PROOFS and not is_external(event):
+        if not is_external(event) and (event.type in _PROOFS or not is_after_others(event)):
             return position
     return 0
 

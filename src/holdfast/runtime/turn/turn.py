@@ -497,6 +497,9 @@ class Turn:
             return
         for timer in timers.unrecorded() if timers.live else ():
             replayer.record_timer(timer)
+        unmade_at = replayer.instance.history.unmade_at(self._clock())
+        if unmade_at is not None:
+            wake_at = unmade_at if wake_at is None else min(wake_at, unmade_at)
         self._yield(wake_at, awaiting)
 
     def _yield(self, visible_at: int | None, awaiting: tuple[str, ...]) -> None:
