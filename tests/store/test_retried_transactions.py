@@ -123,6 +123,68 @@ async def test_a_retry_of_a_retry_takes_it_from_the_first_run(scene: Scene, way:
 
 
 @pytest.mark.parametrize("way", WAYS)
+async def test_a_retry_takes_it_where_a_failure_of_before_ended_the_last_one(
+    scene: Scene, way: str
+) -> None:
+    """Fault: its log began before the retries, so it did not say that it retries the first run."""
+    hotel = Hotel(holds=2, **await options(scene, way))
+    quotes = iter([OSError("no price"), None])
+
+    @hotel.app.step(retry=ONCE)
+    async def quote() -> int:
+        if (error := next(quotes)) is not None:
+            raise error
+        return 5
+
+    @hotel.app.workflow
+    async def stay(ctx: Context, room: int) -> int:
+        booking, failure = asyncio.create_task(hotel.book(room, 1)), None
+        try:
+            await quote()
+        except StepFailed as error:
+            failure = error
+        await hotel.cook()
+        if failure is not None:
+            raise ValueError("no price, no stay") from failure
+        return await booking
+
+    async with working(hotel.app, scene.url) as client:
+        run_id = await fail(client, stay, 7)
+        second = await client.runs.retry(run_id)
+        with pytest.raises(RunFailed, match="no price"):
+            await second.result()
+        hotel.late.holds = 0
+        third = await client.runs.retry(second.run_id)
+        assert await third.result() == 7
+        assert await rooms(scene) == [7]
+
+
+async def test_a_compensation_of_the_run_before_cannot_commit_after_that_of_the_retry(
+    scene: Scene,
+) -> None:
+    """The retry makes it again; a stopped worker may still be in that of the run before."""
+    place = await results(scene)
+    hotel = Hotel(failures=2, holds=0, retry=ONCE, database=place)
+
+    @hotel.app.workflow
+    async def stay(ctx: Context, room: int) -> str:
+        try:
+            return await hotel.cook()
+        except StepFailed:
+            await hotel.book(room, 1)
+            raise
+
+    async with working(hotel.app, scene.url) as client:
+        run_id = await fail(client, stay, 7)
+        forget = "delete from apart.step_results where run_id = $1"
+        await scene.watcher.connection.execute(forget, run_id)  # as if it had not come to commit
+        with pytest.raises(RunFailed):
+            await (await client.runs.retry(run_id)).result()
+    kept = "select result::text from apart.step_results where run_id = $1"
+    assert lease_of(await scene.value(kept, run_id)) == LAST_LEASE
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_the_next_attempt_of_a_run_takes_it(scene: Scene, way: str) -> None:
     hotel = Hotel(**await options(scene, way))
     stay = plain(hotel, retry=Retry(attempts=2, base="10ms"))
@@ -184,9 +246,10 @@ async def test_marks_of_retries_go_with_time(scene: Scene) -> None:
     await scene.watcher.connection.execute(add, uuid4())
     async with working(hotel.app, scene.url) as client:
         run_id = await fail(client, stay, 7)
-        assert await (await client.runs.retry(run_id)).result() == 7
+        retry = await client.runs.retry(run_id)
+        assert await retry.result() == 7
         found = await scene.watcher.connection.fetch("select run_id from holdfast.step_results")
-        assert [row[0] for row in found] == [run_id]
+        assert {row[0] for row in found} == {run_id, retry.run_id}
 
 
 async def test_a_fork_makes_the_transaction_again(scene: Scene) -> None:

@@ -339,7 +339,7 @@ def render_results(schema: str = DEFAULT_SCHEMA, grant_to: Sequence[str] = ()) -
         quoted = '"' + role.replace('"', '""') + '"'
         text += (
             f"grant usage on schema holdfast to {quoted};\n"
-            f"grant select, insert, delete on holdfast.step_results to {quoted};\n"
+            f"grant select, insert, update, delete on holdfast.step_results to {quoted};\n"
         )
     return in_schema(text, schema)
 

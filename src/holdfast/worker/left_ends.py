@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+from uuid import UUID
+
 from holdfast.errors import ConfigurationError
 from holdfast.events import STEP_COMPLETED
 from holdfast.runtime.code.steps import Call
 from holdfast.store.port.transactions import LAST_LEASE, OpenTransaction, lease_of
 from holdfast.types import Event
+
+_ASKED: Final = 0  # the mark of an attempt that has asked the runs before: of no lease
 
 
 class LeftEnds:
@@ -29,12 +34,26 @@ class LeftEnds:
         return self._end(left, self._lease_no)
 
     async def close_origins(self, transaction: OpenTransaction) -> Event | None:
-        """Return what a run has left that this one retries, and let it commit nothing any more."""
-        for run_id in self._call.origins:
-            left = await transaction.give_up(run_id, self._call.key, LAST_LEASE)
-            if (end := self._end(left, LAST_LEASE)) is not None:
+        """Return what a run has left that this one retries, and let it commit nothing any more.
+
+        If there is none, a mark says so: neither this run nor its own retry asks them again.
+        """
+        call, key = self._call, self._call.key
+        if await self._has_asked(transaction, call.run_id):
+            return None
+        for run_id, takes in call.origins:
+            has_asked = await self._has_asked(transaction, run_id)
+            left = await transaction.give_up(run_id, key, LAST_LEASE)
+            if (end := self._end(left, LAST_LEASE)) is not None and takes:
                 return end
+            if has_asked:
+                break
+        await transaction.give_up(call.run_id, key, _ASKED)
         return None
+
+    async def _has_asked(self, transaction: OpenTransaction, run_id: UUID) -> bool:
+        left = await transaction.find(run_id, self._call.key, apart=True)
+        return left is not None and lease_of(left) == _ASKED
 
     def _end(self, left: str | None, lease_no: int) -> Event | None:
         """Return what was left if it is an end.

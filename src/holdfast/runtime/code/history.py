@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -218,13 +217,17 @@ class History(msgspec.Struct, eq=False):
         """Record that the code makes a call that may be one of those that a retry left out."""
         self.copied |= self.again.pop(key, frozenset())
 
-    def origins_of(self, key: str) -> tuple[UUID, ...]:
+    def origins_of(self, key: str) -> tuple[tuple[UUID, bool], ...]:
         """Return the runs that this one retries, the newest first, which may have made this call.
 
-        Not those in which the code made it because it was told of the failure.
+        With True for those whose result this run takes: not if the code made the call because it
+        was told of the failure, there or in a run after it.
         """
-        retried = takewhile(lambda origin: key not in origin.after, self.origins)
-        return tuple(origin.run_id for origin in retried)
+        found, takes = list[tuple[UUID, bool]](), True
+        for origin in self.origins:
+            takes = takes and key not in origin.after
+            found.append((origin.run_id, takes))
+        return tuple(found)
 
     def unused(self) -> list[str]:
         """Return the keys of calls that are in the log and that the code has not made."""

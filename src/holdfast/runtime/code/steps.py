@@ -47,7 +47,7 @@ class Call(msgspec.Struct, eq=False):
     `attempt` is the number of the next attempt, from 1. It must not start before `retry_at`, and
     not before the first `mark` entries of the log are durable. `streams` is the number of the lease
     under which the attempt has opened a stream. `origins` are the runs that this one retries, whose
-    transactions may have left a result that their logs lack.
+    transactions may have left a result that their logs lack, with True if that is taken.
     """
 
     key: str
@@ -59,7 +59,7 @@ class Call(msgspec.Struct, eq=False):
     mark: int = 0
     retry_at: int | None = None
     streams: int | None = None
-    origins: tuple[UUID, ...] = ()
+    origins: tuple[tuple[UUID, bool], ...] = ()
     future: asyncio.Future[Any] | None = None
 
     @property

@@ -17,6 +17,7 @@ from holdfast.events import (
     CANCELLED,
     CHILD_CANCEL,
     FAILED,
+    FORKED,
     NAMED_BY_CALLERS,
     PAUSED,
     RESCHEDULED,
@@ -40,7 +41,7 @@ from holdfast.types import Event
 _LATER: Final = (
     with_role("command", "command_end")
     | STEP_ENDS
-    | {SIGNAL_RECEIVED, VALUE_RECORDED, CANCEL_REQUESTED}
+    | {SIGNAL_RECEIVED, VALUE_RECORDED, CANCEL_REQUESTED, FORKED}
 )
 # Events that may come between a failure and the end of the run if the code made no call between.
 _QUIET: Final = (

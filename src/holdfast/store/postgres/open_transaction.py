@@ -52,6 +52,9 @@ _BY_THIS_OR_BEFORE: Final = (
     "case when left(t.result::text, 1) = ' ' then cast(t.result::text as int) <= {} else false end"
 )
 
+# Who stops between the record and the commit holds up the next attempt: the server ends that.
+_COMMIT_SOON: Final = "set_config('idle_in_transaction_session_timeout', '5s', true)"
+
 Typed: TypeAlias = tuple[str, str]  # the type of a value, and its text
 
 _CLEAN_SECONDS: Final = 3600.0
@@ -152,7 +155,7 @@ class Session:
             await self.execute("select 1")  # refused if an error of a statement was caught
             return
         kept = await self.execute(
-            f"{_LEAVE} where {{}} or {_BY_THIS_OR_BEFORE} returning true",
+            f"{_LEAVE} where {{}} or {_BY_THIS_OR_BEFORE} returning {_COMMIT_SOON}",
             ("uuid", str(run_id)),
             ("text", str(event.key)),
             ("json", str(event.details)),

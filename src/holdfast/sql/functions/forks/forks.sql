@@ -271,7 +271,8 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
 -- Return the first p_until events of a log without what a retry makes again, as _made_again says:
 -- the failures of `calls`, the calls `after` them, and what only followed from these. After the
 -- first `seen` events (in the order in which the code saw them) only results, other failures, the
--- commands that they end, signals, decisions, patches and a cancel are kept. Anywhere, a timer
+-- commands that they end, signals, decisions, patches, a cancel and what says of earlier copies are
+-- kept. Anywhere, a timer
 -- around such a call that had not fired is left out. Called by _forked_events.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
@@ -319,5 +320,5 @@ begin
                 and (l.is_before or l.key not in (select w.key from withdrawn w))
         else l.is_before or holdfast._event_role(l.event_type) in ('command', 'command_end')
             or l.event_type in ('StepCompleted', 'SignalReceived', 'ValueRecorded',
-                'WorkflowCancelRequested') end;
+                'WorkflowCancelRequested', 'WorkflowForked') end;
 end $$;

@@ -96,8 +96,7 @@ begin
     return array(
         select case when r.status is not null then r.status = 'completed' or exists (
             select from holdfast.events e
-            where e.run_id = u.run_id and e.key = u.key
-                and e.event_type in ('StepCompleted', 'StepFailed')) end
+            where e.run_id = u.run_id and e.key = u.key and e.event_type = 'StepCompleted') end
         from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
         left join holdfast.runs r on r.run_id = u.run_id
         order by u.place);

@@ -15,6 +15,19 @@ create or replace function holdfast.former_names() returns text[]
 language sql immutable
 return '{}'::text[];
 
+-- Return 0: there is nothing to take over any more. Called by workers of an earlier release.
+create or replace function holdfast.adopt_tasks(
+    p_app text, p_handlers text[], p_queues text[], p_limit int
+) returns int
+language sql immutable
+return 0;
+
+-- Return 0, as adopt_tasks. Called by workers of an earlier release.
+create or replace function holdfast.adopt_ended(p_app text, p_workflows text[], p_limit int)
+returns int
+language sql immutable
+return 0;
+
 -- Sign an app on: add its workflows to those that it ever had. `other` is the origin that is
 -- recorded for the app. It is returned, and nothing is written, if it and p_origin are both known
 -- and different, and p_replaces is not it. Workers of an earlier release give p_activities, and
