@@ -375,9 +375,7 @@ def read_seen(event: Event) -> int | None:
 
 def mark_seen(event: Event, seen: int) -> Event:
     """Return an entry that says how many entries the code had seen; an earlier mark stands."""
-    if event.type not in DELIVERED or read_seen(event) is not None:
-        return event
-    return Event(event.type, event.key, f'{{"seen":{seen},{(event.details or "")[1:]}', event.at)
+    return mark_after_others(event, seen) if event.type in DELIVERED else event
 
 
 def mark_after_others(event: Event, seen: int) -> Event:

@@ -152,3 +152,28 @@ async def test_a_retry_shares_one_outcome_with_a_worker_of_the_run_before(
                 first.send(signal.SIGTERM)
                 first.ended()
     assert len(await watcher.fetch("select * from public.paid")) == 1
+
+
+@pytest.mark.parametrize("way", ["plain", "strict", "elsewhere"])
+async def test_a_worker_that_lost_its_run_commits_nothing_after_the_run_has_failed(
+    make: Make, watcher: asyncpg.Connection, database_url: str, way: str
+) -> None:
+    """Fault: the attempt of the next worker was cancelled, and left no mark."""
+    async with Client(database_url) as client:
+        with make(way, "waits") as first:
+            async with held(database_url):
+                run = await client.start("taken/deliver", 1)
+                await until(watcher, WAITS)
+                first.send(signal.SIGSTOP)
+                [stopped] = await client.workers.list()
+                await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+                with make(way, "also waits") as second:
+                    with pytest.raises(RunFailed, match="no ship"):
+                        await run.result(timeout=60)
+                    second.send(signal.SIGTERM)
+                    second.ended()
+            first.send(signal.SIGCONT)
+            await until(watcher, IDLE)
+            first.send(signal.SIGTERM)
+            first.ended()
+    assert await watcher.fetch("select * from public.paid") == []

@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -48,6 +49,7 @@ logger = logging.getLogger("holdfast.run")
 _MOST_TRIES: Final = 10  # of one attempt, if others are in the way of its transaction
 _LOOK_SECONDS: Final = 0.02  # between looks at a commit under way, when the time is over
 _LONG_SECONDS: Final = 10.0  # an open transaction holds locks and a connection
+_MARK_SECONDS: Final = 2.0  # for the mark of a cancelled attempt
 _FIRST_PAUSE: Final = 0.01  # seconds; then twice as long each time, up to 64 times
 
 
@@ -243,6 +245,12 @@ class Transactions:
                 if apart or call.origins:
                     await self._clean(connector, way)
                 return result
+            except asyncio.CancelledError:
+                if apart and attempt.lease_no > 1:
+                    with suppress(Exception):
+                        async with asyncio.timeout(_MARK_SECONDS):
+                            await connector.within(left.give_up, None)
+                raise
             except Exception as error:
                 again = isinstance(error, _AGAIN) or is_transient(error)
                 unsure = unsure or isinstance(error, _UNSURE)
