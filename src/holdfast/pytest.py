@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["client", "environment", "golden", "holdfast_app", "holdfast_database"]
 
 _MARKS: Final = {
-    "crash_everywhere": "(most=100): kill the workers of `environment` after each entry of the "
-    "logs, and before it; replay, and compare the ends",
+    "crash_everywhere": "(most=100): kill the workers of `environment` after each commit of the "
+    "runs, and before it; replay, and compare the ends",
     "explore": "(seeds=20, seed=None): draw the order of what is ready in `environment` by seeds",
 }
 _plan: Final[pytest.StashKey[Plan]] = pytest.StashKey()

@@ -170,7 +170,7 @@ def test_what_is_not_idempotent_is_found_and_the_rest_is_not(pytester: pytest.Py
         said,
     ), said
     assert "(point 3 of " in said, said
-    assert re.search(r"killed at 3 of 8 points\n  after the client's call of start_runs\n", said)
+    assert re.search(r"killed at 3 of 6 points\n  after the client's call of start_runs\n", said)
     [seed] = re.findall(r"Seed (\d+) fails\. Repeat it with @pytest.mark.explore\(seed=\1\)", said)
     assert "seeds 0 to 19" in said
 

@@ -2,7 +2,8 @@
 
 First it runs twice without a kill. What differs then is not looked at later. A point at which
 workers are killed is a number of entries that a call has recorded: none, when the effects that they
-tell of have happened and are lost, or some, or all, when only the answer is lost.
+tell of have happened and are lost, or some, or all, when only the answer is lost. Commits are not
+cut in two.
 """
 
 from __future__ import annotations
@@ -271,25 +272,43 @@ def crashes(*, most: object = MOST) -> Crashes:
 
 def _points(store: LoggedStore, call: int, parts: Sequence[Part]) -> Iterator[Point]:
     """Yield the points of a call that records something."""
-    entries: list[tuple[str, bool]] = []
+    ends: list[tuple[int, str]] = []  # after how many entries, and which is the last of them
+    results: list[str] = []
+    length = 0
     for part in parts:
         name = store.run_name(part.run_id)
         if isinstance(part, TurnCommit):
-            entries += [
-                (f"{name}: {each.type} {each.key or ''}".rstrip(), each.type in events.STEPS)
-                for each in part.events
+            entries = [f"{name}: {each.type} {each.key or ''}".rstrip() for each in part.events]
+            types = [each.type for each in part.events]
+            results += [
+                what for what, kind in zip(entries, types, strict=True) if kind in events.STEPS
             ]
+            ends += [(length + count, entries[count - 1]) for count in _cuts(types)]
+            length += len(entries)
         else:
-            entries.append((f"{name}: the end of {part.key}", True))
-    results = [what for what, is_result in entries if is_result]
+            results.append(f"{name}: the end of {part.key}")
+            length += 1
+            ends.append((length, results[-1]))
     if results:  # they were made, and are lost
         yield Point(call, 0, results[0])
-    for kept, (what, _) in enumerate(entries, 1):
+    for kept, what in ends:
         yield Point(call, kept, what)
 
 
+def _cuts(types: Sequence[str]) -> Iterator[int]:
+    """Yield after how many entries a worker's commit may end: it is never cut elsewhere.
+
+    What the code does in answer to an entry is in the same commit. If another entry follows that
+    the code is fed, a slower worker would have made two commits.
+    """
+    for count, kind in enumerate(types):
+        if count and kind in events.DELIVERED:
+            yield count
+    yield len(types)
+
+
 def _first(parts: Sequence[Part], kept: int) -> Iterator[Part]:
-    """Yield parts with so many entries together; of the last one perhaps only its beginning."""
+    """Yield parts with so many entries together; of the last one perhaps only a shorter commit."""
     for part in parts:
         length = len(part.events) if isinstance(part, TurnCommit) else 1
         if kept <= 0:
