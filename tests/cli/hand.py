@@ -191,6 +191,16 @@ class Hand:
 
         self._with_store(work)
 
+    def hold(self, token: str, why: str) -> None:
+        """Give an activity back as one that cannot be begun."""
+
+        async def work(store: PostgresStore) -> None:
+            run_id, lease_no, key = token.split(":", 2)
+            later = await store.now() + 30_000_000
+            await store.release_tasks(NAME, [Release(UUID(run_id), key, int(lease_no), later, why)])
+
+        self._with_store(work)
+
     def defer(self, token: str) -> None:
         """Leave an activity to be completed from outside."""
 

@@ -101,6 +101,23 @@ def test_activities_without_a_live_worker_are_named(cli: CommandLine, hand: Hand
     assert "activity sample/resize on queue 'gpu' (1 task)" in cli("doctor").stdout
 
 
+def test_stuck_runs_and_held_activities_are_counted(cli: CommandLine, hand: Hand) -> None:
+    assert levels(cli)["stuck"] == "ok"
+    hand.turn(cli.start("double", "1"), activity("resize", queue="gpu"))
+    other = cli.start("double", "2")
+    hand.get_stuck(other, "the code has changed")
+    hand.hold(hand.lease_activity("resize", queue="gpu"), "its arguments do not fit")
+    (found,) = [each for each in cli.json("doctor") if each["check"] == "stuck"]
+    assert (found["level"], found["message"]) == (
+        "warn",
+        "1 run is stuck, 1 activity cannot be begun",
+    )
+    assert f"holdfast runs why {other}, then correct the code" in cli("doctor").stdout
+    cli("runs", "pause", other)
+    (found,) = [each for each in cli.json("doctor") if each["check"] == "stuck"]
+    assert found["message"] == "1 activity cannot be begun"
+
+
 def test_pauses_are_named_with_the_command_that_resumes(cli: CommandLine) -> None:
     assert levels(cli)["pauses"] == "ok"
     cli("queues", "pause", "mail", "--reason", "no mail today")

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import App, Batch, Retry, current_activity
 from holdfast.errors import WorkerLost
+from holdfast.insight.actions import Action
 from holdfast.insight.why import explain_run
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
@@ -142,8 +143,11 @@ async def test_arguments_that_fitted_are_held_for_code_that_they_fit(
     assert await desk.types("measure") == ["ActivityScheduled"]
     assert "activity measure of run" in caplog.text
     run = (await store.get_runs([desk.run_id]))[desk.run_id]
-    told = (await explain_run(store, run)).details
-    assert any("it cannot be begun, and is tried again in" in each for each in told), told
+    why = await explain_run(store, run)
+    [told] = [each for each in why.details if "it cannot be begun" in each]
+    assert "is tried again in" in told
+    assert told.endswith("or roll the code back")
+    assert Action("start_worker", name="default") in why.actions
 
 
 async def test_workers_serve_the_queues_that_they_are_told_to(store: Store, desk: Desk) -> None:

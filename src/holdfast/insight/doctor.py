@@ -48,6 +48,21 @@ _DEAD_TASKS = """
 select coalesce(n_dead_tup, 0) from pg_stat_user_tables where schemaname = $1 and relname = 'tasks'
 """
 
+# What is held by a worker is being tried again.
+_STUCK = """
+select kind, count(*) as tasks, (array_agg(run_id order by run_id))[1] as run_id
+from "{schema}".tasks
+where stuck is not null and worker is null and not paused
+    and kind in ('workflow', 'activity', 'step')
+group by kind
+order by kind <> 'workflow', kind
+"""
+_STUCK_NOUNS = {
+    "workflow": ("run is stuck", "runs are stuck"),
+    "activity": ("activity cannot be begun", "activities cannot be begun"),
+    "step": ("step of a flow cannot be begun", "steps of flows cannot be begun"),
+}
+
 
 async def check_server(connection: Connection) -> Finding:
     """Report which server answers, and how fast."""
@@ -208,6 +223,21 @@ async def check_pauses(store: Store) -> Finding:
     )
 
 
+async def check_stuck(connection: Connection, schema: str) -> Finding:
+    """Count what cannot continue with the code that the workers have: runs, and their calls."""
+    rows = await connection.fetch(_STUCK.format(schema=schema))
+    if not rows:
+        return Finding("stuck", "ok", "nothing is held up by changed code")
+    parts = [f"{row['tasks']:,} {_STUCK_NOUNS[row['kind']][row['tasks'] > 1]}" for row in rows]
+    return Finding(
+        "stuck",
+        "warn",
+        ", ".join(parts),
+        "then correct the code or roll it back",
+        Action("why", rows[0]["run_id"]),
+    )
+
+
 async def check_transactions(connection: Connection) -> Finding:
     """Look for a transaction so old that it holds back vacuum."""
     row = await connection.fetchrow(_OLDEST_TRANSACTION)
@@ -318,6 +348,7 @@ async def examine(
         store = await open_store()
         findings += [await check_apps(store)]
         findings += [await check_workers(store), await check_unserved(store)]
+        findings += [await check_stuck(connection, schema)]
         findings += [await check_pauses(store), await check_sweeper(store)]
         findings += [
             await check_limits(store),

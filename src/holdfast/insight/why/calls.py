@@ -75,7 +75,10 @@ def _activity(span: Span, found: OpenActivity, around: Surroundings) -> Reason:
         return Reason(f"{name}: waits to be completed from outside, with its token{said}")
     if found.stuck is not None:
         again = "soon" if found.visible_at <= now else ago(found.visible_at, now)
-        return Reason(f"{name}: it cannot be begun, and is tried again {again}: {found.stuck}")
+        return Reason(
+            f"{name}: it cannot be begun, and is tried again {again}: {found.stuck}",
+            Action("start_worker", name=found.queue),
+        )
     failed = f"attempt {span.attempts} failed: {span.failures[-1].error}" if span.failures else ""
     if found.visible_at > now:
         if found.attempts > (span.failures[-1].number if span.failures else 0):
