@@ -112,6 +112,7 @@ def test_a_role_that_may_only_read_checks_open_runs(cli: CommandLine, tmp_path: 
         report = reader.json("check", new, code=exits.FAILED)
         [found] = report["findings"]
         assert (found["run_id"], found["runs"], found["index"]) == (run, 1, 1)
+        assert found["run_ids"] == [run]
         assert (Path(found["file"]).name, found["line"]) == (Path(new).name, CALL)
         assert found["workflow"] == "shop/order@1"
         annotated = reader("check", new, "--format", "github", code=exits.FAILED).stdout

@@ -77,10 +77,20 @@ async def test_runs_with_the_same_difference_are_one_finding() -> None:
     [found] = report.findings
     assert (found.kind, found.workflow, found.runs, found.index) == ("stuck", "shop/order@1", 3, 1)
     assert found.run_id in run_ids
+    assert sorted(found.run_ids) == sorted(run_ids)
     assert (found.file or "").endswith("test_check.py")
     assert (report.checked, report.unchecked, report.differs) == (4, [], True)
     same = await checked(shop(), store)
     assert (same.checked, same.findings, same.differs) == (4, [], False)
+
+
+async def test_a_finding_has_the_ids_of_at_most_100_runs() -> None:
+    store, run_ids = await paid(shop(), 101)
+    parts = [await checked(shop("charge"), store, part=Part(number, 2)) for number in range(2)]
+    for report in (await checked(shop("charge"), store), merged(parts)):
+        [found] = report.findings
+        assert (found.runs, len(set(found.run_ids))) == (101, 100)
+        assert {*found.run_ids} < {*run_ids}
 
 
 async def test_parts_samples_and_workflows_choose_runs() -> None:

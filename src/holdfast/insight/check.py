@@ -33,6 +33,7 @@ FindingKind: TypeAlias = DifferenceKind | Literal["unserved"]
 
 _OPEN: Final[tuple[State, ...]] = ("queued", "running", "waiting", "stuck", "paused")
 _PAGE: Final = 200  # runs, whose logs are read in one call
+_MOST_IDS: Final = 100  # of a finding
 
 
 class Finding(Value, frozen=True, kw_only=True):
@@ -41,8 +42,9 @@ class Finding(Value, frozen=True, kw_only=True):
     Those that are `stuck` cannot continue; those that are `held` wait and start nothing new until
     the code makes a recorded call; those that `fails` would fail at once, of what their logs have;
     those that are `unserved` are of a workflow or a version that the app does not have. `workflow`
-    is `app/name@version`, `runs` how many they are. `run_id`, `index` (the entry of its log, None
-    for none) and `reason` are those of one of them. `file` and `line` are in the user's code.
+    is `app/name@version`, `runs` how many they are, `run_ids` at most 100 of them. `run_id`,
+    `index` (the entry of its log, None for none) and `reason` are those of one of them. `file` and
+    `line` are in the user's code.
     """
 
     kind: FindingKind
@@ -53,6 +55,7 @@ class Finding(Value, frozen=True, kw_only=True):
     reason: str
     file: str | None = None
     line: int | None = None
+    run_ids: tuple[UUID, ...] = ()
 
 
 class Unchecked(Value, frozen=True):
@@ -258,6 +261,7 @@ class Check:
             reason=reason,
             file=file,
             line=number,
+            run_ids=(run.run_id,),
         )
         _put(self._found, finding)
 
@@ -284,7 +288,8 @@ def _put(found: dict[object, Finding], finding: Finding) -> None:
     same = (finding.kind, finding.workflow, finding.file, finding.line)
     known = found.get(same)
     if known is not None:
-        finding = msgspec.structs.replace(known, runs=known.runs + finding.runs)
+        run_ids = (*known.run_ids, *finding.run_ids)[:_MOST_IDS]
+        finding = msgspec.structs.replace(known, runs=known.runs + finding.runs, run_ids=run_ids)
     found[same] = finding
 
 
