@@ -59,7 +59,8 @@ CALLS: Final = {
 _MINUTE: Final = 60_000_000
 _CHANGED_CODE: Final = (
     "the code has changed under this run; roll it back, or take the new path in new runs only "
-    "(ctx.patched)"
+    "(ctx.patched); after a roll-back, correct the newer code, or fork the run from before that "
+    "call"
 )
 _CHANGED_TYPE: Final = (
     "a type has changed under this run; give its new fields a default, let it accept what was "

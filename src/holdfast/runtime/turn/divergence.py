@@ -39,7 +39,8 @@ from holdfast.values.names import is_same_name
 
 CHANGED: Final = (
     "the code has changed under this run: keep the old name (name=…, aliases=[…]), take the new "
-    "path in new runs only (ctx.patched), roll the code back, or allow it (App(careful=False))"
+    "path in new runs only (ctx.patched), roll the code back, or allow it (App(careful=False)); "
+    "after a roll-back, correct the newer code, or fork the run from before that call"
 )
 CHANGED_AND_RAISED: Final = (
     "the code has changed under this run: correct it, roll it back, take the new path in new runs "
