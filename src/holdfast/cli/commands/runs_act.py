@@ -156,6 +156,9 @@ def retry(
     --dry-run and a named run, both are named. A run is retried once; if the retry fails too, retry
     that. Exit code 1 if a named run was retried before, or cannot be retried.
 
+    A call that is made again has another idempotency key, because the run's id is in it. Where an
+    effect must not happen twice, use a key of the business, such as the order's id.
+
     The run of a flow repeats the steps that have not completed, and of maps the elements without a
     result. With --from-step it repeats more, also if it has completed.
     """
