@@ -150,6 +150,35 @@ async def test_arguments_that_fitted_are_held_for_code_that_they_fit(
     assert Action("start_worker", name="default") in why.actions
 
 
+@pytest.mark.parametrize("by_keyword", [False, True])
+async def test_a_required_parameter_that_was_added_holds_the_call(
+    store: Store, desk: Desk, by_keyword: bool
+) -> None:
+    """The call itself would raise TypeError, and use up its attempts."""
+    app = App("media")
+
+    if by_keyword:
+
+        @app.activity(name="measure")
+        async def keyword(x: int, *, y: int) -> None:
+            raise AssertionError("it must not be called")
+    else:
+
+        @app.activity(name="measure")
+        async def positional(x: int, y: int) -> None:
+            raise AssertionError("it must not be called")
+
+    async with working(app, store):
+        await desk.order("measure", 1, attempts=1)
+
+        async def is_held() -> bool:
+            [found] = await store.list_activities(desk.run_id)
+            return "missing a required" in (found.stuck or "")
+
+        await eventually(is_held)
+    assert await desk.types("measure") == ["ActivityScheduled"]
+
+
 async def test_workers_serve_the_queues_that_they_are_told_to(store: Store, desk: Desk) -> None:
     """S7."""
     app = App("media")

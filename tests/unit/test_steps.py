@@ -158,6 +158,43 @@ def test_bad_arguments_are_refused_by_step_and_parameter() -> None:
         untyped.encode_arguments((float("nan"),), {})
 
 
+@pytest.mark.parametrize(
+    ("new", "text", "missing"),
+    [
+        (lambda x, y: 0, "[1]", "argument: 'y'"),
+        (lambda x, y, z=0: 0, "[1]", "argument: 'y'"),
+        (lambda x: 0, "[]", "argument: 'x'"),
+        (lambda x, *, y: 0, "[1]", "keyword-only argument: 'y'|argument: 'y'"),
+        (lambda x, *rest, y: 0, "[1,2]", "argument: 'y'"),
+        (lambda x, y, *, z: 0, '{"a":[1],"k":{"z":1}}', "argument: 'y'"),
+        (lambda x, *, y, z: 0, '{"a":[1],"k":{"z":1}}', "argument: 'y'"),
+        (lambda x, y, **more: 0, '{"a":[1],"k":{"z":1}}', "argument: 'y'"),
+        (lambda x, y: 0, '{"a":[1,2],"k":{"y":1}}', "multiple values for argument 'y'"),
+        (lambda x, y, /: 0, '{"a":[1],"k":{"y":1}}', "'y'"),
+    ],
+)
+def test_arguments_that_parameters_lack_do_not_fit(new: Any, text: str, missing: str) -> None:
+    """A required one was added since they were encoded, or a default was removed."""
+    with pytest.raises(InvalidInput, match=f"new: .*(?:{missing})"):
+        Step(new, name="new").decode_arguments(text)
+
+
+@pytest.mark.parametrize(
+    ("new", "text"),
+    [
+        (lambda x, y=0: 0, "[1]"),
+        (lambda x, *rest, y=0: 0, "[1,2]"),
+        (lambda *, y: 0, '{"a":[],"k":{"y":1}}'),
+        (lambda x, y=0, *, z: 0, '{"a":[1],"k":{"z":1}}'),
+        (lambda x, y: 0, '{"a":[1],"k":{"y":1}}'),  # keyword-only before
+        (lambda: 0, "[]"),
+    ],
+)
+def test_arguments_that_defaults_complete_fit(new: Any, text: str) -> None:
+    args, kwargs = Step(new, name="new").decode_arguments(text)
+    assert new(*args, **kwargs) == 0
+
+
 def test_results_are_checked_and_restored() -> None:
     assert place.encode_result(Order(1)) == '{"id":1}'
     assert place.decode_result('{"id":1}') == Order(1)

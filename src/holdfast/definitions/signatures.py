@@ -183,15 +183,24 @@ class Signature:
         if text.startswith("["):
             decode = self._full or self._read_full()
             try:
-                return decode(text), _NO_KEYWORDS
+                full = decode(text)
             except InvalidInput:
                 pass  # some arguments are missing, or one does not fit: decode each
+            else:
+                if self._least <= len(full):
+                    return full, _NO_KEYWORDS
             positional, named = _split_positional(text), {}
         else:
             mixed = _split_mixed(text)
             positional, named = mixed.a, mixed.k
-        args = [self._at(index).decode(raw) for index, raw in enumerate(positional)]
-        return tuple(args), {key: self._named(key).decode(raw) for key, raw in named.items()}
+        args = tuple(self._at(index).decode(raw) for index, raw in enumerate(positional))
+        kwargs = {key: self._named(key).decode(raw) for key, raw in named.items()}
+        if kwargs or not self._least <= len(args):
+            try:
+                self._bind(args, kwargs)  # a parameter may have been added, or become another kind
+            except TypeError as error:
+                raise InvalidInput(str(error)) from None
+        return args, kwargs
 
     def _read_full(self) -> Decode:
         """Return what decodes all positional parameters at once."""
