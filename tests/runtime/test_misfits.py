@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -285,3 +286,66 @@ def test_a_misfit_is_committed_with_the_result_that_did_not_fit(how: str) -> Non
     bench.resume(bench.signal("end"))
     bench.settle()
     assert bench.output == "handled"
+
+
+def tried(wanted: Any) -> Code:
+    """Code whose step takes a value of the wanted type."""
+
+    async def pay(x: Any) -> None:
+        raise AssertionError("the test gives the results")
+
+    pay.__annotations__["x"] = wanted
+    step: Step[[Any], None] = Step(pay)
+
+    async def code(ctx: Context) -> None:
+        await step("lamp")
+        await ctx.wait_for_signal("packed")
+
+    return code
+
+
+def test_a_step_that_is_tried_again_does_not_fail_of_a_changed_type() -> None:
+    """Its arguments fitted the code of the first attempt: a roll-back heals it."""
+    bench = Bench(tried(str))
+    bench.fail("pay", OSError("busy"), retry_in=30)
+    bench.settle()
+    for due in (0, 60):
+        bench.now += due * SECOND
+        bench.claim(tried(int))
+        assert "'pay' was tried before, and its arguments do not fit its code now" in str(
+            bench.stuck
+        )
+        assert "Expected `int`, got `str`" in str(bench.stuck)
+        assert (bench.attempts, bench.commit_due) == ([], None)
+    bench.claim(tried(int | str))
+    assert bench.attempts == [("pay", 2)]
+    bench.complete("pay", None)
+    bench.settle()
+    bench.claim(tried(int))  # it is not tried again: its result is there
+    assert bench.suspended
+
+
+def test_a_step_beside_one_that_is_tried_again_is_not_lost() -> None:
+    def both(wanted: Any) -> Code:
+        code = tried(wanted)
+
+        async def main(ctx: Context) -> None:
+            await asyncio.gather(after("box"), code(ctx))
+
+        return main
+
+    bench = Bench(both(str))
+    pay = next(key for key in bench.starts if key.endswith("pay"))
+    bench.fail(pay, OSError("busy"), retry_in=30)
+    bench.settle()
+    bench.crash(both(int))
+    assert bench.stuck is not None
+    assert (bench.starts, bench.cancelled) == ([], [])
+    bench.claim(both(str))
+    assert [key.rpartition("/")[2] for key in bench.starts] == ["after"]
+    bench.pass_time(60)
+    assert (pay, 2) in bench.attempts
+
+
+def test_a_step_whose_first_arguments_do_not_fit_is_started_to_fail() -> None:
+    assert Bench(tried(int)).starts == ["pay"]

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.codec import describe, fingerprint
 from holdfast.definitions.steps import Step
-from holdfast.errors import InvalidInput, PayloadError, StepFailed, StepTimedOut
+from holdfast.errors import DeterminismError, InvalidInput, PayloadError, StepFailed, StepTimedOut
 from holdfast.events import (
     STEP_COMPLETED,
     STEP_ENDS,
@@ -150,6 +150,17 @@ class Steps(Ledger):
         if not call.has_arguments(args):
             history.check(call.key, f"a call of {name} with other arguments", f"a call of {name}")
 
+    def check_fit(self, call: Call) -> None:
+        """Raise DeterminismError if the arguments of a step that was tried do not fit its code."""
+        try:
+            call.step.decode_arguments(call.arguments)
+        except InvalidInput as error:
+            how = f"{call.key!r} was tried before, and its arguments do not fit its code now"
+            differ = self._run.history.differ
+            raise differ(f"{how}: {error}", call.key, is_misfit=True) from None
+        except Exception:  # an error of its own, which the attempt reports
+            return
+
     def called(self, key: str) -> str | None:
         """Describe the open call that the code has made with this key; None if there is none."""
         call = self.pending.get(key)
@@ -274,7 +285,10 @@ class Executions(msgspec.Struct, eq=False):
         return found
 
     def start(self, steps: Steps, durable: int) -> list[Call]:
-        """Return the calls that may start now. Those that execute already continue."""
+        """Return the calls that may start now. Those that execute already continue.
+
+        Raises DeterminismError for a recorded pause of a step that could not be tried again.
+        """
         issued, pending, executing = steps.issued, steps.pending, self.executing
         found: list[Call] = []
         taken = 0
@@ -288,9 +302,18 @@ class Executions(msgspec.Struct, eq=False):
                 executing[call.key] = call
                 found.append(call)
             else:
-                self.pausing[call.key] = call
+                self._pause_again(steps, call, found)
         del issued[:taken]
         return found
+
+    def _pause_again(self, steps: Steps, call: Call, found: list[Call]) -> None:
+        """Let a call wait that the log says was tried: maybe by older code."""
+        try:
+            steps.check_fit(call)
+        except DeterminismError:
+            self.forget(found)
+            raise
+        self.pausing[call.key] = call
 
     def forget(self, calls: Iterable[Call]) -> None:
         """Take back calls that `start` returned: the turn must not start them."""
