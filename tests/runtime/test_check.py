@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast import App, Client, Context, Retry
+from holdfast import App, Client, Context, Retry, current_activity
 from holdfast.errors import UnknownWorkflow
 from holdfast.insight.check import Check, CheckReport, Part, merged
 from holdfast.payloads import AesGcm
@@ -321,6 +321,39 @@ async def test_an_open_activity_whose_arguments_do_not_fit_its_code_is_named() -
     assert (found.file or "").endswith("test_check.py")
     for fits in (None, int, int | str):
         assert not (await checked(media(fits), env.store)).findings
+
+
+@pytest.mark.parametrize("limit", [None, "2d"])
+async def test_an_activity_that_waits_to_be_completed_from_outside_needs_no_arguments(
+    limit: str | None,
+) -> None:
+    """Another attempt is not to be expected; one beside it that has to begin is named."""
+
+    def press(wanted: Any) -> App:
+        app = App("press")
+
+        async def ask(text: Any, first: bool) -> None:
+            if not first and current_activity().attempt == 1:
+                raise OSError("busy")
+            current_activity().complete_later()
+
+        ask.__annotations__["text"] = wanted
+        activity = app.activity(start_to_close=limit, retry=Retry(base="60s"))(ask)
+
+        @app.workflow
+        async def edit(ctx: Context, how: list[bool]) -> None:
+            await asyncio.gather(*(activity("yes", first) for first in how))
+
+        return app
+
+    for how, kinds in (([True, True], []), ([False], ["held"]), ([True, False], ["held"])):
+        async with Environment(press(str), replay=False) as env:
+            await env.client.start("edit", how)
+            await env.advance("1s")
+            report = await checked(press(int), env.store)
+            assert [each.kind for each in report.findings] == kinds
+            await env.advance("2m")
+            assert not (await checked(press(int), env.store)).findings
 
 
 async def test_an_open_activity_whose_arguments_never_fitted_would_fail() -> None:

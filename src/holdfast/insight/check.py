@@ -6,7 +6,7 @@ Nothing is written, and no lease is taken: a role that may only read is enough.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,10 +18,10 @@ import msgspec
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, PayloadError, UnknownWorkflow
 from holdfast.events import FORKED, TYPES, WORKFLOW_STARTED, read_forked
-from holdfast.payloads.details import open_event
-from holdfast.retention.reading import read_archived
+from holdfast.insight.run_files import read_exported, runs_of
+from holdfast.insight.timeline import read_external
 from holdfast.runtime.loop.user_code import split_line
-from holdfast.runtime.turn.rehearsal import Difference, DifferenceKind, rehearse
+from holdfast.runtime.turn.rehearsal import Difference, DifferenceKind, misfits, rehearse
 from holdfast.runtime.turn.turn import RunInfo
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
@@ -170,7 +170,15 @@ class Check:
         clocks = await clocks_of_forks(store, logs)
         for run in runs:
             if log := logs[run.run_id]:  # else it was deleted meanwhile
-                self.add(run, log, clocks.get(run.run_id))
+                external = await self._external(store, run, log)
+                self.add(run, log, clocks.get(run.run_id), external=external)
+
+    async def _external(self, store: Store, run: RunRecord, log: Sequence[Event]) -> set[str]:
+        """Return the keys of activities that wait to be completed from outside, if it matters."""
+        matters = False
+        with suppress(Exception):  # the rehearsal says what cannot be read
+            matters = any(misfits(self._app.registry, log))
+        return await read_external(store, run, log) if matters else set()
 
     # Exported logs
 
@@ -205,8 +213,12 @@ class Check:
         log: Sequence[Event],
         clock_at: int | None = None,
         place: str | None = None,
+        external: Collection[str] = (),
     ) -> None:
-        """Check one run. `clock_at` is that of a fork, `place` where an exported log stands."""
+        """Check one run. `clock_at` is that of a fork, `place` where an exported log stands.
+
+        `external` are the keys of activities that wait to be completed from outside.
+        """
         if self._has_other_kind(run):
             self._checked += 1
             if run.started_at is not None:  # else a worker makes a run of the flow of it
@@ -214,7 +226,7 @@ class Check:
                 self._add(run, kind, changed_kind(run.kind, _named(run)))
             return
         try:
-            difference = self._rehearsed(run, log, clock_at)
+            difference = self._rehearsed(run, log, clock_at, external)
         except UnknownWorkflow:
             difference = None
             reason = (
@@ -232,7 +244,11 @@ class Check:
             self._add(run, difference.kind, difference.reason, difference)
 
     def _rehearsed(
-        self, run: RunRecord, log: Sequence[Event], clock_at: int | None
+        self,
+        run: RunRecord,
+        log: Sequence[Event],
+        clock_at: int | None,
+        external: Collection[str],
     ) -> Difference | None:
         check_log(log)
         app = self._app
@@ -245,6 +261,7 @@ class Check:
             strict=app.strict,
             careful=app.careful,
             awaiting=awaiting,
+            external=external,
         )
 
     def _add(
@@ -336,60 +353,6 @@ async def clocks_of_forks(store: Store, logs: dict[UUID, list[Event]]) -> dict[U
     found = await store.get_runs(list({*origins.values()}), payloads=False)
     began = {run_id: found[of].started_at for run_id, of in origins.items() if of in found}
     return {run_id: at for run_id, at in began.items() if at is not None}
-
-
-def read_exported(
-    lines: Sequence[str], place: str, app: App
-) -> tuple[RunRecord, list[Event], int | None]:
-    """Return an exported run, its log, and the clock of a fork; payloads are opened by the app.
-
-    Raises ConfigurationError for lines that are not a run's.
-    """
-    try:
-        archived = read_archived(lines, place)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise ConfigurationError(
-            f"it is cut off, or is not a log that `holdfast runs export` has written: {error}"
-        ) from None
-    log = archived.events
-    if app.payloads is not None:
-        log = [open_event(app.payloads, event) for event in log]
-    return archived.record, log, archived.clock_at
-
-
-def read_file(path: Path, app: App) -> tuple[RunRecord, list[Event], int | None]:
-    """Return the one run of a file; see `read_exported`.
-
-    Raises ConfigurationError for a file that has none, or several.
-    """
-    runs = list(runs_of(path))
-    if len(runs) != 1:
-        raise ConfigurationError(f"{path} has {len(runs)} runs: give a file that has one")
-    [(place, lines)] = runs
-    return read_exported(lines, place, app)
-
-
-def runs_of(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the lines of each run in a file, and where they begin. Raises ConfigurationError."""
-    place, lines = "", list[str]()
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if lines and not _continues(line):
-                    yield place, lines
-                    lines = []
-                if line.strip():
-                    place = place if lines else f"{path}:{number}"
-                    lines.append(line)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}") from None
-    if lines:
-        yield place, lines
-
-
-def _continues(line: str) -> bool:
-    """Return True for a line of a run that an earlier line began: it has only the run's id."""
-    return line.startswith('{"run":"')
 
 
 def _up_to(sample: int, runs: Iterable[RunRecord], taken: Counter[str]) -> Iterator[RunRecord]:

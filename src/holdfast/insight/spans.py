@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.insight.wording import length
-from holdfast.types import JSON, ErrorInfo, RunRecord, Value
+from holdfast.types import JSON, ErrorInfo, OpenActivity, RunRecord, Value
 
 Kind: TypeAlias = Literal[
     "step",
@@ -83,6 +83,14 @@ def is_queued(span: Span) -> bool:
     """Return True if all of a span is time in a queue: of a run, or of an activity until now."""
     is_open = span.outcome == "open" and span.started_at is None and not span.failures
     return span.kind == "queue" or (span.kind == "activity" and is_open)
+
+
+def is_external(found: OpenActivity, span: Span | None, now: int) -> bool:
+    """Return True if an activity waits to be completed from outside, as its open span tells."""
+    if found.worker is not None or found.visible_at is None:
+        return found.worker is None
+    failed = span.failures[-1].number if span is not None and span.failures else 0
+    return found.stuck is None and found.visible_at > now and found.attempts > failed
 
 
 def queue_text(span: Span) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from holdfast.insight.spans import (
     error_text,
     failed_attempt,
     has_begun,
+    is_external,
     json_text,
     number_of,
     read_details,
@@ -31,6 +33,8 @@ from holdfast.insight.spans import (
 from holdfast.insight.wording import length, moment
 from holdfast.store.port import Store
 from holdfast.types import Event, FlowStepState, RunRecord, Wait
+
+_MOST_ACTIVITIES: Final = 10_000  # of a run, that may wait to be completed from outside
 
 
 async def read_timeline(store: Store, run: RunRecord) -> Timeline:
@@ -70,6 +74,13 @@ async def read_starts(store: Store, run: RunRecord, spans: Sequence[Span]) -> Ma
         return {}
     found = await store.list_activities(run.run_id)
     return {each.key: each.started_at for each in found if each.started_at is not None}
+
+
+async def read_external(store: Store, run: RunRecord, log: Sequence[Event]) -> set[str]:
+    """Return the keys of a run's activities that wait to be completed from outside."""
+    now, found = await store.now(), await store.list_activities(run.run_id, limit=_MOST_ACTIVITIES)
+    spans = {span.key: span for span in read_spans(log, None) if span.kind == "activity"}
+    return {each.key for each in found if is_external(each, spans.get(each.key), now)}
 
 
 def with_starts(spans: Sequence[Span], starts: Mapping[str, int]) -> list[Span]:

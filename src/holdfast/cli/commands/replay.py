@@ -217,7 +217,8 @@ def _quietly() -> Generator[None]:
 
 def _load(reference: str, app_reference: str | None) -> _Replay:
     from holdfast.cli.process.loading import AppReference
-    from holdfast.insight.check import check_log, read_file
+    from holdfast.insight.check import check_log
+    from holdfast.insight.run_files import read_file
 
     app = AppReference.parse(app_reference or _only_app()).load()
     if (path := Path(reference)).is_file():

@@ -8,7 +8,7 @@ from uuid import UUID
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.approvals import decide_action
 from holdfast.insight.serving import live_workers, thread_shortage
-from holdfast.insight.spans import Span
+from holdfast.insight.spans import Span, is_external
 from holdfast.insight.why.explanation import Reason, pause_text
 from holdfast.insight.why.surroundings import Surroundings
 from holdfast.insight.wording import ago, several, shorten
@@ -71,8 +71,11 @@ def _activity(span: Span, found: OpenActivity, around: Surroundings) -> Reason:
     if found.worker is not None:
         attempt = max(found.attempts, span.attempts)
         return Reason(f"{name}: attempt {attempt} runs on worker {found.worker}{said}")
-    if found.visible_at is None:
-        return Reason(f"{name}: waits to be completed from outside, with its token{said}")
+    if is_external(found, span, now):
+        at = found.visible_at
+        over = "" if at is None else f"; its attempt ends {ago(at, now)}"
+        return Reason(f"{name}: waits to be completed from outside, with its token{over}{said}")
+    assert found.visible_at is not None, "else it is external"
     if found.stuck is not None:
         again = "soon" if found.visible_at <= now else ago(found.visible_at, now)
         return Reason(
@@ -81,11 +84,6 @@ def _activity(span: Span, found: OpenActivity, around: Surroundings) -> Reason:
         )
     failed = f"attempt {span.attempts} failed: {span.failures[-1].error}" if span.failures else ""
     if found.visible_at > now:
-        if found.attempts > (span.failures[-1].number if span.failures else 0):
-            over = f"its attempt ends {ago(found.visible_at, now)}"
-            return Reason(
-                f"{name}: waits to be completed from outside, with its token; {over}{said}"
-            )
         again = f"is tried again {ago(found.visible_at, now)}" if failed else "is not due yet"
         return Reason(f"{name}: {again}; {failed}" if failed else f"{name}: {again}")
     pause = around.pause_of("queue", found.queue)

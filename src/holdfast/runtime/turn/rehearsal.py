@@ -6,13 +6,13 @@ where the run would do something new: what is recorded is all that it can compar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from holdfast.codec import check_open, summarize
-from holdfast.definitions.workflows import Workflow
+from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.details import ActivityCompleted, ActivityScheduled, ChildCompleted, SignalReceived
 from holdfast.errors import DeterminismError, InvalidInput, PayloadError
 from holdfast.events import (
@@ -80,12 +80,14 @@ def rehearse(
     strict: bool = False,
     careful: bool = True,
     awaiting: Sequence[str] = (),
+    external: Collection[str] = (),
 ) -> Difference | None:
     """Replay a log with a workflow's code; return how they differ, None if the run continues.
 
     An ended run must end in the same way. `strict` and `careful` are those of the app, and
-    `awaiting` is what the run is known to wait for, as `Suspend` has it. Raises PayloadLocked for a
-    log with payloads that cannot be opened.
+    `awaiting` is what the run is known to wait for, as `Suspend` has it. `external` are the keys of
+    activities that wait to be completed from outside. Raises PayloadLocked for a log with payloads
+    that cannot be opened.
     """
     check_open(event.details for event in log)
     default = line_of_definition(workflow.written)
@@ -100,7 +102,7 @@ def rehearse(
     open_log = [event for event in log if event.type not in TERMINAL]
     rehearsal = _Rehearsal(workflow, info, open_log, strict, careful)
     try:
-        return rehearsal.run(default, awaiting)
+        return rehearsal.run(default, awaiting, external)
     finally:
         rehearsal.turn.abandon()
 
@@ -130,6 +132,33 @@ def replay(
         instance.close()
 
 
+class Misfit(NamedTuple):
+    """A recorded call of an activity whose arguments do not fit its code, and the code's line."""
+
+    place: int
+    key: str
+    never_fitted: bool
+    error: InvalidInput
+    line: str | None
+
+
+def misfits(registry: Registry, log: Sequence[Event]) -> Iterator[Misfit]:
+    """Yield the recorded calls of activities, also those that ended, that do not fit the code."""
+    for place, event in enumerate(log):
+        if event.type != ACTIVITY_SCHEDULED:
+            continue
+        call = _read_scheduled(event.details or "")
+        app, name = split_name(call.activity_name)
+        activity = registry.activities.get(name) if app == registry.name else None
+        if activity is None:
+            continue
+        try:
+            activity.decode_arguments(bytes(call.input).decode())
+        except InvalidInput as error:
+            line = line_of_definition(activity.fn)
+            yield Misfit(place, event.key or "", call.misfit is True, error, line)
+
+
 class _Rehearsal:
     """One turn, whose commits are answered, and for which time passes while it is held back."""
 
@@ -148,7 +177,9 @@ class _Rehearsal:
     def clock(self) -> int:
         return self.now
 
-    def run(self, default: str | None, awaiting: Sequence[str]) -> Difference | None:
+    def run(
+        self, default: str | None, awaiting: Sequence[str], external: Collection[str]
+    ) -> Difference | None:
         """Give the turn its inputs until it would do something new."""
         effects, held, turn = self.turn.begin(), None, self.turn
         for _ in range(_MOST_INPUTS):
@@ -171,7 +202,7 @@ class _Rehearsal:
             if found is None and self.has_moved:
                 return None
             if found is None:
-                return self._renamed(awaiting, default) or self._misfit()
+                return self._renamed(awaiting, default) or self._misfit(external)
             self.has_moved = True
             following = self._pass_time(effects)
             if following is None:
@@ -204,28 +235,20 @@ class _Rehearsal:
         line = line_of_waiting(instance.loop.tasks) or default
         return Difference("held", reason, None, line)
 
-    def _misfit(self) -> Difference | None:
+    def _misfit(self, external: Collection[str]) -> Difference | None:
         """Return a difference if the arguments of an open activity do not fit its code."""
         instance = self.turn.instance
-        commands, registry = instance.find(Commands), instance.workflow.registry
+        commands = instance.find(Commands)
         calls = {} if commands is None else commands.open
-        for index, event in enumerate(self.log):
-            if event.type != ACTIVITY_SCHEDULED or event.key not in calls:
+        for place, key, never_fitted, error, line in misfits(instance.workflow.registry, self.log):
+            if key not in calls or key in external:
                 continue
-            call = _read_scheduled(event.details or "")
-            app, name = split_name(call.activity_name)
-            activity = registry.activities.get(name) if app == registry.name else None
-            try:
-                if activity is not None:
-                    activity.decode_arguments(bytes(call.input).decode())
-            except InvalidInput as error:
-                line = line_of_definition(activity.fn) if activity is not None else None
-                what = f"activity {event.key} has not ended, and"
-                if call.misfit is True:
-                    text = f"{what} would fail at its next attempt: {error}"
-                    return Difference("fails", text, index, line)
-                text = f"{what} its arguments do not fit its code, so no attempt begins: {error}"
-                return Difference("held", text, index, line)
+            what = f"activity {key} has not ended, and"
+            if never_fitted:
+                text = f"{what} would fail at its next attempt: {error}"
+                return Difference("fails", text, place, line)
+            text = f"{what} its arguments do not fit its code, so no attempt begins: {error}"
+            return Difference("held", text, place, line)
         return None
 
     def _is_kept(self, event: Event) -> bool:
