@@ -141,6 +141,31 @@ async def test_runs_of_other_apps_are_left_alone_and_removed_workflows_are_named
     assert all("@app.workflow(name=" in each.reason for each in report.findings)
 
 
+@pytest.mark.parametrize("kept", [(2,), (1, 2), ()])
+async def test_a_version_of_a_flow_that_was_removed_is_named(kept: tuple[int, ...]) -> None:
+    def shopping(*versions: int) -> App:
+        app = App("shop")
+        for version in versions:
+            flow = app.flow("shopping", version=version, input=str)
+
+            @flow.step(start_delay="1h")
+            async def list_all(run: str) -> str:
+                return run
+
+        return app
+
+    async with Environment(shopping(1), replay=False) as env:
+        ended = await env.client.start("shopping", "none")
+        await env.client.runs.terminate(ended.run_id)
+        for name in ("all", "some"):
+            await env.client.start("shopping", name)
+        report = await checked(shopping(*kept), env.store)
+    lost = [] if 1 in kept else [("unserved", "shop/shopping@1", 2)]
+    assert [(each.kind, each.workflow, each.runs) for each in report.findings] == lost
+    assert all("app.flow('shopping', version=1)" in each.reason for each in report.findings)
+    assert report.checked == (2 if lost else 0)
+
+
 async def exported(app: App, store: MemoryStore, run_id: UUID, change: Change | None = None) -> str:
     async with Client(store=store) as client:
         run = (await client.runs.get(run_id)).record

@@ -41,10 +41,10 @@ class Finding(Value, frozen=True, kw_only=True):
 
     Those that are `stuck` cannot continue; those that are `held` wait and start nothing new until
     the code makes a recorded call; those that `fails` would fail at once, of what their logs have;
-    those that are `unserved` are of a workflow or a version that the app does not have. `workflow`
-    is `app/name@version`, `runs` how many they are, `run_ids` at most 100 of them. `run_id`,
-    `index` (the entry of its log, None for none) and `reason` are those of one of them. `file` and
-    `line` are in the user's code.
+    those that are `unserved` are of a workflow, a flow or a version that the app does not have.
+    `workflow` is `app/name@version`, `runs` how many they are, `run_ids` at most 100 of them.
+    `run_id`, `index` (the entry of its log, None for none) and `reason` are those of one of them.
+    `file` and `line` are in the user's code.
     """
 
     kind: FindingKind
@@ -149,11 +149,12 @@ class Check:
     def _concerns(self, run: RunRecord) -> bool:
         """Return True for a run of the app's workflows.
 
-        Runs of a flow are left out, unless its name is one of a workflow now.
+        Runs of a flow are left out if they have ended, or the app has the flow.
         """
         if self._names and run.full_name not in self._names:
             return False
-        if run.kind == "flow" and (run.completed_at is not None or not self._has_other_kind(run)):
+        has_flow = (run.name, run.version) in self._app.registry.flows
+        if run.kind == "flow" and (run.completed_at is not None or has_flow):
             return False
         return run.app == self._app.name
 
@@ -219,6 +220,14 @@ class Check:
 
         `external` are the keys of activities that wait to be completed from outside.
         """
+        if run.kind == "flow" and not self._has_other_kind(run):
+            self._checked += 1
+            reason = (
+                f"the app has no flow {_named(run)}: its steps wait for a worker that has; keep it "
+                f"until its runs have ended: app.flow({run.name!r}, version={run.version})"
+            )
+            self._add(run, "unserved", reason)
+            return
         if self._has_other_kind(run):
             self._checked += 1
             if run.started_at is not None:  # else a worker makes a run of the flow of it
