@@ -19,6 +19,7 @@ from holdfast.errors import (
     UpdateFailed,
     UpdateRejected,
 )
+from holdfast.insight.actions import Action
 from holdfast.payloads import Zlib
 from holdfast.runtime.code import entities
 from holdfast.store.memory import MemoryStore
@@ -175,7 +176,12 @@ async def test_a_workflow_is_told_that_what_it_has_called_was_terminated(
         while [each.event.key for each in await run.log()][-1] != "Cart.add":
             await asyncio.sleep(0.02)
         found = await client.why(run.run_id)
-        assert (found.because, found.actions) == ("it waits for the answer of an entity", ())
+        cart = (await client.runs.get((entity(), "ann"))).run_id
+        assert (found.because, found.details, found.actions) == (
+            "it waits for the answer of an entity",
+            (f"call Cart.add: run {cart} of carts/Cart 'ann' is waiting",),
+            (Action("why", cart),),
+        )
         assert await client.runs.terminate((entity(), "ann"))
         with pytest.raises(RunFailed, match=r"refused update add: .*RunEnded.*\(terminated\)"):
             await run.result()

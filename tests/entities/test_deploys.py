@@ -387,3 +387,39 @@ async def test_what_is_called_between_the_deletion_and_the_end_is_refused(
                     await run.result()
             assert await late == 1
             assert await client.run(ask, "ann") == 2
+
+
+async def test_why_of_a_caller_says_that_the_entity_is_stuck(store: Store, client: Client) -> None:
+    def shop(wanted: Any) -> tuple[App, type]:
+        app = App("deploys")
+
+        class Cart:
+            async def add(self, item: str) -> str:
+                return item
+
+        Cart.__annotations__ = {"items": wanted}
+        Cart.items = wanted()  # type: ignore[attr-defined]
+        entity = app.entity(dataclass(Cart))
+
+        @app.workflow
+        async def order(ctx: Context, keys: list[str]) -> list[str]:
+            return [await ctx.entity(entity, key).add("lamp") for key in keys]
+
+        return app, entity
+
+    app, cart_class = shop(str)
+    async with working(app, store):
+        await client.entity(cart_class, "bob").add("rug")
+    async with working(shop(int)[0], store), asyncio.timeout(20):
+        handle = await client.start("deploys/order", ["bob"])
+        cart = await client.runs.get(("deploys/Cart", "bob"))
+        while (cart := await client.runs.get(cart.run_id)).state != "stuck":
+            await asyncio.sleep(0.02)
+        while not (why := await client.why(handle.run_id)).details:
+            await asyncio.sleep(0.02)
+    assert why.because == "it waits for the answer of an entity"
+    assert why.details[0] == f"call Cart.add: run {cart.run_id} of deploys/Cart 'bob' is stuck"
+    assert [(each.do, each.run_id) for each in why.actions] == [("why", cart.run_id)]
+    await client.runs.resume(cart.run_id)
+    async with working(app, store), asyncio.timeout(20):
+        assert await handle.result() == ["lamp"]

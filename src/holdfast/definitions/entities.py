@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeVar, cast, overload
+from uuid import UUID
 
 import msgspec
 
@@ -49,6 +50,13 @@ class Given(msgspec.Struct, omit_defaults=True):
 
     key: str | None = None
     state: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class SentCall(msgspec.Struct, forbid_unknown_fields=True):
+    """What the log of a caller has of a call: its id, and the entity's run that was given it."""
+
+    call_id: str
+    entity_run_id: UUID
 
 
 class Method:

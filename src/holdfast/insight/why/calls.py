@@ -39,6 +39,7 @@ def call_reasons(run: RunRecord, spans: Sequence[Span], around: Surroundings) ->
     reasons = [
         reason for span in spans if span.outcome == "open" for reason in _reasons(run, span, around)
     ]
+    reasons += [_asked(key, entity) for key, entity in around.asked.items()]
     rest = len(reasons) - _SHOWN
     return [*reasons[:_SHOWN], Reason(f"… and {rest:,} more")] if rest > 0 else reasons
 
@@ -116,6 +117,17 @@ def _offered(found: OpenActivity, around: Surroundings) -> str:
     known = {name for each in live if found.queue in each.queues for name in each.handlers}
     activities = sorted(name.removesuffix("@0") for name in known if name.endswith("@0"))
     return f"; that queue's workers have {', '.join(activities)}" if activities else ""
+
+
+def _asked(key: str, entity: RunRecord | None) -> Reason:
+    if entity is None:
+        return Reason(f"call {key}: the run of its entity is not found")
+    of = entity.key or next(iter(entity.tags), "")  # of a continued run
+    state = entity.state.replace("_", " ")
+    return Reason(
+        f"call {key}: run {entity.run_id} of {entity.full_name} {of!r} is {state}",
+        Action("why", entity.run_id),
+    )
 
 
 def _child(span: Span, around: Surroundings) -> Reason:

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from holdfast.events import FORKED, SIGNAL_RECEIVED, TERMINAL, read_signal
+import msgspec
+
+from holdfast.definitions.entities import SentCall
+from holdfast.events import (
+    FORKED,
+    SIGNAL_RECEIVED,
+    STEP_COMPLETED,
+    TERMINAL,
+    read_signal,
+    read_step_completed,
+)
 from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
@@ -15,6 +26,7 @@ from holdfast.insight.why.elements import failed_element
 from holdfast.insight.why.start_rules import waits_for_rule
 from holdfast.store.port import Store
 from holdfast.types import (
+    UPDATE_REPLY,
     Event,
     FailingPut,
     FlowShape,
@@ -32,6 +44,10 @@ from holdfast.values.ids import former_retry_run_id, retry_run_id
 
 MOST_SIGNALS = 100
 MOST_CALLS = 1_000  # activities, children and approvals that are read, of each
+
+
+class _Answer(msgspec.Struct):
+    update_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +74,8 @@ class Surroundings:
     gave. `misfit_at` is the entry of the signal whose wrong shape ended the run, 0 if calls were
     recorded between it and the end. `flow` is there if the run is one of a flow, and `element`
     says which element of a map ended it. `limits` are those that its tasks wait for.
-    `failing_puts` say where a payload of it cannot be stored now.
+    `failing_puts` say where a payload of it cannot be stored now. `asked` has the calls of entities
+    that are not answered, by key: with the newest run of each entity, None if it is not found.
     """
 
     now: int
@@ -77,6 +94,7 @@ class Surroundings:
     start_wait: StartWait | None = None
     limits: Sequence[LimitWait] = ()
     failing_puts: Sequence[FailingPut] = ()
+    asked: Mapping[str, RunRecord | None] = field(default_factory=dict[str, RunRecord | None])
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -116,6 +134,7 @@ async def look_around(
         start_wait=await store.start_wait(run.run_id) if waits_for_rule(run) else None,
         limits=await store.explain_limits(run.run_id),
         failing_puts=await store.failing_puts(run.run_id),
+        asked=await _asked(store, run, log),
     )
 
 
@@ -145,6 +164,27 @@ async def _flow(store: Store, run: RunRecord) -> FlowSurroundings:
     tasks = await store.open_step_tasks(run.run_id)
     shape = await store.get_flow(run.full_name, run.version)
     return FlowSurroundings(progress_of(states, tasks, ended=False), tasks, shape)
+
+
+async def _asked(
+    store: Store, run: RunRecord, log: Sequence[Event]
+) -> Mapping[str, RunRecord | None]:
+    """Return the entities that a run waits for, by the keys of its calls."""
+    if run.wait is None or UPDATE_REPLY not in run.wait.awaiting:
+        return {}
+    sent, answered = dict[str, SentCall](), set[str]()
+    for event in log:
+        with suppress(msgspec.DecodeError):  # another step's result, or one that is locked
+            if event.type == STEP_COMPLETED:
+                done = read_step_completed(event.details or "")
+                sent[event.key or ""] = msgspec.json.decode(done.result, type=SentCall)
+            elif event.type == SIGNAL_RECEIVED:
+                signal = read_signal(event.details or "")
+                if signal.signal_name == UPDATE_REPLY:
+                    answered.add(msgspec.json.decode(signal.input, type=_Answer).update_id)
+    waits = {key: call for key, call in sent.items() if call.call_id not in answered}
+    runs = await _newest(store, list({call.entity_run_id for call in waits.values()})[:MOST_CALLS])
+    return {key: runs.get(call.entity_run_id) for key, call in waits.items()}
 
 
 async def _approvals(store: Store, run: RunRecord) -> list[OpenApproval]:

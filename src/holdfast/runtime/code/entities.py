@@ -15,6 +15,7 @@ from holdfast.definitions.entities import (
     Given,
     Method,
     Proxy,
+    SentCall,
     entity_of,
 )
 from holdfast.definitions.entity_access import ACCESS
@@ -203,8 +204,9 @@ class _Caller:
         answer = await run.ledger(Steps).call(step, name, (key, payload), {})
         if method.reads:
             return method.result.decode(answer)
+        call_id = answer.call_id if isinstance(answer, SentCall) else answer  # of older code
         async with asyncio.timeout(self._timeout):
-            text = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": answer})
+            text = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": call_id})
         reply = _read_reply(text)
         if reply.error is not None:
             kind = UpdateRejected if reply.rejected else UpdateFailed
@@ -213,16 +215,16 @@ class _Caller:
         return method.result.decode(result)
 
 
-def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str]]:
-    async def send(key: str, payload: Any) -> str:
-        """Send a call, and return its id: the same at each attempt."""
+def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str | SentCall]]:
+    async def send(key: str, payload: Any) -> str | SentCall:
+        """Send a call, and return its id, the same at each attempt, and which run has it."""
         step, new = current_step(), entity.new_run(key)
         call_id, reply_to = step.idempotency_key, f"{REPLY_TO_RUN}{step.run_id}"
         signal = NewSignal(
             new.run_id, method.name, encode(payload), call_id, update=True, reply_to=reply_to
         )
-        await ACCESS.get().deliver(new, signal, new.run_id)
-        return call_id
+        _, run_id = await ACCESS.get().deliver(new, signal, new.run_id)
+        return SentCall(call_id, run_id)
 
     return send
 
