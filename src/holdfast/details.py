@@ -6,13 +6,14 @@ more. Payloads are JSON text: `msgspec.Raw`, which is decoded where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Final, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import fingerprint
+from holdfast.codec import MOST_ADDED, fingerprint
 from holdfast.types import (
     AttributeValue,
     ErrorInfo,
@@ -207,6 +208,14 @@ class ApprovalRequested(msgspec.Struct, gc=False):
     def fingerprint(self) -> int:
         """The form, condensed. The description may change while a person decides."""
         return fingerprint(_encode(self.fields).decode())
+
+    def forms_before_fields(self) -> Iterator[str]:
+        """Yield the texts of the form without some of the fields that may be left empty."""
+        free = [place for place, field in enumerate(self.fields) if not field.required]
+        for size in range(1, MOST_ADDED + 1):
+            for chosen in combinations(free, size):
+                kept = [each for at, each in enumerate(self.fields) if at not in chosen]
+                yield _encode(kept).decode()
 
 
 class ApprovalResolved(msgspec.Struct, gc=False):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from holdfast import App, Context
@@ -91,3 +92,56 @@ def test_other_values_are_other_arguments(article: str, more: dict[str, Any]) ->
     bench.crash(code)
     assert "with other arguments in the log" in str(bench.stuck)
     assert bench.starts == []
+
+
+def asking(*added: tuple[str, Any, Any]) -> Code:
+    """Code that asks for a form with a field, and with those that are added."""
+    fields: list[Any] = [
+        ("discount", int),
+        *(each[: 3 if each[2] is not ... else 2] for each in added),
+    ]
+    form = msgspec.defstruct("Terms", fields, kw_only=True)
+
+    async def code(ctx: Context) -> object:
+        decision = await ctx.request_approval("Offer", form=form)
+        return msgspec.to_builtins(decision.values)
+
+    return code
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+@pytest.mark.parametrize(
+    ("added", "filled"),
+    [
+        ([("note", str, "none")], {"note": "none"}),
+        ([("note", str | None, ...)], {"note": None}),
+        ([("note", str, ""), ("days", int, 2), ("gift", bool, False)],
+         {"note": "", "days": 2, "gift": False}),
+        ([("note", str, ...)], None),
+        ([(name, int, 0) for name in "abcd"], None),
+    ],
+)  # fmt: skip
+def test_a_form_gets_fields_that_may_be_left_empty(
+    added: list[tuple[str, Any, Any]], filled: dict[str, Any] | None, is_decided: bool
+) -> None:
+    bench = Bench(asking())
+    bench.settle()
+    decision = bench.resolved("approve", values={"discount": 5})
+    if is_decided:
+        bench.log.append(decision)
+    bench.claim(asking(*added))
+    if filled is None:
+        assert "a call of approval 'Offer' with other arguments in the log" in str(bench.stuck)
+        return
+    if not is_decided:
+        bench.settle()
+        bench.resume(decision)
+    bench.settle()
+    assert bench.output == {"discount": 5, **filled}
+
+
+def test_a_field_that_a_form_loses_is_another_form() -> None:
+    bench = Bench(asking(("note", str, "none")))
+    bench.settle()
+    bench.claim(asking())
+    assert "with other arguments in the log" in str(bench.stuck)

@@ -4,7 +4,7 @@ Everything that a run keeps passes through here, live as well as on replay, so t
 sees the same value both times.
 """
 
-from holdfast.codec._added_fields import texts_before_fields
+from holdfast.codec._added_fields import MOST_ADDED, texts_before_fields
 from holdfast.codec._contains import contains
 from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label, with_reason
 from holdfast.codec._failures import (
@@ -42,6 +42,7 @@ __all__ = [
     "ENVELOPE",
     "MAX_DEPTH",
     "MAX_PAYLOAD",
+    "MOST_ADDED",
     "REFERENCE_MARK",
     "Decode",
     "Reference",

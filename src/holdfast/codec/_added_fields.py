@@ -17,7 +17,7 @@ import msgspec
 from holdfast.codec._models import is_model_type
 from holdfast.codec._values import encode_sorted
 
-_MOST_ADDED: Final = 3  # fields at one time
+MOST_ADDED: Final = 3  # fields at one time
 _MOST_TEXTS: Final = 500
 _MOST_BYTES: Final = 4_000_000  # of all texts together
 
@@ -42,7 +42,7 @@ def texts_before_fields(text: str, value: object) -> Iterator[str]:
     found = _Defaults()
     found.look(value, plain)
     fields = [field for field in found.holders if field not in found.needed]
-    sizes = range(1, _MOST_ADDED + 1)
+    sizes = range(1, MOST_ADDED + 1)
     choices = (chosen for size in sizes for chosen in combinations(fields, size))
     for chosen in islice(choices, min(_MOST_TEXTS, _MOST_BYTES // len(text))):
         yield _without(plain, found, chosen)

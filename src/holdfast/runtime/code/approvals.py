@@ -95,6 +95,7 @@ class ApprovalPart(ContextPart):
         fields = () if form is None else form_fields(form)
         asked = ApprovalRequested(title, description, fields, timeout_at)
         command = Command(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
+        command.earlier = asked.forms_before_fields
         commands.give(command, lambda: asked)
         async with asyncio.timeout(limit):
             event = await commands.end_of(command, withdraw=True)
