@@ -1270,6 +1270,12 @@ def test_psycopg_notices_a_peer_that_is_gone_as_the_store_does() -> None:
     assert off["keepalives"] == 0
 
 
+def test_psycopg_gives_the_options_of_the_url_to_the_server_as_they_are() -> None:
+    given = conninfo(read_url("postgresql://app@db/shop?options=-c%20jit%3Doff&work_mem=8MB"))
+    assert given["options"] == "-c jit=off -c work_mem=8MB"
+    assert "options" not in conninfo(read_url("postgresql://app@db/shop"))
+
+
 # Elsewhere
 
 

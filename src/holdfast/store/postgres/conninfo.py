@@ -10,9 +10,9 @@ from holdfast.database.urls import Target
 def conninfo(target: Target) -> dict[str, Any]:
     """Return what libpq is given to connect as the store does."""
     parameters = target.parameters
-    options = " ".join(
-        f"-c {name}={_escaped(value)}" for name, value in parameters.settings.items()
-    )
+    settings = dict(parameters.settings)
+    written = [settings.pop("options", "")]  # the server reads them as they are
+    written += [f"-c {name}={_escaped(value)}" for name, value in settings.items()]
     given: dict[str, Any] = {
         **parameters.driver,
         "host": ",".join(host for host, _ in target.hosts),
@@ -20,7 +20,7 @@ def conninfo(target: Target) -> dict[str, Any]:
         "user": target.user,
         "password": target.password,
         "dbname": target.database,
-        "options": options,
+        "options": " ".join(filter(None, written)),
         "application_name": parameters.settings.get("application_name", "holdfast"),
         "connect_timeout": max(1, round(parameters.connect_seconds)),
     }
