@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 
 from holdfast import App, Context, Database, Retry, StepFailed
+from holdfast.database import sessions
 
 URL = os.environ["HOLDFAST_DATABASE_URL"]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -17,6 +18,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "elsewhere": {"database": Database(URL)},
 }
 app = App("taken")
+if os.environ["END"] == "stops":
+    vars(sessions)["IDLE_SECONDS"] = 2  # else the test would take 30 s
 
 
 @app.transaction(retry=Retry(attempts=2, base="10ms"), **OPTIONS[os.environ["WAY"]])
@@ -26,6 +29,19 @@ async def pay(connection: asyncpg.Connection, order: int) -> str:
     await connection.execute("insert into public.paid values ($1)", order)
     await connection.execute("select pg_advisory_xact_lock_shared(7)")
     return "paid"
+
+
+@app.transaction
+async def count(connection: asyncpg.Connection, order: int) -> str:
+    await connection.execute("update public.paid set number = number + $1", order)
+    if os.environ["END"] == "stops":
+        await asyncio.sleep(1)  # the worker is stopped meanwhile
+    return "paid"
+
+
+@app.workflow
+async def stop(ctx: Context, order: int) -> str:
+    return await count(order)
 
 
 @app.workflow

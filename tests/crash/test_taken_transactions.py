@@ -90,6 +90,31 @@ async def test_a_worker_that_lost_its_run_commits_nothing_after_a_failure(
     assert await watcher.fetch("select * from public.paid") == []
 
 
+async def test_a_stopped_worker_does_not_keep_its_rows_from_other_runs(
+    make: Make, watcher: asyncpg.Connection, database_url: str
+) -> None:
+    """Fault: its session held the locks of its code for as long as the worker was stopped."""
+    await watcher.execute("insert into public.paid values (1)")
+    async with Client(database_url) as client:
+        with make("plain", "stops") as first:
+            run = await client.start("taken/stop", 1)
+            await until(watcher, f"select not ({IDLE})")
+            first.send(signal.SIGSTOP)
+            [stopped] = await client.workers.list()
+            await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+            with make("plain", "ends"):
+                other = await client.start("taken/stop", 1)
+                assert await asyncio.gather(run.result(timeout=30), other.result(timeout=30)) == [
+                    "paid",
+                    "paid",
+                ]
+            first.send(signal.SIGCONT)
+            await until(watcher, IDLE)
+            first.send(signal.SIGTERM)
+            first.ended()
+    assert await watcher.fetchval("select number from public.paid") == 3
+
+
 @pytest.mark.parametrize("before", ["strict", "elsewhere"])
 @pytest.mark.parametrize("after", ["plain", "strict", "elsewhere"])
 async def test_a_result_that_code_of_before_left_is_taken(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -27,6 +28,7 @@ from tests.proxy import Proxy
 
 from holdfast import App, Client, Context, Database, Retry, current_step
 from holdfast.database.migrate import render_results
+from holdfast.database.sessions import direct_question
 from holdfast.database.urls import read_url
 from holdfast.definitions.transactions import Isolation
 from holdfast.errors import ConfigurationError, RunFailed, StepFailed
@@ -1274,6 +1276,201 @@ def test_psycopg_gives_the_options_of_the_url_to_the_server_as_they_are() -> Non
     given = conninfo(read_url("postgresql://app@db/shop?options=-c%20jit%3Doff&work_mem=8MB"))
     assert given["options"] == "-c jit=off -c work_mem=8MB"
     assert "options" not in conninfo(read_url("postgresql://app@db/shop"))
+
+
+# When the server ends a session
+
+SETTINGS = """
+select json_object_agg(name, setting) from pg_settings
+where name = 'idle_in_transaction_session_timeout' or name like 'tcp%' and source = 'session'
+"""
+TOLD = {
+    "tcp_keepalives_count": "0",  # they are those of TCP, and the socket here is another one
+    "tcp_keepalives_idle": "0",
+    "tcp_keepalives_interval": "0",
+    "tcp_user_timeout": "0",
+}
+IDLE = "idle_in_transaction_session_timeout"
+
+
+async def settings(connection: asyncpg.Connection) -> dict[str, str]:
+    return json.loads(await connection.fetchval(SETTINGS))
+
+
+async def psycopg_settings(connection: psycopg.AsyncConnection) -> dict[str, str]:
+    found = await (await connection.execute(SETTINGS)).fetchall()
+    return found[0][0]
+
+
+def settings_in_psycopg(connection: psycopg.Connection) -> dict[str, str]:
+    return connection.execute(SETTINGS).fetchall()[0][0]
+
+
+async def session_settings(session: AsyncSession) -> dict[str, str]:
+    return await session.scalar(text(SETTINGS))
+
+
+async def connection_settings(connection: AsyncConnection) -> dict[str, str]:
+    return await connection.scalar(text(SETTINGS))
+
+
+def settings_in_session(session: Session) -> dict[str, str]:
+    return session.scalar(text(SETTINGS))
+
+
+def settings_in_connection(connection: sqlalchemy.Connection) -> dict[str, str]:
+    return connection.scalar(text(SETTINGS))
+
+
+LOOKS = [
+    settings,
+    psycopg_settings,
+    settings_in_psycopg,
+    session_settings,
+    connection_settings,
+    settings_in_session,
+    settings_in_connection,
+]
+
+
+async def all_settings(url: str) -> list[dict[str, str]]:
+    """Return what each kind of session is told, in its second transaction."""
+    app = App("hotel")
+    steps: list[Any] = [app.transaction(retry=ONCE)(look) for look in LOOKS]
+
+    @app.workflow
+    async def look(ctx: Context) -> list[dict[str, str]]:
+        for step in steps:
+            await step()
+        return [await step() for step in steps]
+
+    async with working(app, url) as client:
+        return await client.run(look)
+
+
+def with_parameters(url: str, parameters: str) -> str:
+    return f"{url}{'&' if '?' in url else '?'}{parameters}"
+
+
+async def test_the_server_ends_a_session_of_each_kind_that_holds_locks_and_is_idle(
+    scene: Scene,
+) -> None:
+    assert await all_settings(scene.url) == [{IDLE: "30000", **TOLD}] * len(LOOKS)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        (f"{IDLE}=7s", {IDLE: "7000", **TOLD}),
+        (f"{IDLE}=0&keepalives=0", {IDLE: "0"}),
+        (f"options=-c%20{IDLE}%3D5min&keepalives=0", {IDLE: "300000"}),
+        ("options=--idle-in-transaction-session-timeout%3D0&keepalives=0", {IDLE: "0"}),
+    ],
+)
+async def test_what_the_url_sets_for_sessions_wins(
+    scene: Scene, parameters: str, told: dict[str, str]
+) -> None:
+    found = await all_settings(with_parameters(scene.url, parameters))
+    assert found == [told] * len(LOOKS)
+
+
+def test_the_server_probes_a_session_as_the_url_says() -> None:
+    url = "postgresql://app@db/shop?keepalives_idle=7&tcp_user_timeout="
+    for given, told in (("9000", 30_000), ("60000", 60_000)):
+        question = direct_question(1, read_url(url + given).parameters.keepalive)
+        assert "('tcp_keepalives_idle', 7)" in question
+        assert f"('tcp_user_timeout', {told})" in question
+
+
+@pytest.mark.parametrize(("set_to", "found"), [("5min", "300000"), ("0", "0"), ("5s", "5000")])
+async def test_what_the_role_or_the_database_sets_for_sessions_wins(
+    scene: Scene, set_to: str, found: str
+) -> None:
+    database = await scene.value("select quote_ident(current_database())")
+    await scene.watcher.connection.execute(f"alter database {database} set {IDLE} = '{set_to}'")
+    told = await all_settings(with_parameters(scene.url, "keepalives=0"))
+    assert told == [{IDLE: found}] * len(LOOKS)
+
+
+@needs_pgbouncer
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+async def test_a_pooler_is_told_nothing_for_the_sessions_of_others(
+    scene: Scene, tmp_path: Any, mode: str
+) -> None:
+    with pgbouncer(scene.url, mode, tmp_path) as url:
+        assert await all_settings(url) == [{IDLE: "0"}] * len(LOOKS)
+
+
+async def wait(connection: asyncpg.Connection, room: int) -> int:
+    await insert(connection, room)
+    if current_step().attempt == 1:
+        await asyncio.sleep(0.6)
+    return room
+
+
+async def wait_and_ask(connection: asyncpg.Connection, room: int) -> int:
+    await wait(connection, room)
+    return await connection.fetchval("select $1::int", room)
+
+
+async def wait_with_psycopg(connection: psycopg.AsyncConnection, room: int) -> int:
+    await with_psycopg(connection, room)
+    if current_step().attempt == 1:
+        await asyncio.sleep(0.6)
+    return room
+
+
+def wait_in_psycopg(connection: psycopg.Connection, room: int) -> int:
+    in_psycopg(connection, room)
+    if current_step().attempt == 1:
+        time.sleep(0.6)
+    return room
+
+
+async def wait_with_session(session: AsyncSession, room: int) -> int:
+    await with_session(session, room)
+    if current_step().attempt == 1:
+        await asyncio.sleep(0.6)
+    return room
+
+
+def wait_in_session(session: Session, room: int) -> int:
+    in_session(session, room)
+    if current_step().attempt == 1:
+        time.sleep(0.6)
+    return room
+
+
+WAITS = [
+    wait,
+    wait_and_ask,
+    wait_with_psycopg,
+    wait_in_psycopg,
+    wait_with_session,
+    wait_in_session,
+]
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("code", WAITS)
+async def test_an_attempt_whose_session_was_idle_for_too_long_fails_and_is_retried(
+    scene: Scene, code: Callable[..., Any], apart: bool
+) -> None:
+    """What it says names the setting."""
+    url = with_parameters(scene.url, f"{IDLE}=200ms")
+    await results(scene)
+    data = Database(url, schema="apart") if apart else None
+    app, stay = hotel(code, database=data, retry=Retry(attempts=2, base="10ms"))
+    once, stay_once = hotel(code, database=data, retry=ONCE)
+    async with working(app, url) as client:
+        assert await client.run(stay, 4) == 4
+    assert await rooms(scene) == [4]
+    async with working(once, url) as client:
+        with pytest.raises(
+            RunFailed, match=f"DatabaseUnavailable: .*sent nothing.*{IDLE}, 30 s by"
+        ):
+            await client.run(stay_once, 5)
+    assert await rooms(scene) == [4]
 
 
 # Elsewhere

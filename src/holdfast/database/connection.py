@@ -15,6 +15,7 @@ import asyncpg
 from holdfast.database.arrays import ArrayConnection
 from holdfast.database.parameters import Keepalive, Parameters
 from holdfast.database.schema import check_server
+from holdfast.database.sessions import direct_question
 from holdfast.database.urls import FORM, Target, read_url, redact
 from holdfast.errors import (
     DatabaseError,
@@ -122,14 +123,13 @@ async def close_connection(connection: Connection) -> None:
         connection.terminate()
 
 
-async def is_direct(connection: Connection) -> bool:
-    """Return True if the server itself answers; a pooler shows process ids of its own.
+async def is_direct(connection: Connection, keepalive: Keepalive | None = None) -> bool:
+    """Return True if the server itself answers; see `direct_question`.
 
     The question uses the simple protocol: a pooler may not know prepared statements.
     """
-    own = int(connection.get_server_pid())
-    status = await connection.execute(f"select where pg_backend_pid() = {own}")
-    return status == "SELECT 1"
+    question = direct_question(int(connection.get_server_pid()), keepalive)
+    return await connection.execute(question) == "SELECT 1"
 
 
 async def _open(

@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from asyncpg import PostgresError
 
+from holdfast.database.sessions import direct_question
 from holdfast.store.port.transactions import ConnectionKind, Connector, OpenTransaction
 from holdfast.store.postgres.asyncpg_connector import (
     ROLL_BACK_SECONDS,
@@ -109,6 +110,11 @@ class _PsycopgConnector(_Lending[_Psycopg]):
                 return _Psycopg(self.place, connection)
             await result_of(connection.close())
         connection = await result_of(self._factory.connect(**self._given, autocommit=True))
+        try:
+            await result_of(connection.execute(_question(self.place, connection)))
+        except BaseException:
+            await result_of(connection.close())
+            raise
         if not self._prepares:
             connection.prepare_threshold = None
         return _Psycopg(self.place, connection)
@@ -321,6 +327,12 @@ def make_connector(place: Place, kind: ConnectionKind, factory: type, size: int)
     return _SqlalchemyConnector(place, room, factory, _engine(place, kind, size))
 
 
+def _question(place: Place, connection: Any) -> Any:
+    """Return the statement that tells the session of psycopg when the server ends it."""
+    keepalive = place.database.target.parameters.keepalive
+    return direct_question(connection.info.backend_pid, keepalive)
+
+
 def _engine(place: Place, kind: ConnectionKind, size: int) -> Any:
     """Return an engine of SQLAlchemy whose connections are opened as the store's are."""
     if kind == "sqlalchemy-async":
@@ -338,6 +350,13 @@ def _engine(place: Place, kind: ConnectionKind, size: int) -> Any:
     given, threshold = conninfo(place.database.target), 5 if place.prepares else None
 
     def connect() -> object:
-        return psycopg.connect(**given, prepare_threshold=threshold)
+        connection = psycopg.connect(**given, prepare_threshold=threshold, autocommit=True)
+        try:
+            connection.execute(_question(place, connection))
+            connection.autocommit = False
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     return create_engine("postgresql+psycopg://", creator=connect, pool_size=size)

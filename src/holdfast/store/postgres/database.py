@@ -191,7 +191,10 @@ class Database:
         return self._prepare is not False
 
     async def connect_unlimited(self) -> Connection:
-        """Open a connection whose statements may take any time, for the code of others."""
+        """Open a connection whose statements may take any time, for the code of others.
+
+        The server ends its session if the transaction of that code is idle for long.
+        """
         return await self._connect(limited=False)
 
     async def _connect(self, *, limited: bool = True) -> Connection:
@@ -201,7 +204,8 @@ class Database:
             self._target, call_seconds=_CALL_SECONDS if limited else None, prepare=prepare
         )
         try:
-            direct = await is_direct(connection)
+            keepalive = None if limited else self._target.parameters.keepalive
+            direct = await is_direct(connection, keepalive)
             if direct or not prepare or self._prepare:  # another call may have found the pooler
                 return connection
         except BaseException:

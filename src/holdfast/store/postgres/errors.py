@@ -8,6 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
+from holdfast.database.sessions import IDLE_SECONDS
 from holdfast.errors import (
     ConfigurationError,
     DatabaseError,
@@ -31,6 +32,7 @@ from holdfast.errors import (
     UnknownFlow,
     UnknownQueue,
 )
+from holdfast.store.port.transactions import sqlstate_of
 from holdfast.values.moments import to_datetime
 
 # By SQLSTATE, or by its class: the first two characters.
@@ -119,6 +121,18 @@ _NOT_SENT_TEXTS: Final = (
     "the underlying connection is closed",
 )
 
+# What libraries say that do not let code end the transaction that it was called in.
+_REFUSING: Final = ("ProgrammingError", "TransactionManagementError")
+_REFUSED_ENDS: Final = (
+    "Explicit commit() forbidden",  # psycopg
+    "Explicit rollback() forbidden",
+    "This is forbidden when an 'atomic' block is active",  # Django
+)
+# How the libraries of transactional steps say that their session has ended.
+_IDLE: Final = "25P03"
+_GONE: Final = "08003"  # says asyncpg, and not what the server said
+_LIBRARIES: Final = ("asyncpg", "psycopg", "sqlalchemy", "django")
+
 
 def translate(error: Exception) -> HoldfastError:
     """Return the error of holdfast for one of the driver or of the server."""
@@ -173,3 +187,25 @@ def is_sound(error: BaseException) -> bool:
         return not isinstance(error, _BROKEN)
     # The driver could not encode a parameter: nothing was sent.
     return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
+
+
+def is_of_an_end(error: Exception) -> bool:
+    """Return True if psycopg or Django has refused to end the transaction, as the code wanted."""
+    return type(error).__name__ in _REFUSING and str(error).startswith(_REFUSED_ENDS)
+
+
+def ended_by_server(error: Exception) -> Exception | None:
+    """Return the error that says why the session has ended, None if the error is another one."""
+    if type(error).__module__.partition(".")[0] not in _LIBRARIES:
+        return None
+    idle, code = "its code sent nothing for longer than", sqlstate_of(error)
+    if code != _IDLE:
+        if code != _GONE and "connection is closed" not in str(error):
+            return None
+        idle = f"it was lost, or {idle}"
+    setting = "idle_in_transaction_session_timeout"
+    return DatabaseUnavailable(
+        f"the session of a transaction has ended before its commit: {idle} {setting}, "
+        f"{IDLE_SECONDS} s by default. Do what takes long in a step before it, or set {setting} "
+        "in the database URL"
+    )

@@ -29,19 +29,12 @@ from holdfast.store.port.transactions import (
     sqlstate_of,
 )
 from holdfast.store.postgres.database import Database
+from holdfast.store.postgres.errors import ended_by_server, is_of_an_end
 from holdfast.store.postgres.executing import Mark, Rows, executor, result_of
 from holdfast.store.postgres.start_values import Statement
 from holdfast.types import Event
 
 T = TypeVar("T")
-
-# What libraries say that do not let code end the transaction that it was called in.
-_REFUSING: Final = ("ProgrammingError", "TransactionManagementError")
-_REFUSED_ENDS: Final = (
-    "Explicit commit() forbidden",  # psycopg
-    "Explicit rollback() forbidden",
-    "This is forbidden when an 'atomic' block is active",  # Django
-)
 
 _LEAVE: Final = (
     "insert into {table} as t (run_id, key, result) values ({}, {}, {}) "
@@ -264,11 +257,6 @@ def _ended_itself() -> ConfigurationError:
     )
 
 
-def _is_of_an_end(error: Exception) -> bool:
-    """Return True if psycopg or Django has refused to end the transaction, as the code wanted."""
-    return type(error).__name__ in _REFUSING and str(error).startswith(_REFUSED_ENDS)
-
-
 def _named(error: Exception, place: Place) -> Exception:
     """Return the error that says what a refused record means."""
     code, schema = sqlstate_of(error) or "", place.database.schema
@@ -338,8 +326,10 @@ async def run_within(
     except Exception as error:
         if session.was_closed():
             raise not_begun(session.place, error) from error
-        if _is_of_an_end(error):
+        if is_of_an_end(error):
             raise _ended_itself() from error
+        if not session.sent and (ended := ended_by_server(error)) is not None:
+            raise ended from error
         raise
     finally:
         if not session.committed:
