@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -12,6 +13,7 @@ import pytest
 
 from holdfast.cli import exits
 from holdfast.database.embedded import EmbeddedServer
+from holdfast.insight import doctor
 from tests.cli.conftest import CommandLine
 from tests.cli.hand import Hand, activity
 from tests.cli.processes import SAMPLE, running
@@ -152,3 +154,22 @@ def test_what_a_role_may_not_use_is_named(cli: CommandLine) -> None:
     assert found["rights"]["level"] == "fail"
     assert "apps" in found["rights"]["message"]
     assert found["rights"]["remedy"] == (f"holdfast migrate --grant {role}, as the schema's owner")
+
+
+def test_a_transaction_that_is_idle_and_keeps_locks_is_named(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a session was named after five minutes, and only if it had a snapshot."""
+    monkeypatch.setattr(doctor, "_IDLE_TRANSACTION_SECONDS", 0.1)
+    with psycopg.connect(cli.url, application_name="shop") as connection:
+        connection.execute("select from holdfast.schema_migrations")
+        time.sleep(0.2)
+        assert levels(cli)["transactions"] == "ok"  # it has locked no rows
+        connection.execute("select from holdfast.schema_migrations for update")
+        time.sleep(0.2)
+        assert levels(cli)["transactions"] == "warn"
+        process = connection.info.backend_pid
+        shown = cli("doctor").stdout
+    assert f"process {process} (shop) has been idle for " in shown
+    assert f"select pg_terminate_backend({process})" in shown
+    assert levels(cli)["transactions"] == "ok"

@@ -34,6 +34,7 @@ _CLOCK_WARN_SECONDS = 5.0
 _LAG_WARN_SECONDS = 30.0
 _NAMED = 3  # workers
 _LONG_TRANSACTION_SECONDS = 300
+_IDLE_TRANSACTION_SECONDS = 10  # a worker warns of its own then
 _DEAD_ROWS = 50_000
 _NOTIFICATION_SECONDS = 3.0
 
@@ -42,6 +43,15 @@ select extract(epoch from now() - xact_start)::float8 as seconds, pid, applicati
 from pg_stat_activity
 where backend_xmin is not null and pid <> pg_backend_pid() and datname = current_database()
 order by xact_start
+limit 1
+"""
+# One that has an id has written, or locked rows.
+_IDLE_TRANSACTION = """
+select extract(epoch from now() - state_change)::float8 as seconds, pid, application_name
+from pg_stat_activity
+where state like 'idle in transaction%' and backend_xid is not null
+    and datname = current_database()
+order by state_change
 limit 1
 """
 _DEAD_TASKS = """
@@ -239,15 +249,21 @@ async def check_stuck(connection: Connection, schema: str) -> Finding:
 
 
 async def check_transactions(connection: Connection) -> Finding:
-    """Look for a transaction so old that it holds back vacuum."""
-    row = await connection.fetchrow(_OLDEST_TRANSACTION)
-    if row is None or (row["seconds"] or 0) < _LONG_TRANSACTION_SECONDS:
-        return Finding("transactions", "ok", "none holds back vacuum")
+    """Look for one that keeps locks and does nothing, or is so old that it holds back vacuum."""
+    row = await connection.fetchrow(_IDLE_TRANSACTION)
+    what = "idle for {}, and keeps its locks: its program has perhaps stopped"
+    if row is None or (row["seconds"] or 0) < _IDLE_TRANSACTION_SECONDS:
+        row = await connection.fetchrow(_OLDEST_TRANSACTION)
+        what = "open for {} and holds back vacuum, which slows claiming"
+        if row is None or (row["seconds"] or 0) < _LONG_TRANSACTION_SECONDS:
+            return Finding(
+                "transactions", "ok", "none holds locks while it is idle, or holds back vacuum"
+            )
     return Finding(
         "transactions",
         "warn",
-        f"one of process {row['pid']} ({row['application_name'] or 'unnamed'}) has been open for "
-        f"{length(int(row['seconds'] * 1e6))} and holds back vacuum, which slows claiming",
+        f"one of process {row['pid']} ({row['application_name'] or 'unnamed'}) has been "
+        f"{what.format(length(int(row['seconds'] * 1e6)))}",
         f"end it: select pg_terminate_backend({row['pid']})",
     )
 
