@@ -107,7 +107,8 @@ def recorded_text(key: str) -> str:
     name = key.rpartition("/")[2]
     if name.startswith("misfit:"):
         return "the value does not fit the type that the code declares"
-    return "the code raised" if name == "raised" else "changed code takes its new path"
+    raised = name.partition(":")[0] == "raised"
+    return "the code raised" if raised else "changed code takes its new path"
 
 
 class Timeline(Value, frozen=True):

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.codec import describe
 from holdfast.definitions.signatures import Declared, read_signature
 from holdfast.details import UpdateReply
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError
 from holdfast.events import (
     UPDATE_ACCEPTED,
     UPDATE_COMPLETED,
@@ -28,6 +28,7 @@ from holdfast.events import (
 from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.sending import send_signal
+from holdfast.runtime.code.values import Values
 from holdfast.runtime.loop.tasks import Scope, WorkflowTask
 from holdfast.types import ANY_UPDATE, UPDATE_REPLY, ErrorInfo, Event, Notice, update_topic
 from holdfast.values.durations import Duration, seconds
@@ -112,6 +113,7 @@ class Updates(Ledger):
         "_taker",
         "_waiting",
         "_written",
+        "misraised",
         "untaken",
     )
 
@@ -124,6 +126,8 @@ class Updates(Ledger):
         self._written: set[tuple[str, str]] = set()  # (type, id): answers that the log has
         # id: name; the log has them as accepted and not as answered, and no handler has them yet
         self.untaken: dict[str, str] = {}
+        # the first update whose handler has raised where that of older code had not, and the error
+        self.misraised: tuple[Message, BaseException] | None = None
         self._replies: dict[
             str, str
         ] = {}  # id: topic to notify of the answer, which is still to come
@@ -253,9 +257,21 @@ class Updates(Ledger):
             result = await handler.call(args)
         except (Exception, asyncio.CancelledError) as error:
             if not self._loop.closing:
+                if accepted and not was_completed and self._was_passed(update, scope):
+                    self.misraised = self.misraised or (update, error)
                 self._complete(update, error=describe(error))
         else:
             self._complete(update, result=msgspec.Raw(result))
+
+    def _was_passed(self, update: Message, scope: Scope) -> bool:
+        """Return True if older code has passed the place where the handler of an update raises."""
+        history = self._run.history
+        if self._run.ledger(Values).has_raised_in(update.id or ""):
+            return False
+        within = f"{scope.path}/"
+        left = any(key.startswith(within) for key in {*history.unused()} - history.copied)
+        replayed = history.forked < history.replayed and history.position <= history.proven
+        return left or replayed
 
     async def _pass_over(self, update: Message, scope: Scope) -> None:
         """Let an update that was answered end where it ended, without carrying it out again."""
@@ -269,7 +285,7 @@ class Updates(Ledger):
         """Decode a payload. If it was accepted but does not fit now, the code has changed."""
         try:
             return handler.decode(update.payload)
-        except InvalidInput as error:
+        except Exception as error:
             if accepted:
                 what = f"update {update.name} was accepted, and does not fit the code"
                 what += f" ({error})"

@@ -1,24 +1,49 @@
 """The ledger of what a run's code records about itself.
 
 These are values for observers (`ctx.set_value`), patches that the code has passed (`ctx.patched`),
-misfits (values that do not fit the type that the code declares), and that the run's own code has
-raised, if the entry of its end comes in a later commit.
+misfits (values that do not fit the type that the code declares), and that the run's own code or the
+handler of an update has raised, if the entry that says how it ended comes in a later commit.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 from holdfast.codec import encode
 from holdfast.definitions.entities import STATE, Entity
 from holdfast.errors import DeterminismError, InvalidInput
-from holdfast.events import VALUE_RECORDED, VALUE_SET, read_value_set, write_value
+from holdfast.events import (
+    UPDATE_COMPLETED,
+    VALUE_RECORDED,
+    VALUE_SET,
+    read_update_reply,
+    read_value_set,
+    write_value,
+)
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.types import Event
 from holdfast.values.names import check_step_name, check_value_name
 
 RAISED: Final = "raised"
+
+
+def raised_in(update_id: str) -> str:
+    """Return the key that says that the handler of an update has raised."""
+    return f"{RAISED}:{update_id}"
+
+
+def handlers_that_raised(events: Iterable[Event]) -> Iterator[str]:
+    """Yield, for each update that entries answer with an error, the key that says so."""
+    for event in events:
+        if event.type == UPDATE_COMPLETED and read_update_reply(event.details or "").error:
+            yield raised_in(event.key or "")
+
+
+def is_raised(event: Event) -> bool:
+    """Return True for an entry that says that the run's own code or a handler has raised."""
+    return event.type == VALUE_RECORDED and (event.key or "").partition(":")[0] == RAISED
 
 
 class Values(Ledger):
@@ -117,9 +142,14 @@ class Values(Ledger):
         """True if the log says that the run's own code has raised."""
         return RAISED in self._recorded
 
-    def record_raised(self) -> None:
-        """Record that the run's own code has raised."""
-        self._record(RAISED)
+    def has_raised_in(self, update_id: str) -> bool:
+        """Return True if the log says that the handler of an update has raised."""
+        return raised_in(update_id) in self._recorded
+
+    def record_raised(self, key: str) -> None:
+        """Record, once, that the run's own code or a handler has raised."""
+        if key not in self._recorded:
+            self._record(key)
 
     def _record(self, key: str) -> None:
         self._recorded.add(key)

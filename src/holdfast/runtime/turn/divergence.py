@@ -50,11 +50,15 @@ _NAMED_LEFT: Final = 3  # how many calls a message names
 
 
 class Reason(NamedTuple):
-    """Why code may not continue: the `key` of a recorded call, and the `line` of the code."""
+    """Why code may not continue: the `key` of a recorded call, and the `line` of the code.
+
+    `cause` is what a handler has raised.
+    """
 
     text: str
     key: str | None = None
     line: str | None = None
+    cause: BaseException | None = None
 
 
 class Left(NamedTuple):
@@ -129,6 +133,17 @@ def dropped_update(instance: Instance) -> Reason | None:
     return None
 
 
+def misraised_update(instance: Instance) -> Reason | None:
+    """Return the reason if a handler has raised where that of older code had not, else None."""
+    updates = instance.find(Updates)
+    if updates is None or updates.misraised is None or _is_cancelled(instance):
+        return None
+    update, error = updates.misraised
+    text = f"update {update.name} was accepted, and its handler raised {summarize(error)} at a "
+    text += "place that older code has passed"
+    return Reason(text, update.id, line_of_error(error), error)
+
+
 def waits_in_vain(commands: Commands, loop: WorkflowLoop) -> Reason | None:
     """Return the reason if the code waits for a call that older code has taken back, else None."""
     if (call := commands.awaited_in_vain()) is None:
@@ -159,8 +174,7 @@ def ended_early(instance: Instance) -> Reason | None:
     """
     history, error = instance.history, raised(instance)
     if error is None:
-        cancelled = instance.cancel_requested and instance.root and instance.root.cancelled()
-        left = None if cancelled else _listed_left(instance, None)
+        left = None if _is_cancelled(instance) else _listed_left(instance, None)
         if left is None:
             return None
         ended = f"the log has {left}, which this code has not called, and the code has ended"
@@ -184,6 +198,11 @@ def ended_early(instance: Instance) -> Reason | None:
         return None
     text = f"the code raised {summarize(error)} {where}"
     return Reason(text, left and left.key, line_of_error(error))
+
+
+def _is_cancelled(instance: Instance) -> bool:
+    root = instance.root
+    return instance.cancel_requested and root is not None and root.cancelled()
 
 
 def _repeated(instance: Instance, new: Work) -> Reason | None:

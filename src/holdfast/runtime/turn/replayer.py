@@ -5,7 +5,7 @@ After a conflict it feeds everything again, with the entries of others in their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -35,7 +35,7 @@ from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, Restored, step_unstorable
 from holdfast.runtime.code.updates import Updates
-from holdfast.runtime.code.values import RAISED, Values
+from holdfast.runtime.code.values import RAISED, Values, handlers_that_raised, is_raised
 from holdfast.runtime.log.virtual_log import VirtualLog, in_delivery_order
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check, check_end, replay_to_end, watch
@@ -46,6 +46,7 @@ from holdfast.runtime.turn.divergence import (
     differences,
     dropped_update,
     ended_early,
+    misraised_update,
     missed_signal,
     renamed_signal,
     repeated_by_call,
@@ -229,7 +230,11 @@ class Replayer:
         return found + renamed_signal(self.log.durable or (), self.instance)
 
     def check_commands(self) -> None:
-        """Raise DeterminismError if a fresh command may be in the log under another name."""
+        """Raise DeterminismError if a fresh command may be in the log under another name.
+
+        Or if a handler has raised before its recorded calls.
+        """
+        self._refuse(misraised_update(self.instance))
         self._refuse(repeated_by_commands(self.instance, self.log.fresh))
 
     def check_calls(self, calls: list[Call]) -> None:
@@ -248,7 +253,7 @@ class Replayer:
         """
         log = self.log
         if self.unexplained or self.instance.history.replayed:
-            self._refuse(ended_early(self.instance))
+            self._refuse(misraised_update(self.instance) or ended_early(self.instance))
         if self.unexplained and self._careful and repeated_by_commands(self.instance, log.fresh):
             new = {event.key for event in log.fresh if event.type in CALLS}
             log.fresh = [
@@ -276,7 +281,7 @@ class Replayer:
 
     def _difference(self, reason: Reason) -> DeterminismError:
         """Return the error for a difference of code and log, with what the code has raised."""
-        cause = raised(self.instance)
+        cause = reason.cause or raised(self.instance)
         advice = CHANGED
         if cause is not None:
             advice = f"{CHANGED_AND_RAISED}\n{describe(cause).format().rstrip()}"
@@ -356,11 +361,20 @@ class Replayer:
             self.executions.uncertain_ends.clear()
         self._begin_again(ends)
 
-    def record_raised(self) -> None:
-        """Record before all else, once, that the code has raised: its end is in a later commit."""
-        if raised(self.instance) is not None and not self.instance.ledger(Values).has_raised:
-            self.instance.ledger(Values).record_raised()
-            self.log.fresh.sort(key=lambda event: event.key != RAISED)
+    def record_raised(self, count: int) -> None:
+        """Record before all else, once, what has raised and ends in a later commit.
+
+        A commit of the first `count` entries comes before that.
+        """
+        for key in self._raised(self.log.fresh[count:]):
+            self.instance.ledger(Values).record_raised(key)
+            self.log.fresh.sort(key=lambda event: not is_raised(event))
+
+    def _raised(self, later: Iterable[Event]) -> Iterator[str]:
+        """Yield a key for the run's own code, and for each handler that `later` says has raised."""
+        if raised(self.instance) is not None:
+            yield RAISED
+        yield from handlers_that_raised(later)
 
     def take_back(self) -> None:
         """Make the events of a refused commit fresh again, without its end or suspension."""
@@ -384,7 +398,7 @@ class Replayer:
         """Return a commit of ends of attempts that the log may not have, None if there are none.
 
         With them is what the code recorded about itself, such as a result that does not fit.
-        If the code has raised, an entry before them says so: the end of the run is not in the log.
+        If code has raised, entries before them say so: what says how it ended is not in the log.
         """
         log = self.log
         waiting = [
@@ -400,8 +414,10 @@ class Replayer:
         ]
         if not any(event.type in STEPS for event in ends):
             return None
-        if not self.closed and raised(self.instance) is not None:
-            ends.insert(0, Event(VALUE_RECORDED, RAISED, write_value("true"), self._clock()))
+        if not self.closed:
+            keys = [*self._raised(waiting)]
+            at = self._clock()
+            ends[:0] = [Event(VALUE_RECORDED, key, write_value("true"), at) for key in keys]
         return _part(self._info, lease_no, log, log.signed(ends), None, None, True)
 
     def verify(self) -> None:
@@ -474,8 +490,7 @@ class Replayer:
             for event in log:
                 feed(event)
             self.unexplained = instance.history.is_behind
-            if (updates := instance.find(Updates)) is not None and updates.untaken:
-                self._refuse(dropped_update(instance))
+            self._refuse(dropped_update(instance) or misraised_update(instance))
         except DeterminismError as error:
             self.broken = error
             self.log.fresh.clear()

@@ -467,8 +467,7 @@ class Turn:
             return
         count = log.bearable(singly=self._singly)
         if self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
-            if self._replayer.instance.loop.ended:
-                self._replayer.record_raised()
+            self._replayer.record_raised(count)
             self._ship(None, count)
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
