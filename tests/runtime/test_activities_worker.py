@@ -6,6 +6,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import msgspec
 import pytest
@@ -115,22 +118,37 @@ async def test_an_error_that_no_attempt_would_mend_is_not_tried_again(
     assert await desk.types(name) == ["ActivityScheduled", "ActivityFailed"]
 
 
-@pytest.mark.parametrize("batch", [None, Batch(2, within="1ms")])
+@dataclass
+class Raising:
+    """A type of which no value can be made."""
+
+    size: int = 1
+
+    def __post_init__(self) -> None:
+        raise KeyError("sizes")
+
+
+@pytest.mark.parametrize(
+    ("batch", "kind"),
+    [*product([None, Batch(2, within="1ms")], [str, Raising]), (None, "Unknown")],
+)
 async def test_arguments_that_fitted_are_held_for_code_that_they_fit(
-    store: Store, desk: Desk, batch: Batch | None, caplog: pytest.LogCaptureFixture
+    store: Store, desk: Desk, batch: Batch | None, kind: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A deploy in between cannot fail the call: the reason stands at it, and no attempt counts."""
     app = App("media")
 
-    async def one(x: str) -> None:
+    async def one(x: Any) -> None:
         raise AssertionError("it must not be called")
 
-    async def many(x: list[str]) -> list[None]:
+    async def many(x: Any) -> list[None]:
         raise AssertionError("it must not be called")
 
+    one.__annotations__["x"] = kind
+    many.__annotations__["x"] = list[kind]
     app.activity(name="measure", batch=batch)(many if batch else one)
     async with working(app, store):
-        await desk.order("measure", 1, attempts=1)
+        await desk.order("measure", {} if kind is Raising else 1, attempts=1)
 
         async def is_held() -> bool:
             [found] = await store.list_activities(desk.run_id)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pydantic
 import pytest
 
 from holdfast import App, Client, Context, Retry, current_activity
@@ -335,13 +336,26 @@ def media(wanted: Any) -> App:
     return app
 
 
-async def test_an_open_activity_whose_arguments_do_not_fit_its_code_is_named() -> None:
+class Raising(pydantic.RootModel[int]):
+    """A type of which no value can be made."""
+
+    @pydantic.field_validator("root")
+    @classmethod
+    def check(cls, size: int) -> int:
+        raise KeyError(size)
+
+
+@pytest.mark.parametrize("wanted", [str, Raising, "Unknown"])
+async def test_an_open_activity_whose_arguments_do_not_fit_its_code_is_named(
+    wanted: Any,
+) -> None:
     async with Environment(media(None), replay=False) as env:
         await env.client.start("show")
         await env.wait_until_idle()
-    report = await checked(media(str), env.store)
+    report = await checked(media(wanted), env.store)
     [found] = report.findings
     assert (found.kind, found.index, report.differs) == ("held", 1, True)
+    assert not report.unchecked
     assert "activity render has not ended, and its arguments do not fit its code" in found.reason
     assert (found.file or "").endswith("test_check.py")
     for fits in (None, int, int | str):

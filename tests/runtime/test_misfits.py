@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pydantic
 import pytest
 
 from holdfast import Context
@@ -17,6 +18,7 @@ from holdfast.definitions.workflows import Registry
 from holdfast.errors import InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,
+    ACTIVITY_SCHEDULED,
     CHILD_COMPLETED,
     CHILD_STARTED,
     FAILED,
@@ -36,6 +38,23 @@ class Old:
 class New:
     name: str
     street: str
+
+
+@dataclass
+class Raising:
+    name: str
+
+    def __post_init__(self) -> None:
+        raise KeyError("street")
+
+
+class Model(pydantic.BaseModel):
+    name: str
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def check(cls, name: str) -> str:
+        raise RuntimeError("street")
 
 
 def step_of(result: type) -> Step[[], Any]:
@@ -114,15 +133,18 @@ KINDS: dict[str, Callable[[type], Code]] = {
 }
 
 
+@pytest.mark.parametrize("new", [New, Raising, Model])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_value_that_fitted_before_makes_the_run_stuck_and_a_roll_back_heals(kind: str) -> None:
+def test_a_value_that_fitted_before_makes_the_run_stuck_and_a_roll_back_heals(
+    kind: str, new: type
+) -> None:
     bench = Bench(KINDS[kind](Old))
     fit(bench, kind)
     bench.complete("after", "done")
     part = bench.commit_due
     assert part is not None
     bench.log.append(part.events[0])  # the run continues for long
-    bench.crash(KINDS[kind](New))
+    bench.crash(KINDS[kind](new))
     assert "does not fit" in str(bench.stuck)
     assert "give its new fields a default" in str(bench.stuck)
     assert "ctx.patched" not in str(bench.stuck)
@@ -209,6 +231,50 @@ def test_each_misfit_of_one_name_is_recorded() -> None:
     bench.resume(bench.signal("look", {"name": "ann"}))
     bench.settle()
     assert bench.output == "ann"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("new", [New, Raising, Model, "Unknown"])
+def test_an_input_that_fitted_when_the_run_began_makes_it_stuck(new: Any, begun: bool) -> None:
+    def version(type: Any) -> Code:
+        async def code(ctx: Context, given: Any = None) -> str:
+            await ctx.wait_for_signal("end")
+            return str(given.name)
+
+        code.__annotations__["given"] = type
+        return code
+
+    bench = Bench(version(Old), given={"name": "ann"})
+    if begun:
+        bench.settle()
+    bench.crash(version(new))
+    if not begun:
+        bench.settle()
+        assert bench.error["kind"] == "holdfast.errors.InvalidInput"
+        return
+    assert "the input does not fit the code" in str(bench.stuck)
+    assert "Unknown" in str(bench.stuck) if new == "Unknown" else "street" in str(bench.stuck)
+    bench.crash(version(Old))
+    bench.settle()
+    bench.resume(bench.signal("end"))
+    bench.settle()
+    assert bench.output == "ann"
+
+
+@pytest.mark.parametrize("kind", [Old, New, Raising, Model, "Unknown"])
+def test_a_call_says_if_its_arguments_never_fitted(kind: Any) -> None:
+    async def look(at: Any) -> None: ...
+
+    look.__annotations__["at"] = kind
+    registry = Registry("shop")
+    registry.add_activity(Activity(look))
+
+    async def code(ctx: Context) -> None:
+        await ctx.activity("look", {"name": "ann"})
+
+    bench = Bench(code, registry=registry)
+    bench.settle()
+    assert bench.details_of(ACTIVITY_SCHEDULED)[0].get("misfit") is (None if kind is Old else True)
 
 
 def test_an_accepted_update_that_no_longer_fits_makes_the_run_stuck() -> None:

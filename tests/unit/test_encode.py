@@ -187,6 +187,27 @@ def test_what_does_not_fit_is_refused_by_its_place(
         decoder(annotation)(text)
 
 
+@dataclass
+class Raising:
+    def __post_init__(self) -> None:
+        raise KeyError("price")
+
+
+class RaisingModel(pydantic.BaseModel):
+    @pydantic.model_validator(mode="after")
+    def check(self) -> RaisingModel:
+        raise KeyError("price")
+
+
+@pytest.mark.parametrize("text", ["{}", "[{}]"])
+@pytest.mark.parametrize("kind", [Raising, RaisingModel])
+def test_a_value_does_not_fit_if_the_code_of_its_type_raises(kind: Any, text: str) -> None:
+    """Fault: an error of another class failed activities and runs for good after a deploy."""
+    with pytest.raises(InvalidInput, match=r"^KeyError: 'price'$") as raised:
+        decoder(list[kind] if text == "[{}]" else kind)(text)
+    assert isinstance(raised.value.__cause__, KeyError)
+
+
 class Recursive(msgspec.Struct):
     children: list[Recursive]
     value: complex

@@ -221,9 +221,16 @@ def test_a_type_that_only_the_type_checker_sees_is_refused_at_first_use() -> Non
     def step(x: Missing) -> int:
         return 1
 
+    @app.workflow
+    async def flow(ctx: Context, x: Missing) -> None: ...
+
     assert step.encode_result(1) == "1"
-    with pytest.raises(ConfigurationError, match=r"step\(x\): its type cannot be resolved"):
+    with pytest.raises(InvalidInput, match=r"step\(x\): its type cannot be resolved"):
         step.decode_arguments("[1]")
+    with pytest.raises(InvalidInput, match=r"input of flow: its type cannot be resolved"):
+        flow.decode_input("1")
+    with pytest.raises(ConfigurationError, match=r"input of flow: its type cannot be resolved"):
+        flow.encode_input(1)
 
 
 def generator() -> Any:

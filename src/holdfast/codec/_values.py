@@ -259,6 +259,8 @@ def _build(annotation: object) -> Decode:
             return decode_json(text)
         except (ValueError, RecursionError) as error:  # those of msgspec and pydantic are, too
             raise InvalidInput(str(error)) from None
+        except Exception as error:  # of the type's own code: the value does not fit it
+            raise InvalidInput(f"{type(error).__name__}: {error}") from error
 
     return decode
 

@@ -72,12 +72,23 @@ class Declared:
         return cls(holder, "value", place)
 
     def decode(self, text: str | bytes | msgspec.Raw) -> Any:
-        """Decode JSON text into the declared type. Raises InvalidInput if it does not fit."""
+        """Decode JSON text into the declared type. Raises InvalidInput if it does not fit.
+
+        Nothing fits a type that cannot be resolved.
+        """
+        if self._decode is None:
+            try:
+                self._resolved()
+            except Exception as error:
+                raise InvalidInput(str(error)) from error
+        return self._restore(text)
+
+    def _restore(self, text: str | bytes | msgspec.Raw) -> Any:
         decode = self._decode or self._resolved()
         try:
             return decode(text)
         except InvalidInput as error:
-            raise InvalidInput(f"{self.place}: {error}") from None
+            raise InvalidInput(f"{self.place}: {error}") from error.__cause__
 
     def encode(self, value: object) -> str:
         """Encode a value that must fit the declared type.
@@ -95,7 +106,7 @@ class Declared:
             raise PayloadError(f"{self.place}: {error}") from None
         if type(value) in self.plain:
             return text, value
-        restored = self.decode(text)
+        restored = self._restore(text)
         if is_model_type(type(value)) and (lost := lost_field(value, restored)):
             raise InvalidInput(
                 f"{self.place}: the {lost} of {type(value).__name__} would not come back as it "
@@ -181,10 +192,9 @@ class Signature:
     def decode(self, text: str) -> Arguments:
         """Decode what `encode` wrote, into the declared types. Raises InvalidInput."""
         if text.startswith("["):
-            decode = self._full or self._read_full()
             try:
-                full = decode(text)
-            except InvalidInput:
+                full = (self._full or self._read_full())(text)
+            except (InvalidInput, ConfigurationError):
                 pass  # some arguments are missing, or one does not fit: decode each
             else:
                 if self._least <= len(full):

@@ -21,7 +21,7 @@ from holdfast.definitions.activities import ActivityContext, CompletedLater
 from holdfast.definitions.batches import BatchActivity
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
-from holdfast.errors import InvalidInput, PayloadLocked, WorkerLost
+from holdfast.errors import PayloadLocked, WorkerLost
 from holdfast.retry import RecordedRetry
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 from holdfast.worker.attempts import Execution, Launcher
@@ -145,7 +145,7 @@ class ActivityExecution(Execution[ActivityContext]):
 
     def refuse(self, error: BaseException) -> None:
         """Hold a call whose arguments fitted when it was made: a roll-back heals it. Else fail."""
-        if isinstance(error, InvalidInput) and not (self.call.misfit or self.ended):
+        if isinstance(error, Exception) and not (self.call.misfit or self.ended):
             self.held = f"its arguments do not fit this code: {error}; {_UNFIT}"
             self._end()
         else:

@@ -169,10 +169,8 @@ def _is_misfit(activity: Activity[..., object], arguments: str) -> bool:
     """Return True if arguments do not fit the code that is called: no roll-back would mend that."""
     try:
         activity.decode_arguments(arguments)
-    except InvalidInput:
+    except Exception:  # as the worker that is to begin an attempt
         return True
-    except Exception:  # an error of its own, which the attempt reports
-        return False
     return False
 
 

@@ -19,7 +19,7 @@ from holdfast.definitions.startable import Startable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.details import FailedAttempt
-from holdfast.errors import InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import (
     CANCEL_REQUESTED,
     FORKED,
@@ -266,9 +266,8 @@ class Instance:
     async def _main(self, text: str) -> object:
         loop = self.loop
         try:
-            code = self._invoke(text)
             try:
-                return await code
+                return await self._invoke(text)
             except BaseException as error:
                 if not loop.closing:
                     self.history.note_failures().raised_at = self.history.position
@@ -282,7 +281,7 @@ class Instance:
     def _invoke(self, text: str) -> Coroutine[Any, Any, object]:
         try:
             return self.workflow.invoke(Context(self), text)
-        except InvalidInput as error:
+        except (InvalidInput, ConfigurationError) as error:
             # It fitted before: the run must not fail, which would lose what was done since.
             if self.history.replayed:
                 what = f"the input does not fit the code ({error})"
