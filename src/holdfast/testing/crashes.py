@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast import events
 from holdfast.codec import encode
-from holdfast.runtime.code.values import handlers_that_raised
+from holdfast.runtime.code.values import RAISED, handlers_that_raised
 from holdfast.testing.plan import LoggedStore, Plan, whole
 from holdfast.types import ActivityEnd, Event, StepTaskEnd, TurnCommit
 from holdfast.worker.attempts import Execution
@@ -324,10 +324,11 @@ def _first(parts: Sequence[Part], kept: int) -> Iterator[Part]:
 def _begin(commit: TurnCommit, kept: int) -> TurnCommit:
     """Return the first entries of a commit. As when a run divides it, they say what has raised."""
     begun, later = commit.events[:kept], commit.events[kept:]
-    said = [
-        Event(events.VALUE_RECORDED, key, events.write_value("true"), begun[0].at)
-        for key in handlers_that_raised(later)
-    ]
+    keys = [*handlers_that_raised(later)]
+    if any(each.type == events.FAILED for each in later):
+        keys.append(RAISED)
+    true = events.write_value("true")
+    said = [Event(events.VALUE_RECORDED, key, true, begun[0].at) for key in keys]
     if commit.after_others:
         said = [events.mark_after_others(each, commit.expected) for each in said]
     return msgspec.structs.replace(commit, events=[*said, *begun], then=None)
