@@ -645,6 +645,37 @@ async def test_connections_that_the_server_has_closed_cost_no_attempt(scene: Sce
     assert len(await rooms(scene)) == 6 * len(steps)
 
 
+async def test_a_connection_whose_begin_was_cancelled_is_not_lent_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: the server had begun, and the next step got a connection within a transaction."""
+    connector = scene.store.connector("asyncpg", asyncpg.Connection, 1)
+    start = asyncpg.transaction.Transaction.start
+    sent = asyncio.Event()
+
+    async def start_slowly(transaction: Any) -> None:
+        sent.set()
+        await asyncio.sleep(0)  # the caller is cancelled while the answer is on its way
+        await start(transaction)
+
+    async def use(transaction: Any) -> int:
+        return int(await transaction.connection.fetchval("select pg_backend_pid()"))
+
+    first = await connector.within(use, None)
+    monkeypatch.setattr(asyncpg.transaction.Transaction, "start", start_slowly)
+    begins = asyncio.create_task(connector.within(use, None))
+    await sent.wait()
+    await asyncio.sleep(0)
+    begins.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await begins
+    monkeypatch.undo()
+    assert await connector.within(use, None) != first
+    idle = "select count(*) from pg_stat_activity where state = 'idle in transaction'"
+    assert await scene.value(f"{idle} and datname = current_database()") == 0
+    await connector.close()
+
+
 async def test_a_lost_connection_that_the_code_caught_costs_no_attempt(scene: Scene) -> None:
     app, seen = App("hotel"), list[str]()
 

@@ -39,12 +39,14 @@ class AsyncpgSession(Session):
         super().__init__(place, PoolConnectionProxy(None, raw))  # type: ignore[arg-type]
         level = None if isolation is None else isolation.replace(" ", "_")
         self._raw, self._transaction = raw, raw.transaction(isolation=level)  # type: ignore[arg-type]
+        self.begun = False
 
     def is_open(self) -> bool:
         return self._raw.is_in_transaction()
 
     async def begin(self) -> None:
         await self._transaction.start()
+        self.begun = True
 
     async def commit_with(self, expected: int, text: str, *values: Typed) -> int:
         """Send the last statement and the commit in one message; see `commit_in_one`."""
@@ -147,7 +149,8 @@ class AsyncpgConnector(Cleaning):
             try:
                 return _Outcome(await run_within(session, use), None)
             except BaseException as error:
-                if raw.is_closed() or raw.is_in_transaction():
+                # If it was cancelled while it began, the driver does not know yet that it has.
+                if raw.is_closed() or raw.is_in_transaction() or not session.begun:
                     raise
                 raw._top_xact = None  # type: ignore[attr-defined]  # its state is that of the server
                 return _Outcome[T](None, error)
