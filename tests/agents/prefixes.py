@@ -161,5 +161,5 @@ async def check_prefixes(
 ) -> Recorded:
     """Record a run, then kill its workers all over its log."""
     recorded = await Recorded(app, workflow, given, people).record()
-    assert await recorded.check() > 3
+    assert await recorded.check() >= 2  # a commit of its own, or none of it
     return recorded

@@ -167,7 +167,7 @@ async def test_failure_that_cannot_be_stored_as_it_is_does_not_stop_the_consumer
             "ValueError: a NUL ",
             "ValueError: a surrogate \\ud800",
             "Mute: (no message: str() raised RuntimeError)",
-            "KeyError: '13'",
+            "InvalidInput: book(order): KeyError: '13'",
         }
         await client.queues.send("others", 1)
         [message] = await client.queues.receive("others", visibility="1h")

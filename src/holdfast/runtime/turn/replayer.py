@@ -490,7 +490,8 @@ class Replayer:
             for event in log:
                 feed(event)
             self.unexplained = instance.history.is_behind
-            self._refuse(dropped_update(instance) or misraised_update(instance))
+            if Updates in instance.ledgers:
+                self._refuse(dropped_update(instance) or misraised_update(instance))
         except DeterminismError as error:
             self.broken = error
             self.log.fresh.clear()
