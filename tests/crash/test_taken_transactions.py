@@ -68,6 +68,21 @@ async def held(url: str) -> AsyncIterator[None]:
         await connection.close()
 
 
+async def stop(worker: Process, client: Client) -> None:
+    """Stop the only worker, and take its runs from it."""
+    worker.send(signal.SIGSTOP)
+    [stopped] = await client.workers.list()
+    await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+
+
+async def wake(worker: Process, watcher: asyncpg.Connection) -> None:
+    """Let a stopped worker do what it still would, and end it."""
+    worker.send(signal.SIGCONT)
+    await until(watcher, IDLE)
+    worker.send(signal.SIGTERM)
+    worker.ended()
+
+
 @pytest.mark.parametrize("way", ["plain", "strict", "elsewhere"])
 async def test_a_worker_that_lost_its_run_commits_nothing_after_a_failure(
     make: Make, watcher: asyncpg.Connection, database_url: str, way: str
@@ -78,15 +93,10 @@ async def test_a_worker_that_lost_its_run_commits_nothing_after_a_failure(
             async with held(database_url):
                 run = await client.start("taken/buy", 1)
                 await until(watcher, WAITS)
-                first.send(signal.SIGSTOP)
-                [stopped] = await client.workers.list()
-            await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+                await stop(first, client)
             with make(way, "fails"):
                 assert await run.result(timeout=60) == "not paid"
-            first.send(signal.SIGCONT)
-            await until(watcher, IDLE)
-            first.send(signal.SIGTERM)
-            first.ended()
+            await wake(first, watcher)
     assert await watcher.fetch("select * from public.paid") == []
 
 
@@ -99,19 +109,14 @@ async def test_a_stopped_worker_does_not_keep_its_rows_from_other_runs(
         with make("plain", "stops") as first:
             run = await client.start("taken/stop", 1)
             await until(watcher, f"select not ({IDLE})")
-            first.send(signal.SIGSTOP)
-            [stopped] = await client.workers.list()
-            await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+            await stop(first, client)
             with make("plain", "ends"):
                 other = await client.start("taken/stop", 1)
                 assert await asyncio.gather(run.result(timeout=30), other.result(timeout=30)) == [
                     "paid",
                     "paid",
                 ]
-            first.send(signal.SIGCONT)
-            await until(watcher, IDLE)
-            first.send(signal.SIGTERM)
-            first.ended()
+            await wake(first, watcher)
     assert await watcher.fetchval("select number from public.paid") == 3
 
 
@@ -158,9 +163,7 @@ async def test_a_retry_shares_one_outcome_with_a_worker_of_the_run_before(
             async with held(database_url):
                 run = await client.start("taken/deliver", 1)
                 await until(watcher, WAITS)
-                first.send(signal.SIGSTOP)
-                [stopped] = await client.workers.list()
-                await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+                await stop(first, client)
                 with make(way, "also waits"):
                     with pytest.raises(RunFailed, match="no ship"):
                         await run.result(timeout=60)
@@ -172,10 +175,7 @@ async def test_a_retry_shares_one_outcome_with_a_worker_of_the_run_before(
                 retry = await client.runs.retry(run.run_id)
                 assert await retry.result(timeout=60) == ["paid", "shipped"]
             if not killed:
-                first.send(signal.SIGCONT)
-                await until(watcher, IDLE)
-                first.send(signal.SIGTERM)
-                first.ended()
+                await wake(first, watcher)
     assert len(await watcher.fetch("select * from public.paid")) == 1
 
 
@@ -189,16 +189,11 @@ async def test_a_worker_that_lost_its_run_commits_nothing_after_the_run_has_fail
             async with held(database_url):
                 run = await client.start("taken/deliver", 1)
                 await until(watcher, WAITS)
-                first.send(signal.SIGSTOP)
-                [stopped] = await client.workers.list()
-                await client._session.store.reap_workers(worker_ids=[stopped.worker_id])
+                await stop(first, client)
                 with make(way, "also waits") as second:
                     with pytest.raises(RunFailed, match="no ship"):
                         await run.result(timeout=60)
                     second.send(signal.SIGTERM)
                     second.ended()
-            first.send(signal.SIGCONT)
-            await until(watcher, IDLE)
-            first.send(signal.SIGTERM)
-            first.ended()
+            await wake(first, watcher)
     assert await watcher.fetch("select * from public.paid") == []

@@ -94,8 +94,8 @@ class ApprovalPart(ContextPart):
         timeout_at = None if limit is None else loop.now + round(limit * 1e6)
         fields = () if form is None else form_fields(form)
         asked = ApprovalRequested(title, description, fields, timeout_at)
-        command = Command(APPROVAL, loop.scope().key(leaf), repr(title), asked.fingerprint)
-        command.earlier = asked.forms_before_fields
+        key, earlier = loop.scope().key(leaf), asked.forms_before_fields
+        command = Command(APPROVAL, key, repr(title), asked.fingerprint, earlier=earlier)
         commands.give(command, lambda: asked)
         async with asyncio.timeout(limit):
             event = await commands.end_of(command, withdraw=True)

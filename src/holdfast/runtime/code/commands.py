@@ -59,11 +59,10 @@ _MAX_ROW_KEY: Final = 2048  # bytes
 class Command:
     """One command. `end` is the event that ended it, None before; `waiters` await the end.
 
-    `child_key` is the key that the caller gave to a child.
-
     `args` is the fingerprint of its arguments. `earlier` yields the texts that the arguments may
     have had before fields with defaults were added to their types. `on_cancel` says what becomes of
     it when the code that awaits it is cancelled; in the log, it keeps the policy that it has there.
+    `child_key` is the key that the caller gave to a child.
     """
 
     __slots__ = (
