@@ -278,12 +278,7 @@ class Activities:
             return
         execution = ActivityExecution(activity, task, call, now, self._ended)
         self._open.begin(execution)
-        try:
-            given = activity.decode_arguments(call.arguments)
-        except BaseException as error:  # of any kind: otherwise its run would wait for ever
-            asyncio.get_running_loop().call_soon(execution.refuse, error)
-        else:
-            self._launcher.launch_given(execution, given, self._layers)
+        self._launcher.launch(execution, call.arguments, self._layers)
         execution.watch()
 
     def _leave(self, task: ClaimedTask, reason: str) -> None:

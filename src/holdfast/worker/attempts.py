@@ -170,6 +170,10 @@ class Execution(Generic[C]):
             self.timer.cancel()
         self.future = asyncio.ensure_future(self._await_verdict(error, verdict, report))
 
+    def refuse(self, error: BaseException) -> None:
+        """Report that its arguments do not fit its code."""
+        self.fail(error)
+
     async def _await_verdict(
         self, error: BaseException, verdict: Awaitable[bool], report: Callable[[Any], None]
     ) -> None:
@@ -251,7 +255,7 @@ class Launcher:
         try:
             given = execution.function.decode_arguments(arguments)
         except BaseException as error:  # of any kind: otherwise its run would wait for ever
-            asyncio.get_running_loop().call_soon(execution.fail, error)
+            asyncio.get_running_loop().call_soon(execution.refuse, error)
             return
         self.launch_given(execution, given, layers)
 
@@ -286,8 +290,12 @@ class Launcher:
             bound = _bound(execution.code, given)
             in_thread = partial(self.book.execute, execution, loop, bound)
             if layers:
-                begin = partial(self._await_thread, execution, in_thread)
-                call = surround(layers, execution.context, begin)
+                call = surround(
+                    layers,
+                    execution.context,
+                    # In a thread with what the middleware has set.
+                    lambda: self._submit(execution, contextvars.copy_context(), in_thread),
+                )
                 coroutine = _guarded(execution, call, NO_ARGUMENTS)
                 future = asyncio.Task(coroutine, loop=loop, context=variables)
             else:
@@ -303,14 +311,9 @@ class Launcher:
     ) -> None:
         """Begin the span of an attempt, which becomes the current one among these variables."""
         if self._tracer is not None:
-            begin, variables = self._tracer.begin, variables or contextvars.copy_context()
-            execution.span = variables.run(
-                begin,
-                execution.context,
-                execution.lease_no,
-                execution.started_at,
-                execution.headers,
-            )
+            begin = partial(self._tracer.begin, execution.context, execution.lease_no)
+            variables = variables or contextvars.copy_context()
+            execution.span = variables.run(begin, execution.started_at, execution.headers)
 
     async def wait_for_cleanup(self, seconds: float) -> None:
         """Wait until cancelled attempts that may use lifespans have ended, at most `seconds`.
@@ -319,12 +322,6 @@ class Launcher:
         """
         if self._users:
             await asyncio.wait(self._users, timeout=seconds)
-
-    def _await_thread(
-        self, execution: Execution[Any], in_thread: Callable[[], object]
-    ) -> Awaitable[object]:
-        variables = contextvars.copy_context()  # with what the middleware has set
-        return self._submit(execution, variables, in_thread)
 
     def _submit(
         self,
