@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.insight.actions import Action
 from holdfast.types import Approval, FormField
+from holdfast.values.composing import compose
 from holdfast.values.moments import maybe_datetime, to_datetime
 
 
@@ -42,14 +43,10 @@ class _Request(msgspec.Struct):
 def read_approval(approval: Approval) -> OpenApproval:
     """Return an approval of the store with its form decoded."""
     request = msgspec.json.decode(approval.payload, type=_Request)
-    return OpenApproval(
-        run_id=approval.run_id,
-        key=approval.key,
-        workflow=approval.workflow,
-        queue=approval.queue,
-        title=request.title,
-        description=request.description,
-        fields=request.fields,
+    return compose(
+        OpenApproval,
+        approval,
+        request,
         requested_at=to_datetime(approval.requested_at),
         timeout_at=maybe_datetime(request.timeout_at),
     )

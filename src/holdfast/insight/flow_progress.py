@@ -19,6 +19,7 @@ from holdfast.types import (
     TriggerRule,
     Value,
 )
+from holdfast.values.composing import compose
 
 StepState: TypeAlias = Literal[
     "created",
@@ -141,22 +142,14 @@ def _of_states(
 
 def _of_state(state: FlowStepState, ended: bool) -> StepProgress:
     initial, left = state.initial_tasks, state.remaining_tasks
-    return StepProgress(
-        step=state.step,
-        kind=state.kind,
-        deps=state.deps,
+    return compose(
+        StepProgress,
+        state,
         state=_stored_state(state, ended),
         tasks=initial if state.kind == "map" else None,
         done=0 if initial is None or left is None else initial - left,
         attempts=state.attempts or 0,
         workers=() if state.worker is None else (state.worker,),
-        output=state.output,
-        error=state.error,
-        skip_reason=state.skip_reason,
-        started_at=state.started_at,
-        ended_at=state.ended_at,
-        trigger_rule=state.trigger_rule,
-        failed_tasks=state.failed_tasks,
     )
 
 

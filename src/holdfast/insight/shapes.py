@@ -148,29 +148,11 @@ class EventShape(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_head(run: RunRecord) -> RunHead:
     """Return a run for a list."""
-    return RunHead(
-        run_id=run.run_id,
-        kind=run.kind,
-        app=run.app,
-        name=run.name,
-        version=run.version,
-        build=run.build,
-        key=run.key,
-        queue=run.queue,
-        priority=run.priority,
-        status=run.status,
-        state=run.state,
+    return shaped(
+        RunHead,
+        run,
         error=None if run.error is None else _error_head(run.error),
-        tags=run.tags,
-        attributes=run.attributes,
-        created_at=to_datetime(run.created_at),
-        due_at=_moment(run.due_at),
-        started_at=_moment(run.started_at),
-        completed_at=_moment(run.completed_at),
-        deadline_at=_moment(run.deadline_at),
         wait=_wait(run.wait),
-        parent_run_id=run.parent_run_id,
-        parent_key=run.parent_key,
         last_failure=_last_failure(run),
     )
 
@@ -194,34 +176,13 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
     input_text, input_bytes = _clip(run.input, largest)
     output_text, output_bytes = _clip(run.output, largest)
     trace = find_trace(run)
-    return RunShape(
-        run_id=run.run_id,
-        kind=run.kind,
-        app=run.app,
-        name=run.name,
-        version=run.version,
-        build=run.build,
-        key=run.key,
-        queue=run.queue,
-        priority=run.priority,
-        status=run.status,
-        state=run.state,
+    return shaped(
+        RunShape,
+        run,
         input=input_text,
         output=output_text,
         error=raw(run.error),
-        tags=run.tags,
-        attributes=run.attributes,
-        headers=run.headers,
-        retention_seconds=run.retention_seconds,
-        created_at=to_datetime(run.created_at),
-        due_at=_moment(run.due_at),
-        started_at=_moment(run.started_at),
-        completed_at=_moment(run.completed_at),
-        deadline_at=_moment(run.deadline_at),
         wait=_wait(run.wait),
-        parent_run_id=run.parent_run_id,
-        parent_key=run.parent_key,
-        archive=run.archive,
         trace_id=None if trace is None else trace.trace_id,
         last_failure=_last_failure(run),
         input_bytes=input_bytes,
@@ -274,22 +235,8 @@ def _clip(
     return None, len(bytes(payload))
 
 
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)
-
-
 def _wait(wait: Wait | None) -> WaitShape | None:
-    if wait is None:
-        return None
-    return WaitShape(
-        visible_at=_moment(wait.visible_at),
-        awaiting=wait.awaiting,
-        worker=wait.worker,
-        attempts=wait.attempts,
-        lease_no=wait.lease_no,
-        stuck=wait.stuck,
-        paused=wait.paused,
-    )
+    return None if wait is None else shaped(WaitShape, wait)
 
 
 class FailureShape(msgspec.Struct, frozen=True, kw_only=True):

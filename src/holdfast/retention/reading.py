@@ -19,6 +19,7 @@ from holdfast.store.port.run_lines import (
     read_line,
 )
 from holdfast.types import EndStatus, Event, FlowShape, RunKind, RunRecord, Value, Wait
+from holdfast.values.composing import compose
 from holdfast.values.moments import to_datetime, to_micros
 from holdfast.values.names import split_name
 
@@ -79,21 +80,13 @@ def read_archived(lines: Sequence[str], place: str) -> ArchivedRun:
 
 def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None) -> str:
     """Return a workflow's run, ended or not, as the one line that `read_archived` reads."""
-    fields = RunFields(
-        run_id=run.run_id,
-        kind=run.kind,
+    fields = compose(
+        RunFields,
+        run,
         name=run.full_name,
-        version=run.version,
-        key=run.key,
-        queue=run.queue,
-        priority=run.priority,
-        status=run.status,
         input=_raw(run.input),
         output=_raw(run.output),
         error=_raw(run.error),
-        parent_run_id=run.parent_run_id,
-        parent_key=run.parent_key,
-        tags=run.tags,
         headers=None if run.headers is None else dict(run.headers),
         created_at=to_datetime(run.created_at),
         started_at=_moment(run.started_at),
@@ -101,7 +94,6 @@ def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None)
         completed_at=_moment(run.completed_at),
         deadline_at=_moment(run.deadline_at),
         clock_at=_moment(clock_at),
-        build=run.build,
         awaiting=() if run.wait is None else run.wait.awaiting,
     )
     line = RunLine(

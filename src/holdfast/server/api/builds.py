@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.errors import UnknownBuild
+from holdfast.insight.shapes import shaped
 from holdfast.server.api.fields import Changed
 from holdfast.server.operations import Body, Call, ForAgents, Nothing, Operation, Query
-from holdfast.types import BuildInfo, MoveOutcome, RouteChange
-from holdfast.values.moments import to_datetime
+from holdfast.types import MoveOutcome, RouteChange
 
 AppName = Annotated[str, Meta(min_length=1, max_length=128)]
 BuildName = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -83,27 +83,10 @@ class Moved(msgspec.Struct, frozen=True):
     outcomes: dict[UUID, MoveOutcome]
 
 
-def build_shape(build: BuildInfo) -> BuildShape:
-    """Return a build for readers of JSON."""
-    return BuildShape(
-        app=build.app,
-        build=build.build,
-        is_current=build.is_current,
-        ramp_percent=build.ramp_percent,
-        open_runs=build.open_runs,
-        workers=build.workers,
-        needed_for=build.needed_for,
-        safe_to_stop=build.safe_to_stop,
-        pinned=build.pinned,
-        first_known_at=to_datetime(build.first_known_at),
-        signed_on_at=None if build.signed_on_at is None else to_datetime(build.signed_on_at),
-    )
-
-
 async def list_builds(call: Call[BuildQuery, None]) -> BuildList:
     """List the builds of apps: which is current, and what needs each of them."""
     found = await call.site.reader.builds.list(app=call.query.app)
-    return BuildList(list(map(build_shape, found)))
+    return BuildList([shaped(BuildShape, each) for each in found])
 
 
 async def promote_build(call: Call[Nothing, Promotion]) -> Changed:

@@ -10,11 +10,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from holdfast.codec import raw
 from holdfast.errors import MessageInFlight, MessageNotFound, UnknownQueue
+from holdfast.insight.shapes import shaped
 from holdfast.server.api.fields import Changed, Length, Moment
 from holdfast.server.operations import Body, Call, Nothing, Operation
 from holdfast.server.problems import Problem
 from holdfast.types import FoundMessage
-from holdfast.values.moments import to_datetime
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -46,19 +46,12 @@ class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, found: FoundMessage) -> QueuedMessage:
         """Return what the API says of a message."""
-        return cls(
-            message_id=found.message_id,
-            in_flight=found.in_flight,
+        return shaped(
+            cls,
+            found,
             payload=raw(found.payload),
-            group=found.group,
-            priority=found.priority,
-            attempts=found.attempts,
-            visible_at=to_datetime(found.visible_at),
-            sent_at=to_datetime(found.sent_at),
-            origin=found.origin,
             headers=dict(found.headers or {}),
-            error=found.error,
-            failures=[Failure(to_datetime(each.failed_at), each.error) for each in found.failures],
+            failures=[shaped(Failure, each) for each in found.failures],
         )
 
 

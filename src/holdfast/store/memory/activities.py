@@ -28,6 +28,7 @@ from holdfast.types import (
     Notice,
     OpenActivity,
 )
+from holdfast.values.composing import compose
 
 _OVERDUE: Final = ErrorInfo(
     kind="holdfast.errors.ActivityTimedOut",
@@ -122,19 +123,10 @@ class MemoryActivities(Part):
     async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
         async with self._transaction() as (tables, _):
             found = [
-                OpenActivity(
-                    run_id=run_id,
-                    key=task.key,
-                    name=task.name,
-                    queue=task.queue,
-                    attempts=task.attempts,
-                    worker=task.worker,
+                compose(
+                    OpenActivity,
+                    task,
                     visible_at=None if task.visible_at >= NEVER else task.visible_at,
-                    started_at=task.started_at,
-                    deadline_at=task.deadline_at,
-                    heartbeat=task.heartbeat,
-                    cancelled=task.cancelled,
-                    stuck=task.stuck,
                 )
                 for task in tables.tasks.values()
                 if task.kind == "activity" and task.run_id == run_id

@@ -25,6 +25,7 @@ from holdfast.types import (
 )
 from holdfast.types.stats import BUCKETS, COUNTS, ENDED, percentile
 from holdfast.types.work import SILENT_SECONDS
+from holdfast.values.composing import compose
 from holdfast.values.moments import to_datetime
 from holdfast.values.patterns import check_topic
 
@@ -95,16 +96,7 @@ class MemoryAlerts(Part):
     async def list_alerts(self) -> list[AlertInfo]:
         async with self._transaction() as (tables, _):
             return [
-                AlertInfo(
-                    app=app,
-                    rule=row.rule,
-                    is_active=row.is_active,
-                    value=row.value,
-                    changed_at=row.changed_at,
-                    looked_at=row.looked_at,
-                    error=row.error,
-                )
-                for (app, _), row in sorted(tables.alerts.items())
+                compose(AlertInfo, row, app=app) for (app, _), row in sorted(tables.alerts.items())
             ]
 
 

@@ -26,6 +26,7 @@ from holdfast.store.port.run_lines import (
     read_line,
 )
 from holdfast.types import Event, ExportedRuns, LeasedRun, LeasedRuns, NewRun, Restoring
+from holdfast.values.composing import compose
 from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.values.moments import to_datetime, to_micros
 
@@ -203,18 +204,11 @@ def _state(slug: str, step: StepRow) -> dict[str, object]:
 
 def _run_row(run: RunFields, line: RunLine) -> RunRow:
     deadline = _micros(run.deadline_at)
-    new = NewRun(
-        run_id=run.run_id,
-        kind=run.kind,
-        name=run.name,
-        version=run.version,
-        key=run.key,
-        queue=run.queue,
-        priority=run.priority,
+    new = compose(
+        NewRun,
+        run,
         input=json_text(run.input),
         retention_seconds=line.retention_seconds,
-        tags=run.tags,
-        headers=run.headers,
         attributes=line.attributes,
     )
     parent = None

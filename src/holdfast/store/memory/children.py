@@ -32,6 +32,7 @@ from holdfast.types import (
     RunKind,
     Undelivered,
 )
+from holdfast.values.composing import compose
 from holdfast.values.trace_ids import successor_headers
 
 _NULL: Final = msgspec.Raw(b"null")
@@ -94,19 +95,15 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
         ours = existing.parent is not None and existing.parent.run_id == run_id
         exists = RunExists(command.child_run_id)
         return [] if ours else _refuse(tables, now, run_id, command.child_run_id, event.key, exists)
-    new = NewRun(
+    new = compose(
+        NewRun,
+        command,
         run_id=command.child_run_id,
+        kind="workflow",
         name=command.workflow_name,
-        version=command.version,
-        key=command.key,
-        queue=command.queue,
-        priority=command.priority,
         input=bytes(command.input).decode(),
         timeout_seconds=command.timeout,
         retention_seconds=command.retention,
-        tags=command.tags,
-        headers=command.headers,
-        attributes=command.attributes,
     )
     parent = Parent(run_id, event.key or "", command.parent_close)
     if command.is_flow(tables):

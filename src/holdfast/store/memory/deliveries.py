@@ -12,6 +12,7 @@ from holdfast.store.memory.rows import NEVER, DeliveryRow
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import DELIVERIES_TOPIC
 from holdfast.types import ClaimedDelivery, DeliveryRecord, EndedDelivery, Notice, UrlTarget
+from holdfast.values.composing import compose
 
 _PAUSES: Final = (10, 30, 60, 300)  # seconds after the first attempts
 _MOST: Final = len(_PAUSES) + 1  # attempts
@@ -115,34 +116,15 @@ def _target(tables: Tables, row: DeliveryRow) -> UrlTarget | None:
 
 
 def _claimed(row: DeliveryRow, target: UrlTarget) -> ClaimedDelivery:
-    return ClaimedDelivery(
-        delivery_id=row.delivery_id,
-        attempt=row.attempts,
-        subscription_id=row.subscription_id,
-        event_id=row.event_id,
-        topic=row.topic,
-        payload=row.payload,
-        published_at=row.published_at,
-        url=target.url,
-        secret=target.secret or "",
-        allow_inner=target.allow_inner,
-    )
+    return compose(ClaimedDelivery, row, target, attempt=row.attempts, secret=target.secret or "")
 
 
 def _record(tables: Tables, row: DeliveryRow) -> DeliveryRecord:
     target = _target(tables, row)
-    return DeliveryRecord(
-        delivery_id=row.delivery_id,
-        subscription_id=row.subscription_id,
-        event_id=row.event_id,
-        topic=row.topic,
-        payload=row.payload,
-        published_at=row.published_at,
-        attempts=row.attempts,
+    return compose(
+        DeliveryRecord,
+        row,
         due_at=None if row.dead_at is not None else row.visible_at,
-        status=row.status,
-        error=row.error,
-        dead_at=row.dead_at,
         url=None if target is None else target.url,
     )
 

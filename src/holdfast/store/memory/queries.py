@@ -30,6 +30,7 @@ from holdfast.types import (
     Wait,
 )
 from holdfast.values.attributes import attribute_text
+from holdfast.values.composing import compose
 from holdfast.values.ids import keyed_run_id
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import split_name
@@ -178,33 +179,17 @@ def _run(tables: Tables, now: int, run_id: UUID) -> RunRecord:
     row = tables.runs[run_id]
     turn = tables.turn(run_id) if row.status == "running" else None
     app, name = split_name(row.new.name)
-    return RunRecord(
-        run_id=run_id,
-        kind=row.new.kind,
+    return compose(
+        RunRecord,
+        row,
+        row.new,
         app=app,
         name=name,
-        version=row.new.version,
-        key=row.new.key,
-        queue=row.queue,
-        priority=row.priority,
-        status=row.status,
         state=_state(tables, row, turn, now),
-        input=row.new.input,
-        output=row.output,
-        error=row.error,
-        tags=row.new.tags,
-        headers=row.new.headers,
-        retention_seconds=row.new.retention_seconds,
-        created_at=row.created_at,
         started_at=row.started_at if turn is None else turn.started_at,
-        completed_at=row.completed_at,
-        deadline_at=row.deadline_at,
         wait=None if turn is None else _wait(turn),
         parent_run_id=None if row.parent is None else row.parent.run_id,
         parent_key=None if row.parent is None else row.parent.key,
-        due_at=row.due_at,
-        attributes=row.new.attributes,
-        build=row.build,
         last_failure=_last_failure(tables, row),
     )
 
@@ -246,15 +231,7 @@ def _flow_state(tables: Tables, run_id: UUID, paused: bool, now: int) -> State:
 
 
 def _wait(turn: TaskRow) -> Wait:
-    return Wait(
-        visible_at=None if turn.visible_at >= NEVER else turn.visible_at,
-        awaiting=turn.awaiting,
-        worker=turn.worker,
-        attempts=turn.attempts,
-        lease_no=turn.lease_no,
-        stuck=turn.stuck,
-        paused=turn.paused,
-    )
+    return compose(Wait, turn, visible_at=None if turn.visible_at >= NEVER else turn.visible_at)
 
 
 def _find(tables: Tables, now: int, where: RunFilter) -> list[RunRecord]:

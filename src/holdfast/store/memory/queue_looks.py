@@ -23,6 +23,7 @@ from holdfast.types import (
     read_place,
     write_place,
 )
+from holdfast.values.composing import compose
 
 _Key: TypeAlias = tuple[bool, int, int, str, int]
 
@@ -179,16 +180,11 @@ def _key_of(place: Sequence[str | None]) -> _Key:
 
 def listed(message: MessageRow, *, in_flight: bool) -> ListedMessage:
     """Return what callers see of a message."""
-    return ListedMessage(
-        message_id=message.message_id,
+    return compose(
+        ListedMessage,
+        message,
+        message.new,
         in_flight=in_flight,
-        group=message.new.group,
-        priority=message.priority,
-        attempts=message.attempts,
-        visible_at=message.visible_at,
-        sent_at=message.sent_at,
         origin=message.origin_name,
-        payload=message.new.payload,
         headers=message.new.headers or None,
-        error=message.error,
     )

@@ -18,6 +18,7 @@ from holdfast.types import (
     SweepShare,
     Swept,
 )
+from holdfast.values.composing import compose
 from holdfast.values.ids import former_retry_run_id, retry_run_id
 
 _AGAIN: Final = to_micros(3600)  # a run that is kept is looked at again after this time
@@ -94,14 +95,10 @@ class MemoryRetention(Part):
     async def get_sweeper(self, *, limit: int = 10_000) -> SweeperState:
         async with self._transaction() as (tables, now):
             row, due = tables.sweeper, list(_all_due(tables, now))[:limit]
-            return SweeperState(
+            return compose(
+                SweeperState,
+                row,
                 holder=row.holder if (row.held_until or 0) > now else None,
-                begun_at=row.begun_at,
-                ended_at=row.ended_at,
-                deleted=row.deleted,
-                failed_at=row.failed_at,
-                error=row.error,
-                archive=row.archive,
                 due=len(due),
                 oldest=tables.runs[due[0]].delete_after if due else None,
             )

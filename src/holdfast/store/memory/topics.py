@@ -41,6 +41,7 @@ from holdfast.types import (
     SubscriptionRecord,
     UrlTarget,
 )
+from holdfast.values.composing import compose
 from holdfast.values.ids import keyed_run_id
 from holdfast.values.patterns import EVENT_HEADER, TOPIC_HEADER, check_pattern, check_topic, fits
 from holdfast.webhooks import check_secret, check_url
@@ -303,18 +304,7 @@ def _checked(new: NewSubscription) -> NewSubscription:
 
 
 def _run_of(target: RunTarget, run_id: UUID) -> NewRun:
-    return NewRun(
-        run_id=run_id,
-        name=target.name,
-        version=target.version or 1,
-        queue=target.queue,
-        priority=target.priority,
-        timeout_seconds=target.timeout_seconds,
-        retention_seconds=target.retention_seconds,
-        tags=target.tags,
-        headers=target.headers,
-        attributes=target.attributes,
-    )
+    return compose(NewRun, target, run_id=run_id, version=target.version or 1)
 
 
 def _write(tables: Tables, now: int, new: NewSubscription) -> tuple[SubscriptionRow, bool]:
@@ -377,15 +367,4 @@ def _shown(target: EventTarget | None) -> EventTarget | None:
 
 
 def _record(row: SubscriptionRow) -> SubscriptionRecord:
-    return SubscriptionRecord(
-        subscription_id=row.subscription_id,
-        pattern=row.pattern,
-        match=row.match,
-        kind=_kind(row),
-        target=_shown(row.target),
-        run_id=row.run_id,
-        app=row.app,
-        paused_at=row.paused_at,
-        paused_by=row.paused_by,
-        created_at=row.created_at,
-    )
+    return compose(SubscriptionRecord, row, kind=_kind(row), target=_shown(row.target))

@@ -11,6 +11,7 @@ from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.events import read_last_failure
 from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Database, Part, read_event, read_headers
+from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.start_values import json_text
 from holdfast.types import (
     ClippedEvent,
@@ -28,6 +29,11 @@ from holdfast.values.names import split_name
 
 if TYPE_CHECKING:
     import asyncpg
+
+_read_run = reader(
+    RunRecord, "app", "name", "tags", "headers", "wait", "archive", "attributes", "last_failure"
+)
+_read_wait = reader(Wait, "awaiting")
 
 
 class PostgresQueries(Part):
@@ -214,44 +220,18 @@ def _cursor(created_at: int, run_id: UUID) -> str:
 
 def _run(row: asyncpg.Record) -> RunRecord:
     app, name = split_name(row["name"])
-    return RunRecord(
-        run_id=row["run_id"],
-        kind=row["kind"],
+    return _read_run(
+        row,
         app=app,
         name=name,
-        version=row["version"],
-        key=row["key"],
-        queue=row["queue"],
-        priority=row["priority"],
-        status=row["status"],
-        state=row["state"],
-        input=row["input"],
-        output=row["output"],
-        error=row["error"],
         tags=tuple(row["tags"]),
         headers=read_headers(row["headers"]),
-        retention_seconds=row["retention_seconds"],
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        completed_at=row["completed_at"],
-        deadline_at=row["deadline_at"],
         wait=_wait(row) if row["status"] == "running" else None,
-        parent_run_id=row["parent_run_id"],
-        parent_key=row["parent_key"],
-        due_at=row["due_at"],
+        archive=None,
         attributes=read_attributes(row["attributes"]),
-        build=row["build"],
         last_failure=read_last_failure(row["last_failure"]),
     )
 
 
 def _wait(row: asyncpg.Record) -> Wait:
-    return Wait(
-        visible_at=row["visible_at"],
-        awaiting=tuple(row["awaiting"] or ()),
-        worker=row["worker"],
-        attempts=row["attempts"],
-        lease_no=row["lease_no"],
-        stuck=row["stuck"],
-        paused=row["paused"],
-    )
+    return _read_wait(row, awaiting=tuple(row["awaiting"] or ()))

@@ -16,6 +16,7 @@ from holdfast.store.memory.flows.rows import known_step, shape_had, shape_of, sp
 from holdfast.store.memory.rows import NEVER, StepRow, TaskRow
 from holdfast.store.memory.tables import Tables
 from holdfast.types import FlowStepState, OpenStepTasks, StepPhase, StepShape
+from holdfast.values.composing import compose
 
 _Group: TypeAlias = tuple[str, StepPhase, str, str]  # step, phase, queue, worker or ""
 _LAST = chr(0x10FFFF)  # sorts after the ids of workers
@@ -104,22 +105,18 @@ def _state(tables: Tables, run_id: UUID, step: StepShape) -> FlowStepState:
     if row.error is not None and (failure := read(row.error, _Failure)).step == step.slug:
         attempts = failure.attempts if attempts is None else attempts
         worker = failure.worker if worker is None else worker
-    return FlowStepState(
+    return compose(
+        FlowStepState,
+        row,
+        step,
         run_id=run_id,
         step=step.slug,
-        kind=step.kind,
         deps=tuple(shape_had(tables, run_id).deps(step.slug)),
         status=status,
-        initial_tasks=row.initial_tasks,
-        remaining_tasks=row.remaining_tasks,
         output=step_output(tables, (run_id, step.slug)),
-        error=row.error,
-        skip_reason=row.skip_reason,
         attempts=attempts,
         worker=worker,
         started_at=started_at,
-        ended_at=row.ended_at,
         delay_seconds=step.start_delay or 0,
-        trigger_rule=step.trigger_rule,
         failed_tasks=row.failed_tasks or 0,
     )

@@ -17,6 +17,7 @@ from holdfast.types import (
     TickPolicy,
     When,
 )
+from holdfast.values.composing import compose
 from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import check_queue_name, check_reference
@@ -38,18 +39,11 @@ def check_schedule(new: NewSchedule) -> None:
         _check_policy(policy)
         return
     check_run(
-        NewRun(
+        compose(
+            NewRun,
+            target,
             run_id=UUID(int=0),
-            name=target.name,
             version=1 if target.version is None else target.version,
-            queue=target.queue,
-            priority=target.priority,
-            input=target.input,
-            timeout_seconds=target.timeout_seconds,
-            retention_seconds=target.retention_seconds,
-            tags=target.tags,
-            headers=target.headers,
-            attributes=target.attributes,
         )
     )
     _check_policy(policy)

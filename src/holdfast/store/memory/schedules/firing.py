@@ -33,6 +33,7 @@ from holdfast.types import (
     tick_jitter,
     tick_key,
 )
+from holdfast.values.composing import compose
 from holdfast.values.ids import keyed_run_id
 from holdfast.values.trace_ids import successor_headers
 
@@ -184,19 +185,12 @@ def _run_of(row: ScheduleRow, target: RunTarget, at: int, now: int) -> NewRun:
     version = target.version
     if version is None:
         version = 0 if target.kind == "flow" else 1
-    return NewRun(
+    return compose(
+        NewRun,
+        target,
         run_id=keyed_run_id(target.name, key),
-        kind=target.kind,
-        name=target.name,
         version=version,
         key=key,
-        queue=target.queue,
-        priority=target.priority,
-        input=target.input,
         start_at=start_at if start_at > now else None,
-        timeout_seconds=target.timeout_seconds,
-        retention_seconds=target.retention_seconds,
-        tags=target.tags,
         headers=tick_headers(successor_headers(target.headers, None), name, at),
-        attributes=target.attributes,
     )
