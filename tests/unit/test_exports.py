@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from importlib.util import find_spec
+from types import ModuleType
 
 import pytest
 
 import holdfast
+from holdfast import types
 
 
 @pytest.mark.parametrize("name", holdfast.__all__)
@@ -41,3 +43,11 @@ def test_a_client_of_a_database_imports_neither_a_worker_nor_the_store_in_memory
 def test_no_module_hides_a_public_name() -> None:
     """Python sets a module on its package when it is imported, before or after the name."""
     assert [name for name in holdfast.__all__ if find_spec(f"holdfast.{name}")] == []
+
+
+def test_a_star_import_of_the_types_binds_them_and_no_module() -> None:
+    bound: dict[str, object] = {}
+    exec("from holdfast.types import *", bound)
+    assert {"Event", "DEFAULT_QUEUE", "State", "count_bearable"} <= bound.keys()
+    assert not {name for name, value in bound.items() if isinstance(value, ModuleType)}
+    assert {name for name in vars(types) if name[0].isupper()} <= bound.keys()

@@ -7,6 +7,8 @@ Payloads are JSON text (`str`): they are encoded once and decoded where they are
 A name that is imported as itself is exported.
 """
 
+from types import ModuleType as _Module
+
 from holdfast.types.alerts import AlertChange as AlertChange
 from holdfast.types.alerts import AlertEvent as AlertEvent
 from holdfast.types.alerts import AlertInfo as AlertInfo
@@ -239,3 +241,8 @@ from holdfast.types.work import WorkerInfo as WorkerInfo
 from holdfast.types.work import awaits_update as awaits_update
 from holdfast.types.work import count_bearable as count_bearable
 from holdfast.types.work import update_topic as update_topic
+
+# Without this, `from holdfast.types import *` would bind the modules of this package, too.
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    name for name, value in globals().items() if not (name[0] == "_" or type(value) is _Module)
+]
