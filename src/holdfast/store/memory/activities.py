@@ -72,8 +72,6 @@ class _Scheduled(msgspec.Struct, frozen=True):
 
 
 class MemoryActivities(Part):
-    """Ends activities, and lists the open ones."""
-
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:

@@ -37,8 +37,6 @@ _MOST_STUCK: Final = 10_000
 
 
 class MemoryAlerts(Part):
-    """Keeps alerts, looks at them, and publishes their changes."""
-
     async def declare_alerts(
         self, app: str, alerts: Sequence[AlertRule], *, starting: bool = False
     ) -> DeclaredAlerts:

@@ -20,8 +20,6 @@ class _Resolved(msgspec.Struct, frozen=True):
 
 
 class MemoryApprovals(Part):
-    """Decides and lists approvals."""
-
     async def decide_approval(self, decision: Decision) -> Decided:
         async with self._transaction() as (tables, now):
             check_decision(decision)

@@ -14,8 +14,6 @@ _Declared = TypeVar("_Declared", CatalogueEntry, DeclaredOptions)
 
 
 class MemoryApps(Part):
-    """Records apps, and looks names up."""
-
     async def sign_on_app(self, app: AppInfo, *, replaces: str | None = None) -> str | None:
         async with self._transaction() as (tables, now):
             known = tables.apps.get(app.app)

@@ -18,8 +18,6 @@ from holdfast.values.texts import check_text
 
 
 class MemoryAttributes(Part):
-    """Changes what lists find runs by."""
-
     async def set_attributes(
         self, run_id: UUID, attributes: Mapping[str, AttributeValue | None]
     ) -> dict[str, AttributeValue] | None:

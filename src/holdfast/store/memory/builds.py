@@ -23,8 +23,6 @@ _MOST_FORMER: Final = 20
 
 
 class MemoryBuilds(Part):
-    """Keeps the builds of apps, and moves runs between them."""
-
     async def declare_build(self, app: str, build: str, pinned: Sequence[str]) -> None:
         async with self._transaction() as (tables, now):
             known = tables.builds.get((app, build))

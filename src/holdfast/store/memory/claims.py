@@ -37,8 +37,6 @@ class _Fence(msgspec.Struct, frozen=True):
 
 
 class MemoryClaims(Part):
-    """Leases tasks, and takes them back."""
-
     async def claim_tasks(
         self,
         worker_id: str,

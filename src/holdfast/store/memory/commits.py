@@ -43,8 +43,6 @@ from holdfast.types import (
 
 
 class MemoryCommits(Part):
-    """Commits the turns of many runs."""
-
     async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
         async with self._transaction() as (tables, now):
             if len({turn.run_id for turn in turns}) != len(turns):

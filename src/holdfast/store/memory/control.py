@@ -17,8 +17,6 @@ from holdfast.types import Delivered, Event, Notice, Pause, Reschedule, Scope, W
 
 
 class MemoryControl(Part):
-    """Pauses and resumes runs, queues and workflows, and reschedules runs."""
-
     async def pause_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:

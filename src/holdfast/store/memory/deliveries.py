@@ -20,8 +20,6 @@ _LOST: Final = "the worker was lost"
 
 
 class MemoryDeliveries(Part):
-    """Gives deliveries to workers, and keeps those that failed."""
-
     async def claim_deliveries(
         self, *, limit: int, each: int = 10, busy: Sequence[int] = (), lease_seconds: float = 60.0
     ) -> list[ClaimedDelivery]:

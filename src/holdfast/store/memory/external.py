@@ -15,8 +15,6 @@ from holdfast.types import Delivered, Delivery, Event, NewSignal, Notice
 
 
 class MemoryExternal(Part):
-    """Appends to logs without holding the runs' leases."""
-
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
         async with self._transaction() as (tables, now):
             return send_signals(tables, now, signals)

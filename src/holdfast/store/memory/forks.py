@@ -78,8 +78,6 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class MemoryForks(Part):
-    """Forks and retries runs."""
-
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
         async with self._transaction() as (tables, now):
             check_fork(fork)

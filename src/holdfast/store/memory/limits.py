@@ -31,8 +31,6 @@ _MOST_COUNTED = 1_000  # of what waits of a handler in a queue
 
 
 class MemoryLimits(Part):
-    """Sets limits, and tells what waits for them."""
-
     async def set_limit(self, rule: LimitRule) -> bool:
         async with self._transaction() as (tables, now):
             check_rule(rule)

@@ -11,13 +11,11 @@ from holdfast.store.memory.clock import Clock
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.queries import read_runs
 from holdfast.store.memory.tables import Nesting
-from holdfast.store.port.listening import HintReader
-from holdfast.types import HintCheck, HintUse, Notice, RunRecord
+from holdfast.store.port.listening import NoHints
+from holdfast.types import Notice, RunRecord
 
 
-class MemoryListening(Part):
-    """Registers waiters, sends wake-ups, and delivers them to listeners."""
-
+class MemoryListening(Part, NoHints):
     def __init__(self, clock: Clock, nesting: Nesting) -> None:
         super().__init__(clock, nesting)
         self._listeners: set[Listener] = set()
@@ -51,20 +49,6 @@ class MemoryListening(Part):
                 self._listeners.discard(listener)
 
         return stop
-
-    def read_hints(
-        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
-    ) -> HintReader | None:
-        """Return None: work is told by `listen`; see `ListenStore.read_hints`."""
-        return None
-
-    def hint_use(self) -> HintUse | None:
-        """Return None: it has no hints."""
-        return None
-
-    async def check_hints(self) -> HintCheck | None:
-        """Return None: there is nothing to look at."""
-        return None
 
     def _send(self, notices: Iterable[Notice]) -> None:
         for notice in notices:

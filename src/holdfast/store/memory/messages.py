@@ -41,8 +41,6 @@ EXPIRED: Final = "the visibility timeout ended"
 
 
 class MemoryMessages(Part):
-    """Creates message queues, sends messages, and hands them out."""
-
     async def create_queue(self, settings: QueueSettings) -> bool:
         async with self._transaction() as (tables, now):
             wanted = _complete(settings)

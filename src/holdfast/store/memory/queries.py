@@ -37,8 +37,6 @@ from holdfast.values.names import split_name
 
 
 class MemoryQueries(Part):
-    """Reads runs and logs."""
-
     async def get_runs(
         self, run_ids: Sequence[UUID], *, payloads: bool = True
     ) -> dict[UUID, RunRecord]:

@@ -26,8 +26,6 @@ _RETRIED: Final = ("failed", "cancelled", "timed_out", "terminated")
 
 
 class MemoryRetention(Part):
-    """Deletes ended runs, a batch at a time, and knows who does so."""
-
     async def begin_deletions(
         self,
         holder: str,

@@ -27,8 +27,6 @@ _HELD: Final = 10_000_000
 
 
 class MemoryShards(Part):
-    """Says which shard the store is, and keeps what it has for the others."""
-
     async def ping(self) -> None:
         """Return at once; see `ShardStore.ping`."""
 

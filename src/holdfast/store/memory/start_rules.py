@@ -38,8 +38,6 @@ read_rules = msgspec.json.Decoder(RulesOfStart).decode
 
 
 class MemoryStartRules(Part):
-    """Records what workflows declare."""
-
     async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
         async with self._transaction() as (tables, _):
             for each in rules:

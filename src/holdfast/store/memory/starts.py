@@ -19,8 +19,6 @@ from holdfast.types import Event, NewRun, Notice, StartedRun
 
 
 class MemoryStarts(Part):
-    """Starts runs."""
-
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         async with self._transaction() as (tables, now):
             return start_all(tables, now, runs)

@@ -23,8 +23,6 @@ _Key: TypeAlias = tuple[int, int, str, str]
 
 
 class MemoryStats(Part):
-    """Reads and merges statistics."""
-
     async def read_stats(
         self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
     ) -> list[MinuteCounts]:

@@ -47,8 +47,6 @@ _ACTIVITY_ENDS: Final = frozenset({ACTIVITY_COMPLETED, ACTIVITY_FAILED})
 
 
 class MemoryStreams(Part):
-    """Appends to streams, and reads them."""
-
     async def write_streams(
         self, worker_id: str, chunks: Sequence[NewChunk], *, again: bool = False
     ) -> WrittenChunks:

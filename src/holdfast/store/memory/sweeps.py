@@ -16,8 +16,6 @@ _LONGEST: Final = 86_400
 
 
 class MemorySweeps(Part):
-    """Knows the workers that work for a limited time."""
-
     async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
         if not 0 < seconds <= _LONGEST:
             raise InvalidInput(f"a sweep lasts between 0 and {_LONGEST} seconds, not {seconds:g}")

@@ -54,8 +54,6 @@ _MOST_ID: Final = 255
 
 
 class MemoryTopics(Part):
-    """Publishes events, and keeps who is subscribed to them."""
-
     async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
         async with self._transaction() as (tables, now):
             published, notices = publish(tables, now, event)

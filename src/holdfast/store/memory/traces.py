@@ -14,8 +14,6 @@ _LEFT: Final = 30_000_000
 
 
 class MemoryTraces(Part):
-    """Tells of ends that no worker's commit has made."""
-
     async def take_ends(self, *, limit: int = 100) -> list[UUID]:
         async with self._transaction() as (tables, now):
             if tables.traced_until <= now + _LEFT:

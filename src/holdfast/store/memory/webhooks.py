@@ -34,8 +34,6 @@ class _Opened(msgspec.Struct, frozen=True):
 
 
 class MemoryWebhooks(Part):
-    """Finds webhooks, and takes what is posted to them."""
-
     async def find_webhook(self, digest: str) -> FoundWebhook | None:
         async with self._transaction() as (tables, _):
             row = tables.webhooks.get(digest)

@@ -88,3 +88,21 @@ class ListenStore(Protocol):
     async def check_hints(self) -> HintCheck | None:
         """Look at what carries the hints; None if there is nothing."""
         ...
+
+
+class NoHints:
+    """A store without hints: all work is told by `listen`; see `ListenStore`."""
+
+    def read_hints(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> HintReader | None:
+        """Return None: there are no hints to read."""
+        return None
+
+    def hint_use(self) -> HintUse | None:
+        """Return None: it has no hints."""
+        return None
+
+    async def check_hints(self) -> HintCheck | None:
+        """Return None: there is nothing to look at."""
+        return None

@@ -13,8 +13,6 @@ _read_open = reader(OpenActivity, "run_id")
 
 
 class PostgresActivities(Part):
-    """Ends activities, and lists the open ones."""
-
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:

@@ -17,8 +17,6 @@ _read_alert = reader(AlertInfo, "rule")
 
 
 class PostgresAlerts(Part):
-    """Keeps alerts, looks at them, and publishes their changes."""
-
     async def declare_alerts(
         self, app: str, alerts: Sequence[AlertRule], *, starting: bool = False
     ) -> DeclaredAlerts:

@@ -12,8 +12,6 @@ _read_approval = reader(Approval)
 
 
 class PostgresApprovals(Part):
-    """Decides and lists approvals."""
-
     async def decide_approval(self, decision: Decision) -> Decided:
         row = await self._database.row(
             "decide_approval",

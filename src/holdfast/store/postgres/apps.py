@@ -14,8 +14,6 @@ _read_app = reader(AppInfo, "workflows")
 
 
 class PostgresApps(Part):
-    """Records apps, and looks names up."""
-
     async def sign_on_app(self, app: AppInfo, *, replaces: str | None = None) -> str | None:
         row = await self._database.row(
             "sign_on_app", app.app, app.workflows, (), app.origin, replaces

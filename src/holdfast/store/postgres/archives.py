@@ -13,8 +13,6 @@ _PATIENCE: Final = 3  # these calls read and write more than others
 
 
 class PostgresArchives(Part):
-    """Gives out ended runs to be archived, deletes them after that, and takes them back."""
-
     async def lease_due_runs(
         self, *, limit: int = 1000, rows: int = 20_000, lease_seconds: float = 600.0
     ) -> LeasedRuns:

@@ -16,8 +16,6 @@ _decode: Final = msgspec.json.Decoder(dict[str, AttributeValue]).decode
 
 
 class PostgresAttributes(Part):
-    """Changes what lists find runs by."""
-
     async def set_attributes(
         self, run_id: UUID, attributes: Mapping[str, AttributeValue | None]
     ) -> dict[str, AttributeValue] | None:

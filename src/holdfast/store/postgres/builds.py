@@ -13,8 +13,6 @@ _read_build = reader(BuildInfo, "pinned", "needed_for")
 
 
 class PostgresBuilds(Part):
-    """Keeps the builds of apps, and moves runs between them."""
-
     async def declare_build(self, app: str, build: str, pinned: Sequence[str]) -> None:
         await self._database.row("declare_build", app, build, pinned)
 

@@ -53,8 +53,6 @@ _more = itemgetter(
 
 
 class PostgresClaims(Part):
-    """Leases tasks, and takes them back."""
-
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._watermarks: dict[

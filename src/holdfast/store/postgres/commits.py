@@ -55,8 +55,6 @@ _decode_refused = msgspec.json.Decoder(list[_Refused]).decode
 
 
 class PostgresCommits(Part):
-    """Commits the turns of many runs."""
-
     async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
         """Append, then suspend or finish; see `CommitStore.commit`.
 

@@ -12,8 +12,6 @@ from holdfast.types import Delivered, Notice, Pause, Reschedule, Scope
 
 
 class PostgresControl(Part):
-    """Pauses and resumes runs, queues and workflows, and reschedules runs."""
-
     async def pause_runs(
         self, run_ids: Sequence[UUID], *, reason: str | None = None, by: str | None = None
     ) -> Delivered:

@@ -13,8 +13,6 @@ _read_delivery = reader(DeliveryRecord)
 
 
 class PostgresDeliveries(Part):
-    """Gives deliveries to workers, and keeps those that failed."""
-
     async def claim_deliveries(
         self, *, limit: int, each: int = 10, busy: Sequence[int] = (), lease_seconds: float = 60.0
     ) -> list[ClaimedDelivery]:

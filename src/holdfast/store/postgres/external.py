@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class PostgresExternal(Part):
-    """Appends to logs without holding the runs' leases."""
-
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
         """Send signals; see `ExternalStore.signal_runs`. A refused value refuses the whole call."""
         row = await self._database.row(

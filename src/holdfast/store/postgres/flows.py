@@ -39,8 +39,6 @@ _DELETED_AT_ONCE: Final = 500  # runs: starts of the flow wait for no more than 
 
 
 class PostgresFlows(Part):
-    """Keeps shapes of flows, starts their runs and advances them."""
-
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
     ) -> EnsuredFlow:

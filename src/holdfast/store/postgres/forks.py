@@ -10,8 +10,6 @@ from holdfast.types import Fork, Forking, Notice, RetryPlan
 
 
 class PostgresForks(Part):
-    """Forks and retries runs."""
-
     async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
         row = await self._database.row(
             "fork_run",

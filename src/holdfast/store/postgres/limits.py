@@ -16,8 +16,6 @@ _read_wait = reader(LimitWait, "rule")
 
 
 class PostgresLimits(Part):
-    """Sets limits, and tells what waits for them."""
-
     async def set_limit(self, rule: LimitRule) -> bool:
         changed: bool = await self._database.value(
             "set_limit",

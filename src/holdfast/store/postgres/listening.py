@@ -20,10 +20,10 @@ from uuid import UUID, uuid4
 from holdfast.database.connection import LOST, close_connection, is_direct, open_connection
 from holdfast.database.urls import read_url, redact
 from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
-from holdfast.store.port.listening import HintReader
+from holdfast.store.port.listening import NoHints
 from holdfast.store.postgres.database import Database, Part, translated
 from holdfast.store.postgres.queries import read_runs
-from holdfast.types import HintCheck, HintUse, Notice, RunRecord
+from holdfast.types import Notice, RunRecord
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -59,9 +59,7 @@ def channel(schema: str, topic: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:_LONGEST_CHANNEL]
 
 
-class PostgresListening(Part):
-    """Registers waiters, sends wake-ups, and delivers them to listeners."""
-
+class PostgresListening(Part, NoHints):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._listeners = Listeners(database)
@@ -88,20 +86,6 @@ class PostgresListening(Part):
             self._listeners.remove(name, callback)
 
         return stop
-
-    def read_hints(
-        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
-    ) -> HintReader | None:
-        """Return None: work is told by `listen`; see `ListenStore.read_hints`."""
-        return None
-
-    def hint_use(self) -> HintUse | None:
-        """Return None: it has no hints."""
-        return None
-
-    async def check_hints(self) -> HintCheck | None:
-        """Return None: there is nothing to look at."""
-        return None
 
 
 class Listeners:

@@ -57,8 +57,6 @@ _read_kept = reader(KeptMessage, "headers", group="group_key")
 
 
 class PostgresMessages(Part):
-    """Creates message queues, sends messages, and hands them out."""
-
     async def create_queue(self, settings: QueueSettings) -> bool:
         changed: bool = await self._database.value(
             "create_queue",

@@ -37,8 +37,6 @@ _read_wait = reader(Wait, "awaiting")
 
 
 class PostgresQueries(Part):
-    """Reads runs and logs."""
-
     async def get_runs(
         self, run_ids: Sequence[UUID], *, payloads: bool = True
     ) -> dict[UUID, RunRecord]:

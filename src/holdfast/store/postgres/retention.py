@@ -9,8 +9,6 @@ _PATIENCE = 3  # a batch of large runs takes longer than other calls
 
 
 class PostgresRetention(Part):
-    """Deletes ended runs, a batch at a time, and knows who does so."""
-
     async def begin_deletions(
         self,
         holder: str,

@@ -54,8 +54,6 @@ _read_due_backfill = reader(DueBackfill, "when", schedule="name", position="tick
 
 
 class PostgresSchedules(Part):
-    """Keeps schedules, and starts what their ticks start."""
-
     async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
         row = await self._database.row(
             "create_schedule", *_definition(new), new.note, new.paused, _group(new)

@@ -27,8 +27,6 @@ _read_event: Final = msgspec.json.Decoder(NewEvent).decode
 
 
 class PostgresShards(Part):
-    """Says which shard the database is, and keeps what it has for the others."""
-
     async def ping(self) -> None:
         with translated():
             await close_connection(await self._database.connect_unlimited())

@@ -15,8 +15,6 @@ _read_rules = reader(StartRules)
 
 
 class PostgresStartRules(Part):
-    """Records what workflows declare."""
-
     async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
         await self._database.row(
             "declare_start_rules",

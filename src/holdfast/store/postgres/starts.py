@@ -15,8 +15,6 @@ _ALWAYS_SET: Final[Packing] = ((1, "text"), (2, "json"))
 
 
 class PostgresStarts(Part):
-    """Starts runs."""
-
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         """Start runs; see `StartStore.start_runs`. A refused value refuses the whole call."""
         tell = self._database.tell_starts

@@ -10,8 +10,6 @@ from holdfast.types.work import SILENT_SECONDS
 
 
 class PostgresStats(Part):
-    """Reads and merges statistics."""
-
     async def read_stats(
         self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
     ) -> list[MinuteCounts]:

@@ -36,8 +36,6 @@ _WRITE_PACKING: Packing = (
 
 
 class PostgresStreams(Part):
-    """Appends to streams, and reads them."""
-
     async def write_streams(
         self, worker_id: str, chunks: Sequence[NewChunk], *, again: bool = False
     ) -> WrittenChunks:

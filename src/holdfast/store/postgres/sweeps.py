@@ -9,8 +9,6 @@ from holdfast.types import WorkerInfo
 
 
 class PostgresSweeps(Part):
-    """Knows the workers that work for a limited time."""
-
     async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
         await self._database.row(
             "begin_sweep",

@@ -37,8 +37,6 @@ _read_subscription = reader(SubscriptionRecord, "target")
 
 
 class PostgresTopics(Part):
-    """Publishes events, and keeps who is subscribed to them."""
-
     async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
         row = await self._database.row(
             "publish",

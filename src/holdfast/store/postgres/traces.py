@@ -8,8 +8,6 @@ from holdfast.store.postgres.database import Part
 
 
 class PostgresTraces(Part):
-    """Tells of ends that no worker's commit has made."""
-
     async def take_ends(self, *, limit: int = 100) -> list[UUID]:
         taken: list[UUID] = await self._database.value("take_ends", limit)
         return taken

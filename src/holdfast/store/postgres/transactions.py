@@ -13,8 +13,6 @@ from holdfast.types import Event
 
 
 class PostgresTransactions(Part):
-    """Connections and records for transactional steps."""
-
     def connector(
         self, kind: ConnectionKind, factory: type, size: int, data: DataPlace | None = None
     ) -> Connector:

@@ -10,8 +10,6 @@ _read_webhook = reader(FoundWebhook)
 
 
 class PostgresWebhooks(Part):
-    """Finds webhooks, and takes what is posted to them."""
-
     async def find_webhook(self, digest: str) -> FoundWebhook | None:
         rows = await self._database.rows("find_webhook", digest)
         return _read_webhook(rows[0]) if rows else None

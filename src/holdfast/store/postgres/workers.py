@@ -25,8 +25,6 @@ _read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes", "
 
 
 class PostgresWorkers(Part):
-    """Knows which workers live."""
-
     async def heartbeat(
         self,
         info: WorkerInfo,

@@ -39,8 +39,6 @@ from holdfast.types import (
 
 
 class MemoryFlows(Part):
-    """Keeps the shapes of flows, starts their runs, and advances them as their steps end."""
-
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
     ) -> EnsuredFlow:

@@ -44,8 +44,6 @@ _MINUTE = to_micros(60.0)
 
 
 class MemorySchedules(Part):
-    """Keeps schedules, and starts what their ticks start."""
-
     async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
         async with self._transaction() as (tables, now):
             check_schedule(new)
