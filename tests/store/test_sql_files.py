@@ -127,6 +127,10 @@ def test_heads_have_only_the_settings_that_differ() -> None:
             "language plpgsql\nreset plan_cache_mode reset enable_seqscan\nas $_$",
             f"language plpgsql\n{PATH}\n{NO_JIT}\nas $_$",
         ),
+        (
+            "language plpgsql immutable\nas $$",
+            f"language plpgsql immutable\n{PATH}\n{NO_JIT}\nas $$",
+        ),
         ("language sql stable as $$", "language sql stable as $$"),
         ("language sql stable\nreturn 1;", "language sql stable\nreturn 1;"),
         ("language sql\nbegin atomic", "language sql\nbegin atomic"),

@@ -58,9 +58,10 @@ FOLDERS: Final = (
     "queues",
 )
 
-# The settings of functions whose body is a text, by language. A `set` in a function's head replaces
-# one of them, a `reset` takes one away.
+# The settings of functions whose body is a text, by language; `immutable` ones read no table. A
+# `set` in a function's head replaces one of them, a `reset` takes one away.
 SETTINGS: Final = {
+    "plpgsql immutable": {"search_path": "pg_catalog, pg_temp", "jit": "off"},
     "sql": {"search_path": "pg_catalog, pg_temp", "jit": "off"},
     "plpgsql": {
         "search_path": "pg_catalog, pg_temp",
@@ -76,7 +77,7 @@ _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _TRANSACTION = re.compile(r"^begin;\n(.*)^commit;\s*\Z", re.MULTILINE | re.DOTALL)
 _FUNCTION = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
 _HEAD = re.compile(
-    r"(?P<line>\nlanguage (?P<language>\w+)[^\n]*)"
+    r"(?P<line>\nlanguage (?P<language>plpgsql immutable|\w+)[^\n]*)"
     r"(?P<clauses>(?:\n(?:set|reset) [^\n]*)*)(?=\nas \$)"
 )
 _TOKEN = re.compile(

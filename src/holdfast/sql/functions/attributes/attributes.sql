@@ -77,7 +77,6 @@ end $$;
 -- keeps starts.
 create or replace function holdfast._tags(p_tags json) returns text[]
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return array(select json_array_elements_text(

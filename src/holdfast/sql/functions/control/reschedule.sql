@@ -79,7 +79,6 @@ create or replace function holdfast._check_reschedule(
     p_no_deadline boolean
 ) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_deadlines int := num_nonnulls(p_deadline_at, p_timeout, nullif(p_no_deadline, false));

@@ -152,7 +152,6 @@ end $$;
 create or replace function holdfast._check_change(p_run_ids uuid[], p_reason text, p_by text)
 returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the run ids', p_run_ids is not null);

@@ -217,7 +217,6 @@ end $$;
 -- Refuse priorities outside 0 to 4. A null is allowed.
 create or replace function holdfast._check_priority(p_priority int) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_priority not between 0 and 4 then
@@ -229,7 +228,6 @@ end $$;
 -- Return a moment, in microseconds. Refuses one that is centuries away; a null is allowed.
 create or replace function holdfast._check_moment(p_what text, p_at bigint) returns bigint
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if not holdfast._is_moment(p_at) then
@@ -242,7 +240,6 @@ end $$;
 -- Refuse versions that no workflow can have: 0 is that of activities. A null is allowed.
 create or replace function holdfast._check_version(p_version int) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_version < 1 then

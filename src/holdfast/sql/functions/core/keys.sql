@@ -8,7 +8,6 @@
 -- Called by _start_ruled, _lock_order, start_wait, _slot_of and _units_of.
 create or replace function holdfast._key_of(p_input json, p_path text) returns text
 language plpgsql immutable parallel safe
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_key text;

@@ -7,7 +7,6 @@
 -- _start_successor, _continue_runs and _starts_of.
 create or replace function holdfast._successor_headers(p_headers json, p_origin uuid) returns json
 language plpgsql immutable parallel safe
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_parts text[];

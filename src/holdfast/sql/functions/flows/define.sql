@@ -5,7 +5,6 @@
 -- _check_step_shape and _task_key.
 create or replace function holdfast._check_slug(p_slug text) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the slug of a step', p_slug is not null);
@@ -57,7 +56,6 @@ $$;
 -- Refuse a name that no flow can have (22023), and a null (22004). Called by all that define flows.
 create or replace function holdfast._check_flow(p_flow_slug text) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the slug of a flow', p_flow_slug is not null);
@@ -124,7 +122,6 @@ create or replace function holdfast._check_options(
     p_max_attempts int, p_base_delay int, p_timeout int, p_start_delay int
 ) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_max_attempts < 1 then
@@ -217,7 +214,6 @@ create or replace function holdfast._check_step(
     p_when_unmet text, p_when_exhausted text, p_trigger_rule text
 ) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('a dependency', (

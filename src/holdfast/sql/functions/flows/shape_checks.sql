@@ -7,7 +7,6 @@ create or replace function holdfast._check_shape(
     p_flow_slug text, p_version int, p_hash text, p_shape jsonb
 ) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_step record;
@@ -56,7 +55,6 @@ create or replace function holdfast._check_step_shape(
     p_place bigint, p_step jsonb, p_before text[], p_last text[]
 ) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_slug text := p_step ->> 'slug';
@@ -129,7 +127,6 @@ end $$;
 create or replace function holdfast._check_fields(p_what text, p_value jsonb, p_types jsonb)
 returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_field record;
@@ -163,7 +160,6 @@ end $$;
 -- _check_step_shape.
 create or replace function holdfast._pattern(p_step text, p_pattern text) returns jsonb
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return p_pattern::jsonb;
@@ -175,7 +171,6 @@ end $$;
 -- Refuse a jitter that is not a percentage (22023). Called by add_step and _check_step_shape.
 create or replace function holdfast._check_jitter(p_step text, p_percent int) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     if p_percent not between 0 and 100 then
@@ -190,7 +185,6 @@ create or replace function holdfast._check_map(
     p_step text, p_type text, p_count int, p_percent int, p_concurrency int
 ) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_reason text := case
@@ -212,7 +206,6 @@ create or replace function holdfast._check_rule(
     p_rule text
 ) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_reason text := case

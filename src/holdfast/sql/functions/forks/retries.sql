@@ -112,7 +112,6 @@ end $$;
 -- _made_again and _forked_details.
 create or replace function holdfast._texts(p_array json) returns text[]
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return array(select json_array_elements_text(coalesce(p_array, '[]')));

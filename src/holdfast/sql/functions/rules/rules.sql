@@ -108,7 +108,6 @@ end $$;
 -- Refuse rules that cannot work (22023). Called by _merge_rules.
 create or replace function holdfast._check_rules(p_rules holdfast.start_rules) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 declare
     v_flaw text := case

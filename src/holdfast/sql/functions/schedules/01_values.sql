@@ -84,7 +84,6 @@ end $$;
 -- trigger_schedule and backfill_schedule.
 create or replace function holdfast._check_overlap(p_overlap text) returns void
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('a policy of overlap', p_overlap is not null);

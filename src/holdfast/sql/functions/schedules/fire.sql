@@ -252,7 +252,6 @@ end $$;
 -- started. Locks nothing. Called by _fire_round.
 create or replace function holdfast._judged(p_ticks holdfast._tick[]) returns holdfast._tick[]
 language plpgsql immutable
-reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     return array(
