@@ -168,6 +168,12 @@ def _write_error(kind: str, message: str, code: int) -> None:
     click.echo(msgspec.json.encode(fields), err=True)
 
 
+def sources(module: str, *commands: str) -> CommandSource:
+    """Return where the commands of a module are: `list:list_runs` is its function `list_runs`."""
+    named = (each.partition(":") for each in commands)
+    return {name: f"{module}:{fn or name.replace('-', '_')}" for name, _, fn in named}
+
+
 def global_options(*, hidden: bool) -> list[click.Parameter]:
     """Return the options that every command accepts."""
 

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, sources
 from holdfast.cli.inputs import read_json
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
 
-_HERE = "holdfast.cli.commands.activities"
-
 
 @click.group(
     "activities",
     cls=Group,
-    sources={"complete": f"{_HERE}:complete", "fail": f"{_HERE}:fail"},
+    sources=sources(__name__, "complete", "fail"),
     examples=(
         """holdfast activities complete "$TOKEN" '{"scanned": true}'""",
         """holdfast activities fail "$TOKEN" "the scanner is broken" """.strip(),

@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, sources
 from holdfast.cli.inputs import filled
 
 if TYPE_CHECKING:
@@ -22,17 +22,11 @@ if TYPE_CHECKING:
     from holdfast.insight.approvals import OpenApproval
 
 
-_HERE = "holdfast.cli.commands.approvals"
-
-
 @click.group(
     "approvals",
     cls=Group,
     invoke_without_command=True,
-    sources={
-        "list": f"{_HERE}:list_approvals",
-        "decide": f"{_HERE}:decide",
-    },
+    sources=sources(__name__, "list:list_approvals", "decide"),
     examples=(
         "holdfast approvals",
         "holdfast approvals decide refund/order-7",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, call
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, sources
 from holdfast.cli.inputs import duration
 
 if TYPE_CHECKING:
@@ -20,19 +20,11 @@ if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
     from holdfast.retention import ArchivedRun, ArchiveEntry
 
-_HERE = "holdfast.cli.commands.archive"
-
 
 @click.group(
     "archive",
     cls=Group,
-    sources={
-        "list": f"{_HERE}:list_archived",
-        "show": f"{_HERE}:show",
-        "export": f"{_HERE}:export",
-        "restore": f"{_HERE}:restore",
-        "forget": f"{_HERE}:forget",
-    },
+    sources=sources(__name__, "list:list_archived", "show", "export", "restore", "forget"),
     examples=(
         "HOLDFAST_ARCHIVE=s3://bucket/runs holdfast sweep   archive and delete what is due",
         "holdfast archive list --workflow checkout",

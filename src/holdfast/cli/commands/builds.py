@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,18 +20,11 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound="Callable[..., object]")
 
-_HERE = "holdfast.cli.commands.builds"
-
 
 @click.group(
     "builds",
     cls=Group,
-    sources={
-        "list": f"{_HERE}:list_builds",
-        "promote": f"{_HERE}:promote",
-        "ramp": f"{_HERE}:ramp",
-        "roll-back": f"{_HERE}:roll_back",
-    },
+    sources=sources(__name__, "list:list_builds", "promote", "ramp", "roll-back"),
     examples=(
         "holdfast builds list",
         "holdfast builds ramp b72c 10%",

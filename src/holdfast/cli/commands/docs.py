@@ -5,19 +5,13 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.answers import Answer
-from holdfast.cli.framework import Group, command
-
-_HERE = "holdfast.cli.commands.docs"
+from holdfast.cli.framework import Group, command, sources
 
 
 @click.group(
     "docs",
     cls=Group,
-    sources={
-        "search": f"{_HERE}:search",
-        "show": f"{_HERE}:show",
-        "list": f"{_HERE}:list_pages",
-    },
+    sources=sources(__name__, "search", "show", "list:list_pages"),
     examples=(
         "holdfast docs search retry a step",
         "holdfast docs show howto/queues",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer, call
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, sources
 from holdfast.cli.inputs import app_argument, confirm
 
 if TYPE_CHECKING:
@@ -19,18 +19,11 @@ if TYPE_CHECKING:
     from holdfast.compiling import CompiledFlow
     from holdfast.types import FlowInfo, FlowShape, StepShape
 
-_HERE = "holdfast.cli.commands.flows"
-
 
 @click.group(
     "flows",
     cls=Group,
-    sources={
-        "list": f"{_HERE}:list_flows",
-        "show": f"{_HERE}:show",
-        "compile": f"{_HERE}:compile_app",
-        "delete": f"{_HERE}:delete",
-    },
+    sources=sources(__name__, "list:list_flows", "show", "compile:compile_app", "delete"),
     examples=(
         "holdfast flows list",
         "holdfast flows show analyze_website",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, sources
 from holdfast.cli.inputs import complete_app
 
 if TYPE_CHECKING:
@@ -19,18 +19,13 @@ if TYPE_CHECKING:
     from holdfast.definitions.limits import AnyLimit
     from holdfast.types import Holds, LimitInfo, LimitRule
 
-_HERE = "holdfast.cli.commands.limits"
 _KINDS = ("concurrency", "rate", "units", "fairness", "ageing")
 
 
 @click.group(
     "limits",
     cls=Group,
-    sources={
-        "list": f"{_HERE}:list_limits",
-        "set": f"{_HERE}:set_limit",
-        "remove": f"{_HERE}:remove",
-    },
+    sources=sources(__name__, "list:list_limits", "set:set_limit", "remove"),
     examples=(
         "holdfast limits list",
         "holdfast limits set --queue mail --concurrency 5",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from holdfast.cli.answers import Answer, current_settings
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, sources
 from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
@@ -22,18 +22,11 @@ if TYPE_CHECKING:
 
     Change: TypeAlias = Callable[[Sequence[Store]], Awaitable[tuple[ShardState, list[int]]]]
 
-_HERE = "holdfast.cli.commands.shards"
-
 
 @click.group(
     "shards",
     cls=Group,
-    sources={
-        "list": f"{_HERE}:list_shards",
-        "add": f"{_HERE}:add",
-        "close": f"{_HERE}:close",
-        "open": f"{_HERE}:open_again",
-    },
+    sources=sources(__name__, "list:list_shards", "add", "close", "open:open_again"),
     examples=("holdfast shards list", "holdfast shards add", "holdfast shards close 2"),
 )
 def shards() -> None:

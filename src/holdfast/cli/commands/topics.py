@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, sources
 from holdfast.cli.inputs import read_json
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from holdfast.client.publishing import Subscription
     from holdfast.types import DeliveryRecord, EventTarget, Published, SubscriptionKind
 
-_HERE = "holdfast.cli.commands.topics"
 _KINDS = ("workflow", "queue", "url", "run")
 _SEARCHED = 10_000  # subscriptions of which it is known who declares them
 
@@ -26,16 +25,17 @@ _SEARCHED = 10_000  # subscriptions of which it is known who declares them
 @click.group(
     "topics",
     cls=Group,
-    sources={
-        "publish": f"{_HERE}:publish",
-        "subscribe": f"{_HERE}:subscribe",
-        "unsubscribe": f"{_HERE}:unsubscribe",
-        "list": f"{_HERE}:list_subscriptions",
-        "show": f"{_HERE}:show",
-        "deliveries": f"{_HERE}:deliveries",
-        "redrive": f"{_HERE}:redrive",
-        "discard": f"{_HERE}:discard",
-    },
+    sources=sources(
+        __name__,
+        "publish",
+        "subscribe",
+        "unsubscribe",
+        "list:list_subscriptions",
+        "show",
+        "deliveries",
+        "redrive",
+        "discard",
+    ),
     examples=(
         """holdfast topics publish invoices.17.paid '{"cents": 4200}'""",
         "holdfast topics subscribe 'invoices.*.paid' --workflow shop/ship",
