@@ -1,3 +1,13 @@
 """The tests of a store share an event loop, and so the sessions of their databases."""
 
+from collections.abc import AsyncIterator
+
+import pytest
+from scene import Scene
 from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
+
+
+@pytest.fixture
+async def scene(any_database_url: str) -> AsyncIterator[Scene]:
+    async with Scene.on(any_database_url) as scene:
+        yield scene

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import pytest
@@ -12,12 +11,6 @@ from contract.commands import command
 from scene import Scene
 
 from holdfast.types import ClaimedTask, Finish, TurnCommit
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 @pytest.fixture

@@ -23,12 +23,6 @@ from holdfast.types import Event, Finish, NewSignal, TurnCommit
 
 
 @pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
-
-
-@pytest.fixture
 def ann(scene: Scene) -> ManualWorker:
     return ManualWorker(scene.store, "ann")
 

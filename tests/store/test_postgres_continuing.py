@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import pytest
@@ -21,12 +20,6 @@ from scene import Scene, turn
 from holdfast.types import ClaimedTask, Event, Finish, NewEvent, TurnCommit
 
 pytestmark = pytest.mark.fresh_database
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 def continuing(task: ClaimedTask, new_id: UUID) -> TurnCommit:

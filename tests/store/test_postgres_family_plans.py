@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -16,12 +15,6 @@ from holdfast.types import ANY_END, ClaimedTask, Event, Finish, Suspend, TurnCom
 from holdfast.values.ids import uuid7
 
 pytestmark = pytest.mark.fresh_database
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 def ordering(

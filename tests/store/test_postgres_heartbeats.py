@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
@@ -20,12 +20,6 @@ from holdfast.worker import Worker, WorkerOptions
 
 T = TypeVar("T")
 AT_ONCE = {"backoff": "fixed", "base": 0.0}
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 @pytest.fixture

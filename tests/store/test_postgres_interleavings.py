@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import pytest
@@ -16,12 +15,6 @@ from holdfast.store.postgres import start_statement
 from holdfast.store.postgres.database import translated
 from holdfast.types import Claims, Delivered, NewSignal, Refusal
 from holdfast.values.ids import keyed_run_id
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -49,12 +49,6 @@ READ = """
     select coalesce(sum(seq_tup_read), 0)::int from pg_stat_xact_user_tables
     where schemaname = 'holdfast' and relname in ('tasks', 'runs', 'limit_holders')
 """
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 @pytest.fixture

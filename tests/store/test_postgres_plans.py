@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
@@ -168,12 +167,6 @@ class Meter:
 @pytest.fixture
 def ann(scene: Scene) -> ManualWorker:
     return ManualWorker(scene.store, "ann")
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 async def test_plans_made_on_empty_tables_stay_right(scene: Scene) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -31,12 +30,6 @@ NAMING = {
     "step_results",  # that no log needs any more: workers delete them, see `Cleaning`
 }
 DUE = "update holdfast.runs set delete_after = now() - interval '1 s' where status <> 'running'"
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 @pytest.fixture

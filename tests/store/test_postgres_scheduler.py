@@ -23,12 +23,6 @@ from holdfast.worker.services.service import ServiceContext
 HOUR = 3600.0
 
 
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
-
-
 @pytest.fixture(autouse=True)
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found, is found because the scheduler was told."""

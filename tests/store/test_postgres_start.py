@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from uuid import UUID
 
 import msgspec
-import pytest
 from contract.actors import ManualWorker, get, new_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,12 +16,6 @@ from holdfast.types import DeclaredOptions
 from holdfast.values.ids import keyed_run_id, uuid7
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=60)
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
@@ -13,12 +12,6 @@ from contract.actors import ManualWorker, start
 from scene import Scene, finished
 
 from holdfast.types import LOG_STREAM, ClaimedTask, Event, LogChunk, NewChunk, StreamRead, Writer
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
@@ -26,12 +25,6 @@ from holdfast.types import (
 )
 
 pytestmark = pytest.mark.fresh_database
-
-
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
 
 
 @pytest.fixture

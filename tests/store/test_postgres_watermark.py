@@ -32,12 +32,6 @@ PAGES = """
 """
 
 
-@pytest.fixture
-async def scene(any_database_url: str) -> AsyncIterator[Scene]:
-    async with Scene.on(any_database_url) as scene:
-        yield scene
-
-
 @asynccontextmanager
 async def dead_entries(scene: Scene, count: int, *, seconds: int = 300) -> AsyncIterator[None]:
     """Have tasks pass, with a transaction held open that keeps vacuum from their entries."""

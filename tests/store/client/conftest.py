@@ -15,6 +15,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 
+from .flow_scene import FlowScene
 from .workflows import Finisher
 
 SHARDS = int(os.environ.get("HOLDFAST_TEST_SHARDS", "0"))
@@ -48,3 +49,8 @@ async def client(store: Store) -> AsyncIterator[Client]:
 def finisher(store: Store) -> Finisher:
     """Provide a worker that does what the test says."""
     return Finisher(store)
+
+
+@pytest.fixture
+def scene(store: Store) -> FlowScene:
+    return FlowScene(store)

@@ -8,14 +8,8 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, ForkRefused, InvalidInput, RunNotFound
-from holdfast.store.port import Store
 
 from .flow_scene import FlowScene, mapped, single
-
-
-@pytest.fixture
-def scene(store: Store) -> FlowScene:
-    return FlowScene(store)
 
 
 async def test_a_fork_with_another_result_runs_the_steps_behind_it(

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from holdfast.client import Client
 from holdfast.insight.actions import Action
 from holdfast.insight.doctor import check_unserved
-from holdfast.store.port import Store
 
 from .flow_scene import NAME, FlowScene, mapped, single
-
-
-@pytest.fixture
-def scene(store: Store) -> FlowScene:
-    return FlowScene(store)
 
 
 async def test_a_step_that_no_worker_serves_has_the_action_that_starts_one(

@@ -6,15 +6,9 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.errors import ForkRefused
-from holdfast.store.port import Store
 
 from .flow_scene import NAME, FlowScene, single
 from .workflows import Finisher, tick
-
-
-@pytest.fixture
-def scene(store: Store) -> FlowScene:
-    return FlowScene(store)
 
 
 async def fail(scene: FlowScene) -> None:

@@ -10,15 +10,9 @@ import pytest
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.insight.flow_progress import StepProgress
-from holdfast.store.port import Store
 
 from .flow_scene import FlowScene, mapped, single
 from .workflows import tick
-
-
-@pytest.fixture
-def scene(store: Store) -> FlowScene:
-    return FlowScene(store)
 
 
 def states(steps: list[StepProgress]) -> dict[str, str]:
