@@ -218,16 +218,13 @@ class HiddenStore:
 
     @property
     def schema(self) -> str | None:
-        """The schema of the store."""
         return self._store.schema
 
     @cached_property
     def reads(self) -> Store:
-        """The store for what is only shown; see `ReadStore.reads`."""
         return without_payloads(self._store.reads)
 
     async def fresh_reads(self) -> Store:
-        """Return a store that reads all that was committed; see `ReadStore.fresh_reads`."""
         return without_payloads(await self._store.fresh_reads())
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
@@ -241,21 +238,18 @@ class HiddenStore:
         return await self._store.count_runs_by(by, where)
 
     async def get_values(self, run_ids: Sequence[UUID]) -> dict[UUID, Mapping[str, str]]:
-        """Return the names of values; see `QueryStore.get_values`."""
         found = await self._store.get_values(run_ids)
         return {run_id: dict.fromkeys(values, f'"{MARK}"') for run_id, values in found.items()}
 
     async def read_log(
         self, run_id: UUID, since: int, *, limit: int, clip: int
     ) -> list[ClippedEvent]:
-        """Read a page of a log; see `QueryStore.read_log`."""
         found = await self._store.read_log(run_id, since, limit=limit, clip=_WHOLE)
         return [_cut(each, clip) for each in found]
 
     async def read_tails(
         self, ranges: Sequence[tuple[UUID, int]], *, limit: int, clip: int, most_bytes: int
     ) -> list[list[ClippedEvent]]:
-        """Read the next events; see `QueryStore.read_tails`."""
         tails = await self._store.read_tails(
             ranges, limit=limit, clip=_WHOLE, most_bytes=most_bytes
         )
@@ -264,14 +258,12 @@ class HiddenStore:
     async def recent_log(
         self, *, since: int, limit: int, clip: int
     ) -> list[tuple[UUID, ClippedEvent]]:
-        """Read the newest entries; see `QueryStore.recent_log`."""
         found = await self._store.recent_log(since=since, limit=limit, clip=_WHOLE)
         return [(run_id, _cut(each, clip)) for run_id, each in found]
 
     async def read_streams(
         self, reads: Sequence[StreamRead], *, limit: int, most_bytes: int
     ) -> list[StreamPart]:
-        """Return parts of streams, and of run logs; see `StreamStore.read_streams`."""
         parts = await self._store.read_streams(reads, limit=limit, most_bytes=most_bytes)
         return [
             _hide_log(part) if read.name == LOG_STREAM else hide(part)

@@ -48,17 +48,14 @@ class NarrowRuns:
     async def get_runs(
         self, run_ids: Sequence[UUID], *, payloads: bool = True
     ) -> dict[UUID, RunRecord]:
-        """Return runs; see `QueryStore.get_runs`."""
         found = await self._seen(run_ids, payloads=payloads)
         return {each.run_id: each for each in await self._shown(found.values())}
 
     async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
-        """Wait for ends; see `ListenStore.wait_for_end`."""
         own = await self._own(run_ids)
         return await self._store.wait_for_end(topic, [each for each in run_ids if each in own])
 
     async def list_runs(self, where: RunFilter) -> RecordPage:
-        """List runs; see `QueryStore.list_runs`."""
         narrowed = await self._narrowed(where)
         if narrowed is None:
             return RecordPage([], None)
@@ -66,7 +63,6 @@ class NarrowRuns:
         return replace(page, runs=await self._shown(page.runs))
 
     async def count_runs_by(self, by: CountBy, where: RunFilter) -> RunCounts:
-        """Count runs; see `QueryStore.count_runs_by`."""
         narrowed = await self._narrowed(where)
         if narrowed is None:
             return RunCounts(by, {})
@@ -75,7 +71,6 @@ class NarrowRuns:
     async def count_runs(
         self, names: Sequence[str] | None, limit: int
     ) -> dict[str, dict[Status, int]]:
-        """Count runs by status; see `QueryStore.count_runs`."""
         if names is not None:
             return await self._store.count_runs([each for each in names if self._sees(each)], limit)
         total = Counter[Status]()
@@ -84,19 +79,16 @@ class NarrowRuns:
         return {"": {status: min(count, limit) for status, count in total.items()}}
 
     async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
-        """Return ids of runs; see `QueryStore.runs_between`."""
         found = await self._store.runs_between(first, last, MOST)
         own = await self._own(found)
         return [each for each in found if each in own][:limit]
 
     async def find_run(self, name: str, key: str) -> UUID | None:
-        """Return the run of a key; see `QueryStore.find_run`."""
         return await self._store.find_run(name, key) if self._sees(name) else None
 
     async def read_events(
         self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
     ) -> dict[UUID, list[Event]]:
-        """Read logs; see `QueryStore.read_events`."""
         own = await self._own(run_id for run_id, _ in ranges)
         asked = [each for each in ranges if each[0] in own]
         found = await self._store.read_events(asked, patience=patience)
@@ -105,7 +97,6 @@ class NarrowRuns:
     async def read_tails(
         self, ranges: Sequence[tuple[UUID, int]], *, limit: int, clip: int, most_bytes: int
     ) -> list[list[ClippedEvent]]:
-        """Read the next events; see `QueryStore.read_tails`."""
         own = await self._own(run_id for run_id, _ in ranges)
         asked = [each for each in ranges if each[0] in own]
         found = iter(
@@ -116,7 +107,6 @@ class NarrowRuns:
     async def recent_log(
         self, *, since: int, limit: int, clip: int
     ) -> list[tuple[UUID, ClippedEvent]]:
-        """Read the newest entries; see `QueryStore.recent_log`."""
         found = await self._store.recent_log(since=since, limit=limit, clip=clip)
         own = await self._own(run_id for run_id, _ in found)
         return [each for each in found if each[0] in own]
@@ -124,7 +114,6 @@ class NarrowRuns:
     async def read_streams(
         self, reads: Sequence[StreamRead], *, limit: int, most_bytes: int
     ) -> list[StreamPart]:
-        """Return parts of streams; see `StreamStore.read_streams`."""
         own = await self._own(each.run_id for each in reads)
         asked = [each for each in reads if each.run_id in own]
         found = iter(await self._store.read_streams(asked, limit=limit, most_bytes=most_bytes))
@@ -134,12 +123,10 @@ class NarrowRuns:
     async def list_approvals(
         self, *, run_id: UUID | None = None, limit: int = 100
     ) -> list[Approval]:
-        """Return open approvals; see `ApprovalStore.list_approvals`."""
         found = await self._store.list_approvals(run_id=run_id, limit=MOST)
         return [each for each in found if self._sees(each.workflow)][:limit]
 
     async def list_apps(self) -> list[AppInfo]:
-        """Return apps with the workflows that are seen; see `AppStore.list_apps`."""
         found: list[AppInfo] = []
         for each in await self._store.list_apps():
             names = tuple(one for one in each.workflows if self._sees(full_name(each.app, one)))
@@ -148,7 +135,6 @@ class NarrowRuns:
         return found
 
     async def list_flows(self) -> list[FlowInfo]:
-        """Return flows; see `FlowStore.list_flows`."""
         return [each for each in await self._store.list_flows() if self._sees(each.name)]
 
     async def _own(self, run_ids: Iterable[UUID]) -> set[UUID]:

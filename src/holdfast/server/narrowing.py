@@ -113,16 +113,13 @@ class NarrowStore(NarrowRuns):
 
     @property
     def schema(self) -> str | None:
-        """The schema of the store."""
         return self._store.schema
 
     @cached_property
     def reads(self) -> Store:
-        """The store for what is only shown; see `ReadStore.reads`."""
         return narrow(self._store.reads, self._sees, self._named)
 
     async def fresh_reads(self) -> Store:
-        """Return a store that reads all that was committed; see `ReadStore.fresh_reads`."""
         return narrow(await self._store.fresh_reads(), self._sees, self._named)
 
     # Changes
@@ -138,7 +135,6 @@ class NarrowStore(NarrowRuns):
         return await self._store.start_flows(runs)
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
-        """Send signals; see `ExternalStore.signal_runs`."""
         own = await self._own(each.run_id for each in signals)
         return await self._change(
             self._store.signal_runs, signals, [each.run_id in own for each in signals]
@@ -161,7 +157,6 @@ class NarrowStore(NarrowRuns):
         return await self._store.set_pause(scope, name, paused=paused, reason=reason)
 
     async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
-        """Restore a run of a workflow that is seen; see `ArchiveStore.restore_run`."""
         if not self._sees(read_head(lines[0]).name):
             raise _not_found()
         return await self._store.restore_run(lines, retention_seconds=retention_seconds)
@@ -169,16 +164,13 @@ class NarrowStore(NarrowRuns):
     # What apps have
 
     async def apps_with(self, workflow: str) -> list[str]:
-        """Return apps; see `AppStore.apps_with`."""
         found = await self._store.apps_with(workflow)
         return [app for app in found if self._sees(full_name(app, workflow))]
 
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
-        """Return what code has said; see `AppStore.read_catalogue`."""
         return await self._store.read_catalogue([each for each in names if self._sees(each)])
 
     async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
-        """Return a flow; see `FlowStore.get_flow`."""
         found = await self._store.get_flow(name, version)
         return found if found is not None and self._sees(found.name) else None
 
@@ -192,13 +184,11 @@ class NarrowStore(NarrowRuns):
         return [each for each in await self._store.list_builds(app) if each.app in self._named]
 
     async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
-        """Return held keys; see `StartRuleStore.list_start_keys`."""
         return await self._store.list_start_keys(name, limit=limit) if self._sees(name) else []
 
     async def read_stats(
         self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
     ) -> list[MinuteCounts]:
-        """Return counts by minute; see `StatsStore.read_stats`."""
         own = [
             each for each in (await self._names() if names is None else names) if self._sees(each)
         ]
@@ -217,12 +207,10 @@ class NarrowStore(NarrowRuns):
     async def unserved(
         self, *, silent_seconds: float | None = SILENT_SECONDS
     ) -> list[tuple[str, str, int]]:
-        """Count tasks that nobody claims; see `WorkerStore.unserved`."""
         found = await self._store.unserved(silent_seconds=silent_seconds)
         return [each for each in found if self._serves(each[1])]
 
     async def list_pauses(self) -> list[Pause]:
-        """Return paused workflows; see `ControlStore.list_pauses`."""
         return [
             each
             for each in await self._store.list_pauses()
@@ -232,14 +220,12 @@ class NarrowStore(NarrowRuns):
     # Schedules
 
     async def get_schedule(self, name: str) -> ScheduleRecord | None:
-        """Return a schedule that starts what is seen; see `ScheduleStore.get_schedule`."""
         found = await self._store.get_schedule(name)
         return found if found is not None and self._starts(found) else None
 
     async def list_schedules(
         self, *, app: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[ScheduleRecord]:
-        """Return schedules that start what is seen; see `ScheduleStore.list_schedules`."""
         found: list[ScheduleRecord] = []
         while page := await self._store.list_schedules(app=app, after=after, limit=MOST):
             found += filter(self._starts, page)

@@ -57,7 +57,6 @@ class CountedSignals:
             return getattr(self._store, name)
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
-        """Send signals, and count them; see `ExternalStore.signal_runs`."""
         delivered = await self._store.signal_runs(signals)
         for signal, outcome in zip(signals, delivered.outcomes, strict=True):
             if outcome == "delivered" and not signal.update:

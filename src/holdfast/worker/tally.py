@@ -45,7 +45,6 @@ class Tally:
             return getattr(self._store, name)
 
     async def claim_tasks(self, *arguments: Any, **options: Any) -> Claims:
-        """Claim, and count the tasks; see `ClaimStore.claim_tasks`."""
         claims = await self._store.claim_tasks(*arguments, **options)
         self.runs.update(task.run_id for task in claims.tasks)
         self.tasks += len(claims.tasks)
@@ -53,7 +52,6 @@ class Tally:
         return claims
 
     async def commit(self, worker_id: str, token: UUID, turns: Sequence[TurnCommit]) -> Committed:
-        """Commit, and count what was not refused; see `CommitStore.commit`."""
         committed = await self._store.commit(worker_id, token, turns)
         for part in turns:
             if part.run_id not in committed.refused:
@@ -65,7 +63,6 @@ class Tally:
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
-        """Report activities, and count them; see `ActivityStore.end_activities`."""
         ended = await self._store.end_activities(worker_id, ends)
         self.activities += sum(outcome != "lost" for outcome in ended.outcomes)
         return ended
@@ -78,7 +75,6 @@ class Tally:
         *,
         patience: int = 1,
     ) -> StepTasksEnded:
-        """Report steps of flows, and count them; see `FlowStore.end_step_tasks`."""
         ended = await self._store.end_step_tasks(worker_id, ends, taker, patience=patience)
         self.flow_steps += sum(outcome != "lost" for outcome in ended.outcomes)
         self.tasks += len(ended.tasks)

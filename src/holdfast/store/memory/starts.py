@@ -27,7 +27,6 @@ class MemoryStarts(Part):
 def start_all(
     tables: Tables, now: int, runs: Sequence[NewRun]
 ) -> tuple[list[StartedRun], list[Notice]]:
-    """Start runs; see `StartStore.start_runs`."""
     asked = {new.run_id for new in runs}
     names = {run_id: tables.runs[run_id].new.name for run_id in asked & tables.runs.keys()}
     for new in runs:

@@ -138,7 +138,6 @@ class AsyncpgConnector(Cleaning):
     async def within(
         self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
     ) -> T:
-        """Run a transaction; see `Connector.within`."""
 
         taken = False
 

@@ -54,7 +54,6 @@ class _Lending(Cleaning, Generic[S]):
     async def within(
         self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
     ) -> T:
-        """Run a transaction; see `Connector.within`."""
         await result_of(self._room.acquire())
         try:
             with beginning(self.place):

@@ -104,11 +104,9 @@ class Session:
 
     @property
     def in_log(self) -> bool:
-        """True if the log of the run is here; see `OpenTransaction.in_log`."""
         return self.place.records == "log"
 
     async def find(self, run_id: UUID, key: str, *, apart: bool) -> str | None:
-        """Return the result of the step that is here; see `OpenTransaction.find`."""
         if self.place.kept is not None:
             return self.place.kept.get((run_id, key))
         if not apart:
@@ -121,7 +119,6 @@ class Session:
         return None if not found else str(found[0][0])
 
     async def record(self, event: Event, lease: HeldLease, expected: int) -> int | None:
-        """Append the end of the step, and commit; see `OpenTransaction.record`."""
         if self.place.records == "elsewhere":
             await self.keep(lease.run_id, event, lease.lease_no)
             await self.commit()
@@ -141,7 +138,6 @@ class Session:
         )
 
     async def keep(self, run_id: UUID, event: Event, lease_no: int) -> None:
-        """Keep the result of the step; see `OpenTransaction.keep`."""
         await self._complete()
         self._kept = (run_id, str(event.key)), str(event.details)
         if self.place.records == "elsewhere":
@@ -159,7 +155,6 @@ class Session:
             raise AlreadyRecorded(f"another attempt has left a result of {event.key}, or failed")
 
     async def give_up(self, run_id: UUID, key: str, lease_no: int) -> str | None:
-        """Let no attempt of an earlier lease commit; see `OpenTransaction.give_up`."""
         if self.place.kept is not None:
             return self.place.kept.get((run_id, key))
         values = ("uuid", str(run_id)), ("text", key), ("json", f" {lease_no}")
@@ -348,11 +343,9 @@ class Cleaning:
     async def within(
         self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
     ) -> T:
-        """Run a transaction; see `Connector.within`."""
         raise NotImplementedError
 
     async def clean(self, needless: Needless) -> None:
-        """Delete old results, at most once an hour; see `Connector.clean`."""
         if self.place.kept is not None or time.monotonic() < self._clean_at:
             return  # what a test leaves is the test's
         self._clean_at = time.monotonic() + _CLEAN_SECONDS

@@ -103,11 +103,9 @@ class PostgresParts(
 
     @property
     def reads(self) -> PostgresParts:
-        """This store; see `ReadStore.reads`."""
         return self
 
     async def fresh_reads(self) -> PostgresParts:
-        """Return this store; see `ReadStore.fresh_reads`."""
         return self
 
     async def check_reads(self) -> ReadCheck | None:
@@ -168,14 +166,11 @@ class PostgresStore(PostgresParts):
 
     @property
     def reads(self) -> PostgresParts:
-        """The store on the replica, or this one; see `ReadStore.reads`."""
         return self._reads
 
     async def fresh_reads(self) -> PostgresParts:
-        """Return the store on the replica if it has caught up; see `ReadStore.fresh_reads`."""
         found = None if self._following is None else await self._following.caught_up()
         return self if found is None else PostgresParts(found)
 
     async def check_reads(self) -> ReadCheck | None:
-        """Look at the replica; see `ReadStore.check_reads`."""
         return None if self._following is None else await self._following.check()

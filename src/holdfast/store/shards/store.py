@@ -93,7 +93,6 @@ class ShardedStore(Lists, Settings):
         """Return None: hints are for workers."""
 
     def objects_at(self, url: str) -> Objects:
-        """Return objects for reading; see `LargePayloadStore.objects_at`."""
         return self.members.named[0].store.objects_at(url)
 
     async def own_payloads(self, *_: object) -> list[UUID]:
@@ -110,7 +109,6 @@ class ShardedStore(Lists, Settings):
         return await self._starting.start("start_runs", runs)
 
     async def start_flows(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
-        """Start runs of flows; see `FlowStore.start_flows`."""
         return await self._starting.start("start_flows", runs)
 
     # Waiting, and being told
@@ -146,7 +144,6 @@ class ShardedStore(Lists, Settings):
         return merged([each for each in found if not isinstance(each, BaseException)])
 
     async def await_streams(self, streams: Sequence[tuple[UUID, str]], seconds: float) -> None:
-        """Ask for wake-ups; see `StreamStore.await_streams`."""
         parts = await self._router.parts(streams, _first)
         await gather(
             self.members.call(number, "await_streams", [streams[at] for at in which], seconds)
@@ -158,7 +155,6 @@ class ShardedStore(Lists, Settings):
     async def read_events(
         self, ranges: Sequence[tuple[UUID, int]], *, patience: int = 1
     ) -> dict[UUID, list[Event]]:
-        """Return logs; see `QueryStore.read_events`."""
         parts = await self._router.parts(ranges, _first)
         found = await gather(
             self.members.call(
@@ -181,7 +177,6 @@ class ShardedStore(Lists, Settings):
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
-        """End attempts; see `ActivityStore.end_activities`."""
         parts = await self._router.parts(ends, run_of)
         found: list[ActivitiesEnded] = await gather(
             self.members.call(number, "end_activities", worker_id, [ends[at] for at in which])
