@@ -50,7 +50,7 @@ LIMITS = {
     "activity": 34,
     "step of a flow": 18,
     "message": 30,
-    "start by HTTP": 45,
+    "start by HTTP": 40,
 }
 QUEUE = "orders"
 HOST = "127.0.0.1"

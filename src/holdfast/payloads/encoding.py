@@ -66,7 +66,10 @@ class Payloads:
     """Encodes payloads with codecs, in their order, and decodes them in the opposite order.
 
     What it `hides`, the database cannot look into. What is to be stored takes `max_bytes` at most.
+    If `seals` is False, it only opens, and what is given is stored as it is.
     """
+
+    seals = True
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ class _Readable(Payloads):
 
     def __init__(self, large: LargePayloads | None = None) -> None:
         super().__init__(Zlib(), large=large)
-        self.hides = False
+        self.hides, self.seals = False, large is not None
 
     def _seal(self, text: str) -> str:
         """Return the text itself."""

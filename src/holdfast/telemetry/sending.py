@@ -53,8 +53,9 @@ class CountedSignals:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Pass on what is not counted."""
-            return getattr(self._store, name)
+            """Return what is not counted as the store has it; it is asked once."""
+            found = vars(self)[name] = getattr(self._store, name)
+            return found
 
     async def signal_runs(self, signals: Sequence[NewSignal]) -> Delivered:
         delivered = await self._store.signal_runs(signals)

@@ -21,6 +21,7 @@ from holdfast.store.port import Store
 from holdfast.store.port.readable import readable_methods
 
 _PASSED_ON: Final = readable_methods(Store) | {"schema"}
+_ONLY_SEALED: Final = ("start_runs", "start_flows", "signal_runs")  # with nothing to open
 
 
 class PayloadStore(
@@ -42,6 +43,11 @@ class PayloadStore(
     that is neither marked nor has a part here is refused: its payloads would be stored readable.
     """
 
+    def __init__(self, store: Store, payloads: Payloads) -> None:
+        super().__init__(store, payloads)
+        if not payloads.seals:
+            vars(self).update({name: getattr(store, name) for name in _ONLY_SEALED})
+
     @cached_property
     def reads(self) -> Store:
         reads = self._plain.reads
@@ -54,13 +60,14 @@ class PayloadStore(
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Pass on what has no payloads."""
+            """Return what has no payloads as the store has it; it is asked once."""
             if name not in _PASSED_ON:
                 raise AttributeError(
                     f"the port does not say if {name} has payloads: encode them in a part of "
                     "PayloadStore, or mark the method with @readable"
                 )
-            return getattr(self._store, name)
+            found = vars(self)[name] = getattr(self._store, name)
+            return found
 
 
 def with_payloads(store: Store, payloads: Payloads | None) -> Store:
