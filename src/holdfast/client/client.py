@@ -221,7 +221,7 @@ class Client:
         ```
         """
         known, connection = StartOptions.__optional_keys__, options.get("connection")
-        given = input_of(workflow, args, input)
+        given = input_of(workflow, args, input) if args else input
         prepared = await prepare_start(self._session, workflow, options, known, connection)
         run = prepared.run(given, key=options.get("key"), run_id=options.get("run_id"))
         answers = await submit(self._session, [run], options)
@@ -308,7 +308,7 @@ class Client:
         ```
         """
         session, known = self._session, StartAndWaitOptions.__optional_keys__
-        given = input_of(workflow, args, input)
+        given = input_of(workflow, args, input) if args else input
         prepared = await prepare_start(session, workflow, options, known)
         key, run_id, wait = options.get("key"), options.get("run_id"), options.get("wait")
         run = prepared.run(given, key=key, run_id=run_id, waiter=session.ends.topic)
@@ -335,7 +335,7 @@ class Client:
         """
         app = self._session.app
         meant = reference(run, workflow, None if app is None else app.name)
-        return RunHandle(self._session, meant, Restorer(workflow, app), workflow=workflow)
+        return RunHandle(self._session, meant, workflow=workflow)
 
     @overload
     async def result(
@@ -494,7 +494,6 @@ class Client:
         started: Sequence[StartedRun],
         options: TransactionOptions,
     ) -> builtins.list[RunHandle[object]]:
-        restore = Restorer(prepared.workflow, self._session.app)
         refused = next((each for each in started if each.refused is not None), None)
         if refused is not None:
             raise refusal(prepared.fields["name"], refused)
@@ -502,7 +501,6 @@ class Client:
             RunHandle(
                 self._session,
                 reference_of(run, each),
-                restore,
                 first=each.run_id,
                 workflow=prepared.workflow,
                 already_existed=not each.created,

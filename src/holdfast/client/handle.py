@@ -31,7 +31,7 @@ from holdfast.client.streams import (
     read_page,
     stream_values,
 )
-from holdfast.definitions.startable import AnyStartable
+from holdfast.definitions.startable import Startable
 from holdfast.errors import RunNotFound
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.flow_progress import StepProgress
@@ -63,7 +63,6 @@ class RunHandle(Generic[Out_co]):
 
     __slots__ = (
         "_first",
-        "_restore",
         "_run",
         "_session",
         "_within",
@@ -76,10 +75,9 @@ class RunHandle(Generic[Out_co]):
         self,
         session: Session,
         run: UUID | tuple[str, str],
-        restore: Restorer[Out_co],
         *,
         first: UUID | None = None,
-        workflow: AnyStartable | None = None,
+        workflow: Startable[Never, Out_co] | None = None,
         already_existed: bool = False,
         status_at_start: Status | None = None,
         within: bool = False,
@@ -90,7 +88,7 @@ class RunHandle(Generic[Out_co]):
         started within a transaction of the caller.
         """
         self._session, self._run, self._within = session, run, within
-        self._first, self._restore, self._workflow = first, restore, workflow
+        self._first, self._workflow = first, workflow
         self.already_existed = already_existed
         self.status_at_start: Status | None = status_at_start
 
@@ -126,7 +124,8 @@ class RunHandle(Generic[Out_co]):
             print(failure.error)
         ```
         """
-        return await self._found(wait_for_result(self._session, self._run, self._restore, timeout))
+        restore = Restorer(self._workflow, self._session.app)
+        return await self._found(wait_for_result(self._session, self._run, restore, timeout))
 
     async def status(self) -> Status:
         """Return the run's status now. Raises RunNotFound.

@@ -24,7 +24,7 @@ from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import ForkOptions, fork_run, prepare_fork, retry_of, retry_run
 from holdfast.client.handle import RunHandle
 from holdfast.client.naming import RunRef, given_workflow
-from holdfast.client.outcomes import Restorer, wait_for_newest
+from holdfast.client.outcomes import wait_for_newest
 from holdfast.client.reading import (
     follow_log,
     get_record,
@@ -585,7 +585,6 @@ class Runs(Group):
         return RunHandle(
             self._session,
             run_id,
-            Restorer[object](None, self._session.app),
             already_existed=already_existed,
             status_at_start=status_at_start,
         )

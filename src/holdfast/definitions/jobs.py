@@ -105,21 +105,21 @@ class Job(Workflow[Mapping[str, object], R_co], Generic[P, R_co]):
 
 
 def input_of(definition: object, args: tuple[Any, ...], input: object) -> object:
-    """Return the input of a start that was called with `args`: all of a job, or the only one.
+    """Return the input of a start that was called with some `args`: all of a job, or the only one.
 
     Raises TypeError for several of a workflow, and for arguments beside an `input`.
     """
-    if args and input is not None:
+    if input is not None:
         raise TypeError("a start takes either arguments or input=…, not both")
     if isinstance(definition, Job):
-        return args if input is None else input
+        return args
     if len(args) > 1:
         what, way = "of a workflow", "make them the fields of a dataclass"
         if isinstance(definition, str):
             what = "by name"
             way = 'give the arguments of a job as an object, such as {"to": …, "text": …}'
         raise TypeError(f"a start {what} takes one input, not {len(args)}: {way}")
-    return args[0] if args else input
+    return args[0]
 
 
 class Named(Protocol):

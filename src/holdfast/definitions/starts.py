@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, TypedDict, cast
+from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
 from uuid import UUID
 
 from holdfast.codec import encode
@@ -30,6 +30,8 @@ from holdfast.values.texts import check_headers, check_id, check_tags
 
 ToStart: TypeAlias = AnyStartable | Callable[..., object] | str
 """What callers start: a workflow or a flow, a job (which can be called), or the name of one."""
+
+_RULES: Final = RuleOptions.__optional_keys__
 
 
 class Startables(Protocol):
@@ -226,13 +228,9 @@ def prepare(
         retention_seconds=declared_seconds(
             options.get("retention"), defaults.retention_seconds, is_known=known is not None
         ),
-        tags=check_tags(options.get("tags", ())),
-        headers=check_headers(options.get("headers")),
-        rules=rules_of_start(
-            Any if known is None else known.input_annotation,
-            None if known is None else known.rules,
-            options,
-        ),
+        tags=check_tags(options["tags"]) if "tags" in options else (),
+        headers=check_headers(options["headers"]) if "headers" in options else None,
+        rules=_rules(known, options),
         attributes=check_attributes(attributes) if attributes else {},
     )
     return PreparedStart(known, encode if known is None else known.encode_input, fields)
@@ -267,6 +265,13 @@ def _resolve(
         return workflow, version or newest, None
     found = app.startable(name, version)
     return found.full_name, found.version, found
+
+
+def _rules(known: AnyStartable | None, options: RunOptions) -> str | None:
+    declared = None if known is None else known.rules
+    if declared is None and options.keys().isdisjoint(_RULES):
+        return None
+    return rules_of_start(Any if known is None else known.input_annotation, declared, options)
 
 
 def _priority(wish: int | None, default: int | None) -> int | None:
