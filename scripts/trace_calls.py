@@ -52,7 +52,7 @@ LIMITS = {
     "activity": 34,
     "step of a flow": 18,
     "message": 30,
-    "start by HTTP": 31,
+    "start by HTTP": 27,
 }
 QUEUE = "orders"
 HOST = "127.0.0.1"

@@ -41,7 +41,8 @@ class Site:
 
     `client` makes changes; `reader` and `store` read, over connections of their own, so that no
     list holds up a start. Their lists may come from a replica, those of `client` never. `closing`
-    is set when the server stops: streams and waits end then.
+    is set when the server stops: streams and waits end then. `is_open` is True while the clients
+    are connected.
     """
 
     client: Client
@@ -72,6 +73,7 @@ class Site:
         """
         self.access, self.app, self.schema = access, app, schema
         self.catalogue = catalogue or AppCatalogue(app)
+        self.checks_inputs = catalogue is not None  # of code in another process
         self.read_only, self.max_body = read_only, max_body
         self.stream_seconds = stream_seconds
         self.requests, self.streams = RequestGate(), streams or StreamGate()
@@ -81,14 +83,10 @@ class Site:
         self.database: Database | None = None  # known once it is open, unless a store was given
         self._database, self._given_store = database, store
         self._lock = asyncio.Lock()
+        self.is_open = False
         self._opened: AsyncExitStack | None = None
         self._narrow = NarrowSites[Site](self._narrowed)
         self._kept = {}
-
-    @property
-    def is_open(self) -> bool:
-        """True while the clients are connected."""
-        return self._opened is not None
 
     async def open(self) -> None:
         """Connect, unless that is done. Raises DatabaseError."""
@@ -99,7 +97,7 @@ class Site:
                 return
             async with AsyncExitStack() as stack:
                 await self._open(stack)
-                self._opened = stack.pop_all()
+                self._opened, self.is_open = stack.pop_all(), True
 
     @asynccontextmanager
     async def seen_by(self, principal: Principal) -> AsyncGenerator[Site]:
@@ -127,7 +125,7 @@ class Site:
     async def close(self) -> None:
         """End streams and waits, finish the calls under way, and disconnect. Idempotent."""
         self.closing.set()
-        opened, self._opened = self._opened, None
+        opened, self._opened, self.is_open = self._opened, None, False
         if opened is not None:
             await opened.aclose()
         self.closing = asyncio.Event()
@@ -171,6 +169,7 @@ class Site:
         site = copy(self)
         site._kept = {}  # what is kept for others is not for this caller
         site.app, site.catalogue = None, NarrowCatalogue(self.catalogue, self.app, principal.sees)
+        site.checks_inputs = True
         if principal.only:
             site.database = None  # what looks at all of it is not for this caller
         site.store = _seen_by(principal, self.store)

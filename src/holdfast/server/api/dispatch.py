@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from typing import Final
 
 import msgspec
@@ -75,11 +75,15 @@ class Api:
             query, inputs = read_query(request, operation)
             run_id, key = read_path(path), read_key(request, operation)
             body = await read_body(request, operation, site.max_body)
-            seen = await used.enter_async_context(site.seen_by(principal))
+            seen = site
+            if not (site.is_open and principal.sees_all):
+                seen = await used.enter_async_context(site.seen_by(principal))
             call = Call(seen, principal, request, path, query, body, key, run_id, inputs, slot=slot)
             if "run" in path and "name" in path:
                 await _check_workflow(call)
-            with within_request(*map(request.headers.get, _TRACE_HEADERS)), noting_reads() as notes:
+            trace, state = map(request.headers.get, _TRACE_HEADERS)
+            tracing = nullcontext() if trace is None else within_request(trace, state)
+            with tracing, noting_reads() as notes:
                 answer = await carry_out(operation, call)
         response = _response(answer, operation)
         if notes.source == "replica":
