@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
@@ -38,6 +38,8 @@ _MANY: Final = 64  # from so many checkpoints on, two calls are faster than one
 
 # Lets other tasks have the places of so many that have ended, in a `with` block.
 Lending: TypeAlias = Callable[[int], AbstractContextManager[None]]
+
+_NOTHING_LENT: Final = nullcontext()
 
 T = TypeVar("T")
 CommitAnswer = Callable[[Refusal | Ahead | None], None]
@@ -237,7 +239,7 @@ class Committer:
         parts, began = [part for part, _ in entries], time.monotonic()
         ended = len([part for part in parts if isinstance(part.then, Finish)])
         try:
-            with self._lending(ended):
+            with self._lending(ended) if ended else _NOTHING_LENT:
                 committed = await self._persist(parts, token)
         except Exception:
             # It is not known what is durable now: stop driving these runs; their leases expire.
