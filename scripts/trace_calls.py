@@ -50,7 +50,7 @@ LIMITS = {
     "step": 19,
     "signal": 26,
     "activity": 34,
-    "step of a flow": 18,
+    "step of a flow": 17,
     "message": 30,
     "start by HTTP": 27,
 }

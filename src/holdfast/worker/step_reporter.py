@@ -86,7 +86,8 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
         lent = len(ends) - (0 if taker is None else kept)
         with self._lending(lent), BriefLocks(_LOCK_MILLIS):
             ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
-        self._notify(ended.notices)
+        if ended.notices:
+            self._notify(ended.notices)
         self._brings_work = bool(ended.tasks)
         if ended.tasks:
             self._take(ended.tasks)
