@@ -51,7 +51,7 @@ LIMITS = {
     "signal": 26,
     "activity": 34,
     "step of a flow": 17,
-    "message": 30,
+    "message": 27,
     "start by HTTP": 27,
 }
 QUEUE = "orders"

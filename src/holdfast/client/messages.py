@@ -97,7 +97,7 @@ def encode_message(message: Outgoing) -> NewMessage:
         message.group,
         message.dedup_id,
         message.priority,
-        check_headers(message.headers),
+        None if message.headers is None else check_headers(message.headers),
         None if message.at is None else moment(message.at),
     )
 

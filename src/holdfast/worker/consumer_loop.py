@@ -298,7 +298,8 @@ class ConsumerLoop:
 
     async def _flush(self, *, at_once: bool = False) -> None:
         """Record the ends of messages that are not those of a whole delivery."""
-        await self._starts.record()
+        if self._starts.waiting:
+            await self._starts.record()
         limit = math.inf if at_once else time.monotonic() - _SIBLINGS_SECONDS
         done, self._single = self._single, []
         for delivery in list(self._held.values()):

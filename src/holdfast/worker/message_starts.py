@@ -36,16 +36,11 @@ class MessageStarts:
         ended: Callable[[HeldDelivery, Sequence[int], HoldfastError | None], None],
     ) -> None:
         self._consumer, self._store, self._notify, self._ended = consumer, store, notify, ended
-        self._open: list[_Start] = []
+        self.waiting: list[_Start] = []  # to be recorded
 
     def add(self, delivery: HeldDelivery, places: Sequence[int], runs: Sequence[NewRun]) -> None:
         """Remember a call that has ended well: its messages stay open until `record`."""
-        self._open.append(_Start(delivery, places, runs))
-
-    @property
-    def waiting(self) -> bool:
-        """True if there is something to record."""
-        return bool(self._open)
+        self.waiting.append(_Start(delivery, places, runs))
 
     async def record(self) -> None:
         """Acknowledge and start what there is, each call in a transaction of its own.
@@ -54,9 +49,7 @@ class MessageStarts:
         error is raised. So is what met the lock of another transaction, without an error. A second
         time after an answer that was lost changes nothing.
         """
-        if not self._open:
-            return
-        results = await asyncio.gather(*map(self._record, self._open), return_exceptions=True)
+        results = await asyncio.gather(*map(self._record, self.waiting), return_exceptions=True)
         for error in results:
             if error is not None:
                 raise error
@@ -76,4 +69,4 @@ class MessageStarts:
             self._ended(delivery, start.places, None)
             self._notify(notices)
             warn_of_late(self._consumer, receipts[:1], [acked], set())
-        self._open.remove(start)
+        self.waiting.remove(start)

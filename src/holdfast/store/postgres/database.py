@@ -243,6 +243,11 @@ def read_notices(pairs: Iterable[Sequence[str]] | None) -> list[Notice]:
     return [Notice(topic, payload) for topic, payload in dict.fromkeys(map(tuple, pairs or ()))]
 
 
+def or_none(values: list[object]) -> list[object] | None:
+    """Return an array; None for one of nulls."""
+    return None if values.count(None) == len(values) else values
+
+
 def read_event(row: asyncpg.Record) -> Event:
     """Return the event of a row."""
     return Event(row["event_type"], row["key"], row["details"], row["at"])

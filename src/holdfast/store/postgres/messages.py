@@ -10,14 +10,13 @@ from msgspec.structs import astuple
 
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.port import messages_topic
-from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.store.postgres.database import Part, or_none, read_headers, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.start_values import (
     Statement,
     cast_mark,
     flow_runs,
     json_text,
-    or_none,
     rules_of,
     workflow_runs,
 )

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.database.scripts import DEFAULT_SCHEMA, check_schema_name
+from holdfast.store.postgres.database import or_none
 from holdfast.types import AttributeValue, NewRun
 
 
@@ -124,11 +125,6 @@ def _columns(rows: Sequence[tuple[object, ...]], count: int) -> tuple[object, ..
         return ([], [], [], *[None] * (count - _ALWAYS_SET))
     columns = [list(column) for column in zip(*rows, strict=True)]
     return (*columns[:_ALWAYS_SET], *map(or_none, columns[_ALWAYS_SET:]))
-
-
-def or_none(values: list[object]) -> list[object] | None:
-    """Return an array; None for one of nulls."""
-    return None if values.count(None) == len(values) else values
 
 
 def cast_mark(mark: str, type_: str) -> str:
