@@ -6,6 +6,7 @@ with `--planted` searches.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -202,10 +203,9 @@ def _nobody_polls() -> Changes:
     async def wait(claimer: Claimer) -> None:
         claimer._pause = math.inf
         while not claimer._asked:
-            claimer._woken.clear()
-            claimer._waits = True
-            await claimer._woken.wait()
-            claimer._waits = False
+            claimer._sleep = asyncio.get_running_loop().create_future()
+            await claimer._sleep
+            claimer._sleep = None
 
     return [(Claimer, "_wait", wait)]
 

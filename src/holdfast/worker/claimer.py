@@ -114,9 +114,8 @@ class Claimer:
         # Seconds to the next poll. The first poll is soon: no notification told this worker of runs
         # that were started before it listened.
         self._pause = min(_FIRST_POLL_SECONDS, options.poll_seconds)
-        self._woken = asyncio.Event()
+        self._sleep: asyncio.Future[None] | None = None  # while it waits
         self._asked = False  # woken for work, not only because the next due moment changed
-        self._waits = False
         self._claiming = False
         self._stopping = False
         self._short = False  # the last claim was limited by the worker's room
@@ -133,7 +132,7 @@ class Claimer:
     def wake(self) -> None:
         """Say that there may be something to claim now."""
         self._asked = True
-        self._woken.set()
+        self._rouse()
 
     def notified(self, queue: str) -> None:
         """Say that a queue has work; an empty name says that notifications may have been lost.
@@ -164,7 +163,12 @@ class Claimer:
     def _look_at(self, at: float) -> None:
         if self._next_due is None or at < self._next_due:
             self._next_due = at
-            self._woken.set()
+            self._rouse()
+
+    def _rouse(self) -> None:
+        """End the sleep: see again how long to wait."""
+        if self._sleep is not None and not self._sleep.done():
+            self._sleep.set_result(None)
 
     def taker(self, count: int) -> Taker | None:
         """Return what to say to a call that could lease this worker what becomes ready by it.
@@ -193,7 +197,7 @@ class Claimer:
     @property
     def idle(self) -> bool:
         """True if it waits for something to wake it."""
-        return self._waits and not self._asked
+        return self._sleep is not None and not self._asked
 
     @property
     def due_in(self) -> float | None:
@@ -338,15 +342,13 @@ class Claimer:
                 seconds = min(seconds, due_at - loop.time())
             if seconds <= 0:
                 return
-            self._woken.clear()
-            self._waits = True
+            self._sleep = loop.create_future()
+            timer = loop.call_later(seconds, self._rouse)
             try:
-                async with asyncio.timeout(seconds):
-                    await self._woken.wait()
-            except TimeoutError:
-                return
+                await self._sleep
             finally:
-                self._waits = False
+                timer.cancel()
+                self._sleep = None
 
 
 def _enough(concurrency: int) -> int:
