@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Notice, Release
@@ -21,7 +21,7 @@ _AGAIN_SECONDS = 5.0
 
 
 class LateFlows:
-    """Make runs of flows of claimed runs that were started as runs of workflows."""
+    """Makes runs of flows of claimed runs that were started as runs of workflows."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class LateFlows:
         now: Callable[[], int],
     ) -> None:
         """`handlers` are the flows of the app, as `app/name@version`."""
-        self._store, self._worker_id, self.handlers = store, worker_id, handlers
+        self._store, self._worker_id, self._handlers = store, worker_id, handlers
         self._notify, self._release, self._now = notify, release, now
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -42,17 +42,14 @@ class LateFlows:
         """True while a call is in flight."""
         return bool(self._calls)
 
-    def accept(self, tasks: Sequence[ClaimedTask]) -> list[ClaimedTask]:
-        """Take those that are runs of flows; return the others."""
-        others: list[ClaimedTask] = []
-        for task in tasks:
-            if f"{task.name}@{task.version}" in self.handlers:
-                call = asyncio.get_running_loop().create_task(self._run_as_flow(task))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
-            else:
-                others.append(task)
-        return others
+    def take(self, task: ClaimedTask) -> bool:
+        """Take a task if it is the run of a flow; return False if it is not."""
+        if f"{task.name}@{task.version}" not in self._handlers:
+            return False
+        call = asyncio.get_running_loop().create_task(self._run_as_flow(task))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return True
 
     async def _run_as_flow(self, task: ClaimedTask) -> None:
         try:

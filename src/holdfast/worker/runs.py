@@ -100,6 +100,7 @@ class Runs:
         self._app, self._reader, self._cache = app, reader, cache
         self._tracer = tracer
         self._release, self._room, self._due_at = release, room, due_at
+        self.takes_flow: Callable[[ClaimedTask], bool] | None = None  # set by the worker
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
         self._changed = asyncio.Event()  # while draining: a run has left, or the grace is over
@@ -156,6 +157,9 @@ class Runs:
         turn = self._cache.take(run_id)
         if turn is not None:
             self._open_cached(task, turn)
+        elif self.takes_flow is not None and self.takes_flow(task):
+            self._opened(task)
+            self._room.freed()
         elif task.input is not None and task.log_length == 1:
             started = Event(WORKFLOW_STARTED, None, task.input, task.started_at)
             self._begin(task, [started])

@@ -149,8 +149,9 @@ class Worker:
         self._committer = Committer(*recorder, observing, claimer.suspects, claimer.committed)
         self._reporter = Reporter(*recorder)
         self._steps = self._step_tasks(app)
-        runs = self._runs(app)
-        self._workload = Workload(runs, self._activities(app), self._steps, self._late_flows(app))
+        runs, late_flows = self._runs(app), self._late_flows(app)
+        runs.takes_flow = late_flows.take if app.flows else None
+        self._workload = Workload(runs, self._activities(app), self._steps, late_flows)
         self._run_logs = self._make_run_logs(runs) if options.run_logs else None
         beats = heartbeat_store is not None
         self._consumers = Consumers(

@@ -28,13 +28,10 @@ class Workload:
     def takers(self) -> Mapping[str, Callable[[Sequence[ClaimedTask]], None]]:
         """The functions that receive claimed tasks, by the kind of task."""
         return {
-            "workflow": self._accept_runs if self._late_flows.handlers else self._runs.accept,
+            "workflow": self._runs.accept,
             "activity": self._activities.accept,
             "step": self._steps.accept,
         }
-
-    def _accept_runs(self, tasks: Sequence[ClaimedTask]) -> None:
-        self._runs.accept(self._late_flows.accept(tasks))
 
     @property
     def executing(self) -> bool:
