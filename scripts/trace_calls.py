@@ -10,8 +10,9 @@ moment before the one that is traced, as in its daily life: it knows that the na
 which it believes for a second, and that a worker has had the workflow.
 
 Left out is what runs beside a call and is not on its way: the services, the polls and the
-heartbeat of the worker have intervals of a minute, and tracing begins after their first run. What
-a call itself wakes, such as the claim that a notification leads to, counts.
+heartbeat of the worker have intervals of a minute, tracing begins after their first run, and the
+thread of the watchdog is not traced. What a call itself wakes, such as the claim that a
+notification leads to, counts.
 
     python scripts/trace_calls.py            # the counts
     python scripts/trace_calls.py --files    # and the files, by room
@@ -43,6 +44,7 @@ PACKAGE = Path(sys.modules[App.__module__].__file__ or "").resolve().parents[1]
 SCHEMA = "trace_calls"
 _MADE = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
 _CALLED = re.compile(rf"{SCHEMA}\"?\.(\w+)\(")
+_BESIDE = "holdfast watchdog"  # a thread that looks at the worker several times a second
 _FIRST_RUN_SECONDS = 0.5  # until the services have run for the first time, and wait
 _TRIES, _MOST_TRIES = 3, 40  # what runs beside a call now and then is not in all of them
 # What each path has now. Make a number smaller with the path; a larger one needs a reason.
@@ -51,7 +53,7 @@ LIMITS = {
     "signal": 23,
     "activity": 31,
     "step of a flow": 17,
-    "message": 27,
+    "message": 26,
     "start by HTTP": 27,
 }
 QUEUE = "orders"
@@ -112,7 +114,7 @@ class Tracer:
         setattr(asyncpg.Connection, name, watched)
 
     def _called(self, frame: FrameType, event: str, _: object) -> None:
-        if self._on and event == "call":
+        if self._on and event == "call" and threading.current_thread().name != _BESIDE:
             self._names.add(frame.f_code.co_filename)
 
 
