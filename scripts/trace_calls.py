@@ -54,7 +54,7 @@ LIMITS = {
     "activity": 31,
     "step of a flow": 17,
     "message": 26,
-    "start by HTTP": 27,
+    "start by HTTP": 26,
 }
 QUEUE = "orders"
 HOST = "127.0.0.1"
@@ -213,7 +213,8 @@ async def _message(client: Client, key: str) -> None:
 
 
 async def _http(client: Client, key: str) -> None:
-    async with Server(store=client._session.store, auth=KeyAccess(KEY), hosts=[HOST]) as server:
+    url = client._session._database
+    async with Server(url, schema=SCHEMA, auth=KeyAccess(KEY), hosts=[HOST]) as server:
         transport = httpx.ASGITransport(server)
         headers = {"Authorization": f"Bearer {KEY}"}
         async with httpx.AsyncClient(

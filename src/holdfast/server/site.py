@@ -80,6 +80,7 @@ class Site:
         self.known_names: set[str] = set()  # full names that a worker has had
         self.metrics = ServerMetrics()
         self.closing = asyncio.Event()
+        self.notes_reads = True  # False if lists can only come from one database
         self.database: Database | None = None  # known once it is open, unless a store was given
         self._database, self._given_store = database, store
         self._lock = asyncio.Lock()
@@ -138,6 +139,7 @@ class Site:
                 database = await asyncio.to_thread(resolve_database, database)
                 stack.enter_context(database)
             self.database = database
+            self.notes_reads = bool(database.shards) or database.connecting.read_url is not None
             alone = replace(database, connecting=replace(database.connecting, read_url=None))
             writes = await stack.enter_async_context(opened_store(alone, self.schema, WRITERS))
             reads = await stack.enter_async_context(

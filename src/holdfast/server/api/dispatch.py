@@ -20,13 +20,14 @@ from holdfast.server.operations import Call, Operation, Reply
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import read_body, read_key, read_path, read_query
 from holdfast.server.site import Site
-from holdfast.store.port.reads import noting_reads
+from holdfast.store.port.reads import ReadFrom, noting_reads
 from holdfast.tracing.requests import within_request
 from holdfast.values.names import split_name
 
 LAG_HEADER: Final = "Holdfast-Lag-Seconds"
 AWAY_HEADER: Final = "Holdfast-Shards-Away"
 _TRACE_HEADERS: Final = ("traceparent", "tracestate")
+_NOTHING_NOTED: Final = ReadFrom()
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -83,7 +84,8 @@ class Api:
                 await _check_workflow(call)
             trace, state = map(request.headers.get, _TRACE_HEADERS)
             tracing = nullcontext() if trace is None else within_request(trace, state)
-            with tracing, noting_reads() as notes:
+            noting = noting_reads() if site.notes_reads else nullcontext(_NOTHING_NOTED)
+            with tracing, noting as notes:
                 answer = await carry_out(operation, call)
         response = _response(answer, operation)
         if notes.source == "replica":
