@@ -73,17 +73,17 @@ async def test_forks_and_retries_last_from_when_they_began_themselves() -> None:
 def test_what_could_not_be_sent_is_counted_again_up_to_a_limit() -> None:
     now = MINUTE
     statistics = Statistics("shop", lambda: now)
-    statistics.run_ended("fail", "failed", 5_000_000)
+    statistics.run_ended("fail", "failed", now, 5_000_000)
     taken = statistics.take()
     assert not statistics.waiting
     assert statistics.take() == []
     now += MINUTE
-    statistics.run_ended("fail", "failed", 5_000_000)
+    statistics.run_ended("fail", "failed", now, 5_000_000)
     statistics.give_back(taken)
     again = {each.minute: each.counts for each in statistics.take()}
     assert again == {MINUTE: taken[0].counts, 2 * MINUTE: taken[0].counts}
     for number in range(6_000):
-        statistics.run_ended(f"w{number}", "completed", 1)
+        statistics.run_ended(f"w{number}", "completed", now, 1)
     kept = statistics.take()
     assert len(kept) == 5_000
     assert all(len(each.counts) == COUNTS for each in kept)

@@ -55,7 +55,7 @@ def test_buckets_are_cumulative_and_include_their_bound() -> None:
 
 def test_a_registry_of_prometheus_client_shows_the_same() -> None:
     metrics = WorkerMetrics()
-    metrics.run_ended("bread", "completed", 2_000_000)
+    metrics.run_ended("bread", "completed", 0, 2_000_000)
     registry = CollectorRegistry()
     unregister = register(metrics.families, registry)
     shown = Scrape(generate_latest(registry).decode())

@@ -120,7 +120,7 @@ class WorkerMetrics:
         for task in claims.tasks:
             self.tasks.add((task.queue,))
 
-    def run_begun(self, workflow: str) -> None:
+    def run_begun(self, workflow: str, at: int) -> None:
         """Count a run that begins."""
         self.started.add((workflow,))
 
@@ -142,7 +142,7 @@ class WorkerMetrics:
         """Count a replay."""
         self.replays.add((workflow,))
 
-    def run_ended(self, workflow: str, status: str, took: int) -> None:
+    def run_ended(self, workflow: str, status: str, at: int, took: int) -> None:
         """Count the end of a run."""
         self.completed.add((workflow, status))
         self.run_seconds.observe((workflow,), took)

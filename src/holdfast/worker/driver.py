@@ -262,9 +262,9 @@ class RunDriver:
                 raise AssertionError("the turn continues")
 
     def _tell_end(self, end: Finish) -> None:
-        info = self.turn.info
-        began_at = info.started_at if info.first_claimed_at is None else info.first_claimed_at
-        self._host.observing.run_ended(info.name, end.status, began_at)
+        host, info, at = self._host, self.turn.info, self._host.clock.now()
+        took = at - (info.first_claimed_at or info.started_at)
+        host.observing.run_ended(info.name, end.status, at, took if took > 0 else 0)
         log_end(self.run_id, info.name, end)
 
     def _need_log(self) -> None:

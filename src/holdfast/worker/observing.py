@@ -58,6 +58,14 @@ Claimed: TypeAlias = Callable[[Claims], None]
 """Is called with the answer to a claim."""
 
 
+RunBegun: TypeAlias = Callable[[str, int], None]
+"""Is called with a workflow when a run of it begins, and with the moment."""
+
+
+RunEnded: TypeAlias = Callable[[str, str, int, int], None]
+"""Is called with a workflow, the status of a run's durable end, its moment, and what it took."""
+
+
 CountedEnds: TypeAlias = Callable[[MinuteCounts], None]
 """Is called with what the database counted of runs that it has ended without a worker's commit."""
 
@@ -107,15 +115,15 @@ class Observer(Protocol):
         """Take note of an attempt that is not the first, as it starts."""
         ...
 
-    def run_begun(self, workflow: str) -> None:
-        """Take note of a run that was claimed for the first time."""
+    def run_begun(self, workflow: str, at: int) -> None:
+        """Take note of a run that was claimed for the first time, at a moment of engine time."""
         ...
 
     def replayed(self, workflow: str) -> None:
         """Take note of a run whose log is read and replayed."""
         ...
 
-    def run_ended(self, workflow: str, status: str, took: int) -> None:
+    def run_ended(self, workflow: str, status: str, at: int, took: int) -> None:
         """Take note of a run whose end is durable; `took` is the time from its first claim."""
         ...
 
@@ -129,7 +137,7 @@ class Observing:
 
     def __init__(self, now: Callable[[], int] = lambda: 0, *observers: Observer) -> None:
         """`now` returns engine time."""
-        self._now, self._observers = now, observers
+        self._observers = observers
         of_attempts = [each.of_attempts(now) for each in observers]
         self._of_attempts = [tell for tell in of_attempts if tell is not None]
         self._of_claims = [e.claimed for e in observers if e.claimed is not None]
@@ -141,6 +149,10 @@ class Observing:
         self.claimed: Claimed | None = self._claimed if self._of_claims else None
         self.committed: CommitEnded | None = self._committed if self._of_commits else None
         self.counted_ends: CountedEnds | None = self._counted_ends if self._of_counts else None
+        self.run_begun: RunBegun = self._run_begun
+        self.run_ended: RunEnded = self._run_ended
+        if len(observers) == 1:  # as most workers have: runs are many, too
+            self.run_begun, self.run_ended = observers[0].run_begun, observers[0].run_ended
 
     def _attempt_ended(self, attempt: Attempt) -> None:
         for tell in self._of_attempts:
@@ -165,21 +177,18 @@ class Observing:
         for each in self._observers:
             each.attempt_repeated(attempt)
 
-    def run_begun(self, workflow: str) -> None:
-        """Tell of the first claim of a run."""
+    def _run_begun(self, workflow: str, at: int) -> None:
         for each in self._observers:
-            each.run_begun(workflow)
+            each.run_begun(workflow, at)
 
     def replayed(self, workflow: str) -> None:
         """Tell of a replay."""
         for each in self._observers:
             each.replayed(workflow)
 
-    def run_ended(self, workflow: str, status: str, started_at: int) -> None:
-        """Tell of the durable end of a run that was first claimed at `started_at`."""
-        took = max(self._now() - started_at, 0)
+    def _run_ended(self, workflow: str, status: str, at: int, took: int) -> None:
         for each in self._observers:
-            each.run_ended(workflow, status, took)
+            each.run_ended(workflow, status, at, took)
 
     def swept(self, deleted: int) -> None:
         """Tell of runs that were deleted."""

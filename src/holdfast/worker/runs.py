@@ -204,7 +204,7 @@ class Runs:
         _, name = split_name(task.name)
         tracer = self._tracer
         if task.lease_no == 1:
-            self.observing.run_begun(name)
+            self.observing.run_begun(name, task.first_claimed_at or task.started_at)
         if len(log) > 1:
             self.observing.replayed(name)
         info = RunInfo(

@@ -17,6 +17,7 @@ from holdfast.types.stats import BEGUN, BOUNDS, BUCKETS, COUNTS, ENDED, MILLIS, 
 from holdfast.worker.observing import Attempt
 
 _MINUTE: Final = 60_000_000
+_BOUNDS: Final = [round(seconds * 1_000_000) for seconds in BOUNDS]  # as runs are timed
 _MOST_ROWS: Final = 5_000  # while the database is away; what comes then is not counted
 
 
@@ -61,9 +62,8 @@ class Statistics:
             with self._lock:
                 self._row(self._now(), attempt.context.workflow)[RETRIES] += 1
 
-    def run_begun(self, workflow: str) -> None:
+    def run_begun(self, workflow: str, at: int) -> None:
         """Count a run that begins."""
-        at = self._now()
         with self._lock:
             row = self._rows.get((at - at % _MINUTE, workflow)) or self._row(at, workflow)
             row[BEGUN] += 1
@@ -71,14 +71,13 @@ class Statistics:
     def replayed(self, workflow: str) -> None:
         """Do nothing."""
 
-    def run_ended(self, workflow: str, status: str, took: int) -> None:
+    def run_ended(self, workflow: str, status: str, at: int, took: int) -> None:
         """Count the end of a run."""
-        at = self._now()
         with self._lock:
             row = self._rows.get((at - at % _MINUTE, workflow)) or self._row(at, workflow)
             row[ENDED[status]] += 1
             row[MILLIS] += round(took / 1000)
-            row[BUCKETS + bisect_right(BOUNDS, took / 1e6)] += 1
+            row[BUCKETS + bisect_right(_BOUNDS, took)] += 1
 
     def swept(self, deleted: int) -> None:
         """Do nothing."""
