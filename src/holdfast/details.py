@@ -432,9 +432,9 @@ class CarriedSignal(msgspec.Struct, gc=False):
 
     signal_name: str
     input: msgspec.Raw
-    key: str | None
-    update: bool
-    reply_to: str | None
+    key: str | None = None
+    update: bool = False
+    reply_to: str | None = None
 
 
 class ContinuedAsNew(msgspec.Struct, gc=False, omit_defaults=True):

@@ -14,6 +14,7 @@ from holdfast.client.naming import RunRef, given_workflow
 from holdfast.client.run import Run, decode_plain, read_run
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
+from holdfast.details import ValueSet
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.insight.flow_progress import StepProgress, progress_without_tasks
 from holdfast.retention.viewing import archived_store
@@ -22,12 +23,6 @@ from holdfast.types import JSON, LoggedEvent, RunRecord
 
 POLL_SECONDS = (0.05, 1.0)  # between two reads of a log that is followed: least, most
 STEPS_POLL_SECONDS = (0.1, 1.0)  # between two reads of the steps of a flow's run
-
-
-class _Set(msgspec.Struct):
-    """The details of ValueSet."""
-
-    value: msgspec.Raw
 
 
 async def get_record(session: Session, run_id: UUID) -> RunRecord:
@@ -171,5 +166,5 @@ def _sets(entry: LoggedEvent, name: str) -> bool:
 
 
 def _value(entry: LoggedEvent) -> JSON:
-    details = msgspec.json.decode(entry.event.details or "null", type=_Set)
+    details = msgspec.json.decode(entry.event.details or "null", type=ValueSet)
     return decode_plain(bytes(details.value).decode())

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.details import ApprovalRequested
 from holdfast.insight.actions import Action
 from holdfast.types import Approval, FormField
 from holdfast.values.composing import compose
@@ -31,18 +32,9 @@ class OpenApproval(msgspec.Struct, frozen=True, kw_only=True):
     timeout_at: datetime | None
 
 
-class _Request(msgspec.Struct):
-    """The details of ApprovalRequested."""
-
-    title: str
-    description: str = ""
-    fields: tuple[FormField, ...] = ()
-    timeout_at: int | None = None
-
-
 def read_approval(approval: Approval) -> OpenApproval:
     """Return an approval of the store with its form decoded."""
-    request = msgspec.json.decode(approval.payload, type=_Request)
+    request = msgspec.json.decode(approval.payload, type=ApprovalRequested)
     return compose(
         OpenApproval,
         approval,

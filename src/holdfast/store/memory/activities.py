@@ -10,7 +10,8 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import encode, raw
-from holdfast.retry import Growth, Retry
+from holdfast.details import RetryPolicy
+from holdfast.retry import Retry
 from holdfast.store.memory import details
 from holdfast.store.memory.choosing import correct_units
 from holdfast.store.memory.clock import to_micros
@@ -39,33 +40,13 @@ _STOPPED: Final = ErrorInfo(
 )
 
 
-class _Policy(msgspec.Struct, frozen=True):
-    attempts: int | None
-    backoff: Growth
-    base: float
-    max: float
-    factor: float
-    jitter: float
-
-    def pause(self, attempt: int) -> int:
-        """Return the pause after the n-th failed attempt, in microseconds."""
-        retry = Retry(
-            backoff=self.backoff,
-            base=self.base,
-            max=self.max,
-            factor=self.factor,
-            jitter=self.jitter,
-        )
-        return to_micros(retry.delay_seconds(attempt, random.random))
-
-
 class _Scheduled(msgspec.Struct, frozen=True):
     """The fields of ActivityScheduled that the store reads."""
 
     activity_name: str
     queue: str
     priority: int
-    retry: _Policy
+    retry: RetryPolicy
     start_to_close: float | None
     schedule_to_close: float | None
     on_cancel: str = "try"
@@ -259,13 +240,15 @@ def _free(task: TaskRow, end: ActivityEnd, visible_at: int) -> None:
     task.heartbeat = task.heartbeat if end.details is None else end.details
 
 
-def _retry_at(now: int, task: TaskRow, policy: _Policy, asked: float | None) -> int | None:
+def _retry_at(now: int, task: TaskRow, policy: RetryPolicy, asked: float | None) -> int | None:
     """Return when the next attempt is due, None if this was the last one."""
     exhausted = policy.attempts is not None and _attempt(task) >= policy.attempts
     if exhausted or task.cancelled:
         return None
-    pause = policy.pause(_attempt(task)) if asked is None else to_micros(asked)
-    retry_at = now + pause
+    if asked is None:
+        retry = Retry(**msgspec.structs.asdict(policy))
+        asked = retry.delay_seconds(_attempt(task), random.random)
+    retry_at = now + to_micros(asked)
     overdue = task.deadline_at is not None and retry_at >= task.deadline_at
     return None if overdue else retry_at
 

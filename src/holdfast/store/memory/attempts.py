@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.details import FailedAttempt, WorkflowFailed
+from holdfast.details import ContinuedAsNew, WorkflowFailed
 from holdfast.events import EVENT_SUBSCRIBED, STREAM_WRITTEN
 from holdfast.store.memory import children, details
 from holdfast.store.memory.builds import set_build
@@ -23,19 +23,12 @@ from holdfast.types import Event, Notice
 _LEFT_OUT: Final = NEVER_COPIED - {EVENT_SUBSCRIBED, STREAM_WRITTEN}
 
 
-class _Retried(msgspec.Struct, frozen=True):
-    run_id: UUID
-    attempt: FailedAttempt | None = None
-    again: WorkflowFailed | None = None
-    error: msgspec.Raw = msgspec.Raw(b"null")
-
-
 def continue_run(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out WorkflowContinuedAsNew: start the next run, which may be this one's next attempt.
 
     Such an attempt begins after a pause, with a copy of the log as that of a retry.
     """
-    ended, old = details.read(event.details, _Retried), tables.runs[run_id]
+    ended, old = details.read(event.details, ContinuedAsNew), tables.runs[run_id]
     if ended.attempt is None:
         return children.continue_as_new(tables, now, run_id, event)
     new = msgspec.structs.replace(

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.details import ChildCancelRequested, ContinuedAsNew
 from holdfast.errors import HoldfastError, InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory import details
 from holdfast.store.memory.builds import build_of_start, set_build
@@ -60,31 +61,11 @@ class _ChildStarted(msgspec.Struct, frozen=True):
         return self.kind == "flow"
 
 
-class _ChildCancelRequested(msgspec.Struct, frozen=True):
-    child_run_id: UUID
-    reason: str | None = None
-
-
 class _SignalSent(msgspec.Struct, frozen=True):
     run_id: UUID
     signal_name: str
     input: msgspec.Raw = _NULL
     signal_id: str | None = None
-
-
-class _Carried(msgspec.Struct, frozen=True):
-    signal_name: str
-    input: msgspec.Raw = _NULL
-    key: str | None = None
-    update: bool = False
-    reply_to: str | None = None
-
-
-class _ContinuedAsNew(msgspec.Struct, frozen=True):
-    run_id: UUID
-    version: int
-    input: msgspec.Raw = _NULL
-    signals: tuple[_Carried, ...] = ()
 
 
 def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
@@ -132,7 +113,7 @@ def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]
 
     A run that was refused as a child is left alone.
     """
-    command = details.read(event.details, _ChildCancelRequested)
+    command = details.read(event.details, ChildCancelRequested)
     child_id = newest(tables, command.child_run_id)
     row = tables.runs.get(child_id)
     if row is None or row.parent is None or row.parent.run_id != run_id:
@@ -158,7 +139,7 @@ def signal(
 
 def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out WorkflowContinuedAsNew: start a run that takes the place of this one."""
-    command, old = details.read(event.details, _ContinuedAsNew), tables.runs[run_id]
+    command, old = details.read(event.details, ContinuedAsNew), tables.runs[run_id]
     new = msgspec.structs.replace(
         successor(old),
         run_id=command.run_id,

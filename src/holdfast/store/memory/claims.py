@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.details import WorkerLost
 from holdfast.store.memory import details
 from holdfast.store.memory.activities import forget_stopped, is_waited_out
 from holdfast.store.memory.choosing import choose, slots_of
@@ -30,10 +31,6 @@ from holdfast.types import (
 )
 
 _NEAR = 8  # so many events come with a claim, if the worker has the run in its cache
-
-
-class _Fence(msgspec.Struct, frozen=True):
-    task_key: str
 
 
 class MemoryClaims(Part):
@@ -174,7 +171,7 @@ def _has_lost(tables: Tables, task: TaskRow, losses: int) -> bool:
         return True
     events = (row.event for row in tables.logs[task.run_id])
     fences = (event.details for event in events if event.type == "WorkerLost")
-    lost = (fence for fence in fences if details.read(fence, _Fence).task_key == task.key)
+    lost = (fence for fence in fences if details.read(fence, WorkerLost).task_key == task.key)
     return sum(1 for _ in lost) >= losses
 
 

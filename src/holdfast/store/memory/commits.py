@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast import events
+from holdfast.details import Target
 from holdfast.errors import PayloadError
 from holdfast.store.memory import (
     activities,
@@ -120,13 +121,6 @@ def _is_known(tables: Tables, turn: TurnCommit) -> bool:
     return turn.last_at in (0, *(event.at for event in known))
 
 
-class _Target(msgspec.Struct, frozen=True):
-    """The run to which a command writes."""
-
-    run_id: UUID | None = None
-    child_run_id: UUID | None = None
-
-
 def _check_flags(tables: Tables, turn: TurnCommit) -> None:
     """Raise ValueError if a part does not announce what it does to others.
 
@@ -137,9 +131,9 @@ def _check_flags(tables: Tables, turn: TurnCommit) -> None:
         if event.type in events.COMMANDS and not turn.has_commands:
             raise ValueError(f"{event.type} is a command, and the part does not say `has_commands`")
         if event.type == "SignalSent":
-            touched.add(details.read(event.details, _Target).run_id)
+            touched.add(details.read(event.details, Target).run_id)
         if event.type == "ChildCancelRequested":
-            touched.add(details.read(event.details, _Target).child_run_id)
+            touched.add(details.read(event.details, Target).child_run_id)
     if isinstance(turn.then, Finish):
         parent = tables.runs[turn.run_id].parent
         if parent is not None and turn.then.status != "continued":

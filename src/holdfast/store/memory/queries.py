@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import contains
+from holdfast.details import ValueSet
 from holdfast.events import CONTINUED, FORKED, UPDATE_ENDS, read_last_failure
 from holdfast.store.memory.attributes import has_all
 from holdfast.store.memory.chains import newest, runs_of_key
@@ -159,10 +160,6 @@ class MemoryQueries(Part):
             return {run_id: newest(tables, run_id) for run_id in run_ids if run_id in tables.runs}
 
 
-class _ValueSet(msgspec.Struct):
-    value: msgspec.Raw  # the very text: 1e300 stays 1e300
-
-
 def _without_payloads(run: RunRecord) -> RunRecord:
     return msgspec.structs.replace(run, input=None, output=None)
 
@@ -280,6 +277,6 @@ def _values(tables: Tables, run_id: UUID) -> dict[str, str]:
     values: dict[str, str] = {}
     for event in tables.read(run_id):
         if event.type == "ValueSet" and event.key is not None and event.details is not None:
-            recorded = msgspec.json.decode(event.details, type=_ValueSet)
+            recorded = msgspec.json.decode(event.details, type=ValueSet)
             values[event.key] = bytes(recorded.value).decode()
     return values
