@@ -17,6 +17,7 @@ from holdfast.types import (
     SkippedTicks,
     When,
 )
+from holdfast.values.composing import compose
 
 PROMPT: Final = 10_000_000  # µs; a tick that is at most so late counts as in time
 _ONE_BY_ONE: Final = 100  # skipped ticks in a row that have a bucket each
@@ -37,14 +38,7 @@ def plan_firing(due: DueSchedule, now: int) -> Firing:
     try:
         return _plan(due, now)
     except (HoldfastError, ValueError, OverflowError) as error:
-        return Firing(
-            name=due.name,
-            revision=due.revision,
-            expected=due.expected,
-            position=due.position,
-            next_tick_at=None,
-            error=f"{error}"[:1000],
-        )
+        return compose(Firing, due, next_tick_at=None, error=f"{error}"[:1000])
 
 
 def plan_backfill(due: DueBackfill) -> BackfillFiring:
@@ -68,11 +62,11 @@ def _plan(due: DueSchedule, now: int) -> Firing:
     if first is None:
         first = next_after(due.when, due.position)
         if first is None or first > now:
-            return _moved(due, due.position, first)
+            return compose(Firing, due, next_tick_at=first)
     at = max(now, first)
     following = next_after(due.when, first)
     if at - first <= PROMPT and (following is None or following > at):
-        return _moved(due, at, following, ticks=[first])
+        return compose(Firing, due, position=at, next_tick_at=following, ticks=[first])
     return _plan_late(due, at)
 
 
@@ -82,15 +76,18 @@ def _plan_late(due: DueSchedule, at: int) -> Firing:
     window_after = max(due.position, min(at - round(due.catch_up_seconds * 1e6) - 1, prompt_after))
     made_up = last_ticks(due.when, window_after, prompt_after, due.max_missed)
     many_until = made_up[0] - 1 if made_up else prompt_after
-    return _moved(
+    ticks = [*made_up, *ticks_between(due.when, prompt_after, at, _COUNTED)]
+    skipped = [
+        *_skip(due.when, due.position, window_after, "too_late"),
+        *_skip(due.when, window_after, many_until, "too_many"),
+    ]
+    return compose(
+        Firing,
         due,
-        at,
-        next_after(due.when, at),
-        ticks=[*made_up, *ticks_between(due.when, prompt_after, at, _COUNTED)],
-        skipped=[
-            *_skip(due.when, due.position, window_after, "too_late"),
-            *_skip(due.when, window_after, many_until, "too_many"),
-        ],
+        position=at,
+        next_tick_at=next_after(due.when, at),
+        ticks=ticks or (),
+        skipped=skipped or (),
     )
 
 
@@ -102,22 +99,3 @@ def _skip(when: When, after: int, until: int, cause: SkipCause) -> list[SkippedT
     if len(ticks) <= _COUNTED:
         return [SkippedTicks(ticks[0], ticks[-1], len(ticks), cause)]
     return [SkippedTicks(ticks[0], last_ticks(when, after, until, 1)[-1], None, cause)]
-
-
-def _moved(
-    due: DueSchedule,
-    position: int,
-    next_tick_at: int | None,
-    *,
-    ticks: list[int] | None = None,
-    skipped: list[SkippedTicks] | None = None,
-) -> Firing:
-    return Firing(
-        name=due.name,
-        revision=due.revision,
-        expected=due.expected,
-        position=position,
-        next_tick_at=next_tick_at,
-        ticks=ticks or (),
-        skipped=skipped or (),
-    )
