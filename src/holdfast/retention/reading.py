@@ -20,7 +20,7 @@ from holdfast.store.port.run_lines import (
 )
 from holdfast.types import EndStatus, Event, FlowShape, RunKind, RunRecord, Value, Wait
 from holdfast.values.composing import compose
-from holdfast.values.moments import to_datetime, to_micros
+from holdfast.values.moments import maybe_datetime, maybe_micros, to_datetime, to_micros
 from holdfast.values.names import split_name
 
 
@@ -74,7 +74,7 @@ def read_archived(lines: Sequence[str], place: str) -> ArchivedRun:
         lines=tuple(lines),
         retention_seconds=first.retention_seconds,
         shape=first.shape,
-        clock_at=None if first.run.clock_at is None else to_micros(first.run.clock_at),
+        clock_at=maybe_micros(first.run.clock_at),
     )
 
 
@@ -89,11 +89,11 @@ def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None)
         error=_raw(run.error),
         headers=None if run.headers is None else dict(run.headers),
         created_at=to_datetime(run.created_at),
-        started_at=_moment(run.started_at),
-        due_at=_moment(run.due_at),
-        completed_at=_moment(run.completed_at),
-        deadline_at=_moment(run.deadline_at),
-        clock_at=_moment(clock_at),
+        started_at=maybe_datetime(run.started_at),
+        due_at=maybe_datetime(run.due_at),
+        completed_at=maybe_datetime(run.completed_at),
+        deadline_at=maybe_datetime(run.deadline_at),
+        clock_at=maybe_datetime(clock_at),
         awaiting=() if run.wait is None else run.wait.awaiting,
     )
     line = RunLine(
@@ -109,10 +109,6 @@ def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None)
 def _fields(event: Event) -> EventFields:
     details = None if event.type in TOLD_BY_RUN else event.details
     return EventFields(event.type, to_datetime(event.at), event.key, _raw(details))
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)
 
 
 def _raw(text: str | None) -> msgspec.Raw:
@@ -139,10 +135,10 @@ def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:
         headers=run.headers,
         retention_seconds=line.retention_seconds,
         created_at=to_micros(run.created_at),
-        started_at=None if run.started_at is None else to_micros(run.started_at),
-        due_at=None if run.due_at is None else to_micros(run.due_at),
-        completed_at=None if run.completed_at is None else to_micros(run.completed_at),
-        deadline_at=None if run.deadline_at is None else to_micros(run.deadline_at),
+        started_at=maybe_micros(run.started_at),
+        due_at=maybe_micros(run.due_at),
+        completed_at=maybe_micros(run.completed_at),
+        deadline_at=maybe_micros(run.deadline_at),
         wait=Wait(None, run.awaiting, None, 0, 0, None) if run.awaiting else None,
         parent_run_id=run.parent_run_id,
         parent_key=run.parent_key,

@@ -22,3 +22,8 @@ def maybe_datetime(at: int | None) -> datetime | None:
 def to_micros(moment: datetime) -> int:
     """Return the microseconds since 1970 UTC of a moment with a time zone."""
     return (moment - _EPOCH) // _MICROSECOND
+
+
+def maybe_micros(moment: datetime | None) -> int | None:
+    """Return a moment in microseconds, None without one."""
+    return None if moment is None else to_micros(moment)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -28,7 +27,7 @@ from holdfast.store.port.run_lines import (
 from holdfast.types import Event, ExportedRuns, LeasedRun, LeasedRuns, NewRun, Restoring
 from holdfast.values.composing import compose
 from holdfast.values.durations import LONGEST_SECONDS
-from holdfast.values.moments import to_datetime, to_micros
+from holdfast.values.moments import maybe_datetime, maybe_micros, to_micros
 
 _STEP_FIELDS: Final = (
     "status",
@@ -138,13 +137,13 @@ def _line(tables: Tables, run_id: UUID) -> str:
         "parent_close": None if parent is None else parent.close,
         "tags": new.tags,
         "headers": new.headers,
-        "created_at": _moment(row.created_at),
-        "started_at": _moment(row.started_at),
-        "due_at": _moment(row.due_at),
-        "clock_at": _moment(row.clock_at),
+        "created_at": maybe_datetime(row.created_at),
+        "started_at": maybe_datetime(row.started_at),
+        "due_at": maybe_datetime(row.due_at),
+        "clock_at": maybe_datetime(row.clock_at),
         "build": row.build,
-        "completed_at": _moment(row.completed_at),
-        "deadline_at": _moment(row.deadline_at),
+        "completed_at": maybe_datetime(row.completed_at),
+        "deadline_at": maybe_datetime(row.deadline_at),
     }
     line: dict[str, object] = {
         "run": run,
@@ -184,7 +183,7 @@ def _event(idx: int, event: Event) -> dict[str, object]:
         "event_type": event.type,
         "key": event.key,
         "details": raw(event.details),
-        "at": _moment(event.at),
+        "at": maybe_datetime(event.at),
     }
 
 
@@ -195,13 +194,13 @@ def _state(slug: str, step: StepRow) -> dict[str, object]:
         "has_output": step.output is not None,
         "output": raw(step.output),
         "error": raw(step.error),
-        "started_at": _moment(step.started_at),
-        "ended_at": _moment(step.ended_at),
+        "started_at": maybe_datetime(step.started_at),
+        "ended_at": maybe_datetime(step.ended_at),
     }
 
 
 def _run_row(run: RunFields, line: RunLine) -> RunRow:
-    deadline = _micros(run.deadline_at)
+    deadline = maybe_micros(run.deadline_at)
     new = compose(
         NewRun,
         run,
@@ -220,10 +219,10 @@ def _run_row(run: RunFields, line: RunLine) -> RunRow:
         status=run.status,
         output=json_text(run.output) if line.has_output else None,
         error=json_text_or_none(run.error),
-        started_at=_micros(run.started_at),
-        completed_at=_micros(run.completed_at),
-        due_at=_micros(run.due_at),
-        clock_at=_micros(run.clock_at),
+        started_at=maybe_micros(run.started_at),
+        completed_at=maybe_micros(run.completed_at),
+        due_at=maybe_micros(run.due_at),
+        clock_at=maybe_micros(run.clock_at),
         build=run.build,
     )
 
@@ -235,19 +234,11 @@ def _restore_steps(tables: Tables, run_id: UUID, line: RunLine) -> None:
             **fields,
             output=json_text(state.output) if state.has_output else None,
             error=json_text_or_none(state.error),
-            started_at=_micros(state.started_at),
-            ended_at=_micros(state.ended_at),
+            started_at=maybe_micros(state.started_at),
+            ended_at=maybe_micros(state.ended_at),
         )
     for element in line.elements:
         outputs = tables.elements[run_id, element.step_slug]
         outputs[element.task_index] = json_text(element.output)
         if (error := json_text_or_none(element.error)) is not None:
             tables.failed[run_id, element.step_slug][element.task_index] = error
-
-
-def _moment(at: int | None) -> datetime | None:
-    return None if at is None else to_datetime(at)
-
-
-def _micros(moment: datetime | None) -> int | None:
-    return None if moment is None else to_micros(moment)
