@@ -25,9 +25,13 @@ def _main_module() -> str:
         return str(spec.name)
     if not isinstance(file, str):  # typed in
         return "__main__"
-    path = Path(file).resolve()
+    return importable(Path(file).resolve())[1]
+
+
+def importable(path: Path) -> tuple[Path, str]:
+    """Return the directory to import a file from, and the module's name with its packages."""
     parts, directory = [path.stem], path.parent
     while (directory / "__init__.py").exists():
         parts.insert(0, directory.name)
         directory = directory.parent
-    return ".".join(parts)
+    return directory, ".".join(parts)

@@ -13,6 +13,7 @@ from types import ModuleType
 
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
+from holdfast.types.classes import importable
 
 # The files whose frames are not shown: they lie between a command and the code of an app.
 _MACHINERY = (
@@ -44,7 +45,7 @@ class AppReference:
             path = Path(place).expanduser().resolve()
             if not path.is_file():
                 raise ConfigurationError(f"there is no file {place}")
-            directory, module = _importable(path)
+            directory, module = importable(path)
         else:
             directory, module = Path.cwd(), place
         return cls(module, directory, name or None)
@@ -83,7 +84,7 @@ class AppReference:
         path = getattr(sys.modules[self.module], "__file__", None)
         if path is None or self.module.partition(".")[0] == "holdfast":
             return None
-        directory, _ = _importable(Path(path).resolve())
+        directory, _ = importable(Path(path).resolve())
         return None if "site-packages" in directory.parts else str(directory)
 
     def _import(self) -> ModuleType:
@@ -119,15 +120,6 @@ def _with_causes(
         yield shown
         yield from _with_causes(shown.__cause__)
         yield from _with_causes(shown.__context__)
-
-
-def _importable(path: Path) -> tuple[Path, str]:
-    """Return the directory to import from, and the module's name with its packages."""
-    parts, directory = [path.stem], path.parent
-    while (directory / "__init__.py").exists():
-        parts.insert(0, directory.name)
-        directory = directory.parent
-    return directory, ".".join(parts)
 
 
 def _apps(module: ModuleType) -> dict[str, App]:
