@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.workers import identity
 from holdfast.types import WorkerInfo
 
 
 class PostgresSweeps(Part):
     async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
-        await self._database.row(
-            "begin_sweep",
-            info.worker_id,
-            info.hostname,
-            info.pid,
-            info.queues,
-            info.handlers,
-            info.concurrency,
-            info.holdfast_version,
-            seconds,
-            info.consumes,
-        )
+        await self._database.row("begin_sweep", *identity(info), seconds, info.consumes)
 
     async def next_due(
         self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]

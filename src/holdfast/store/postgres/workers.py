@@ -37,13 +37,7 @@ class PostgresWorkers(Part):
     ) -> Heartbeat:
         row = await self._database.row(
             "heartbeat",
-            info.worker_id,
-            info.hostname,
-            info.pid,
-            info.queues,
-            info.handlers,
-            info.concurrency,
-            info.holdfast_version,
+            *identity(info),
             info.started_at or None,
             lease_seconds,
             [lease.run_id for lease in leases],
@@ -121,3 +115,16 @@ def _details(leases: Sequence[Lease]) -> list[str | None] | None:
 def _at(leases: Sequence[Lease], places: list[int] | None) -> list[Lease]:
     """Return the leases at positions, which count from 1."""
     return [leases[place - 1] for place in places or ()]
+
+
+def identity(info: WorkerInfo) -> tuple[object, ...]:
+    """Return the first arguments of what signs a worker on."""
+    return (
+        info.worker_id,
+        info.hostname,
+        info.pid,
+        info.queues,
+        info.handlers,
+        info.concurrency,
+        info.holdfast_version,
+    )
