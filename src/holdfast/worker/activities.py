@@ -64,7 +64,6 @@ class ActivityExecution(Execution[ActivityContext]):
 
     __slots__ = (
         "_cancel_requested",
-        "_deferred",
         "_stopped",
         "_watch",
         "call",
@@ -86,7 +85,7 @@ class ActivityExecution(Execution[ActivityContext]):
         self.task, self.call, self.silence_seconds = task, call, call.heartbeat_timeout
         self.lease_no, self.headers = task.lease_no, task.headers
         self.held: str | None = None  # why it is given back, and nothing is reported
-        self._cancel_requested = self._deferred = False
+        self._cancel_requested = False
         self._stopped: BaseException | None = (
             None  # the error to report if its cancellation ends it
         )
@@ -154,7 +153,6 @@ class ActivityExecution(Execution[ActivityContext]):
     def fail(self, error: BaseException) -> None:
         """Report a failure, or that another program will end the activity."""
         if isinstance(error, CompletedLater) and not self.ended:
-            self._deferred = True
             self._end()
             return
         if isinstance(error, asyncio.CancelledError) and self._stopped is not None:

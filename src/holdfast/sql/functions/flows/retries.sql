@@ -21,7 +21,6 @@ declare
     v_origin holdfast.runs;
     v_is_there boolean;
     v_handler text;
-    v_again text[];
 begin
     perform holdfast._check_given('the run id', p_run_id is not null);
     perform holdfast._check_given('the new run''s id', p_new_run_id is not null);
