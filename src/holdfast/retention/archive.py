@@ -28,6 +28,7 @@ from holdfast.errors import ConfigurationError, ObjectsUnavailable
 from holdfast.objects import Objects, check_objects_url, open_objects
 from holdfast.retention.reading import ArchivedRun, RunHead, read_archived, read_head
 from holdfast.types import Value
+from holdfast.values.composing import compose
 from holdfast.values.ids import uuid7
 from holdfast.values.moments import to_datetime
 
@@ -284,16 +285,7 @@ def _lines_of(block: bytes, run_id: UUID) -> list[str]:
 
 
 def _entry(run: _Found, name: str) -> ArchiveEntry:
-    return ArchiveEntry(
-        run_id=run.run_id,
-        kind=run.kind,
-        name=run.name,
-        key=run.key,
-        status=run.status,
-        created_at=run.created_at,
-        completed_at=run.completed_at,
-        object=name,
-    )
+    return compose(ArchiveEntry, run, object=name)
 
 
 def _read(data: bytes, kind: type[T], place: str, *, compressed: bool = False) -> T:

@@ -117,22 +117,15 @@ def _raw(text: str | None) -> msgspec.Raw:
 
 def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:
     app, name = split_name(run.name)
-    return RunRecord(
-        run_id=run.run_id,
-        kind=run.kind,
+    return compose(
+        RunRecord,
+        run,
         app=app,
         name=name,
-        version=run.version,
-        key=run.key,
-        queue=run.queue,
-        priority=run.priority,
-        status=run.status,
         state=run.status,
         input=json_text(run.input),
         output=json_text(run.output) if line.has_output else None,
         error=json_text_or_none(run.error),
-        tags=run.tags,
-        headers=run.headers,
         retention_seconds=line.retention_seconds,
         created_at=to_micros(run.created_at),
         started_at=maybe_micros(run.started_at),
@@ -140,10 +133,9 @@ def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:
         completed_at=maybe_micros(run.completed_at),
         deadline_at=maybe_micros(run.deadline_at),
         wait=Wait(None, run.awaiting, None, 0, 0, None) if run.awaiting else None,
-        parent_run_id=run.parent_run_id,
-        parent_key=run.parent_key,
         archive=place,
         attributes=line.attributes,
+        build=None,  # no worker needs it any more
     )
 
 

@@ -166,15 +166,13 @@ def _publish(
     tables: Tables, now: int, app: str, rule: AlertRule, value: float | None, *, active: bool
 ) -> list[Notice]:
     """Publish that an alert has begun or is over."""
-    event = AlertEvent(
+    event = compose(
+        AlertEvent,
+        rule,
         alert=rule.name,
         app=app,
         active=active,
-        kind=rule.kind,
-        subject=rule.subject,
         value=value,
-        threshold=rule.threshold,
-        within_seconds=rule.within_seconds,
         at=to_datetime(now),
     )
     payload = msgspec.json.encode(event).decode()

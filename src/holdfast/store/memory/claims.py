@@ -29,6 +29,7 @@ from holdfast.types import (
     Notice,
     Release,
 )
+from holdfast.values.composing import compose
 
 _NEAR = 8  # so many events come with a claim, if the worker has the run in its cache
 
@@ -269,21 +270,14 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
     fresh = log_length == 1
     known = since is not None and not fresh
     clock = run.clock_at if task.key == TURN else None
-    return ClaimedTask(
-        run_id=task.run_id,
-        key=task.key,
-        kind=task.kind,
-        queue=task.queue,
-        name=task.name,
-        version=task.version,
-        attempts=task.attempts,
-        lease_no=task.lease_no,
+    return compose(
+        ClaimedTask,
+        task,
         log_length=log_length,
         started_at=task.started_at if clock is None else clock,
         input=run.new.input if fresh else None,
         payload=task_input(tables, task) if task.kind == "step" else task.payload,
         deadline_at=run.deadline_at if fresh else None,
-        heartbeat=task.heartbeat,
         parent_run_id=run.parent.run_id if run.parent and task.key == TURN else None,
         tail_from=since,
         tail=() if since is None else tables.read(task.run_id, since),

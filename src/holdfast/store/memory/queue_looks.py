@@ -116,13 +116,11 @@ class MemoryQueueLooks(Part):
         async with self._transaction() as (tables, _):
             row = find_queue(tables, queue)
             return [
-                KeptMessage(
-                    message_id=each.message_id,
+                compose(
+                    KeptMessage,
+                    each,
+                    each.new,
                     acked_at=acked_at,
-                    group=each.new.group,
-                    attempts=each.attempts,
-                    sent_at=each.sent_at,
-                    payload=each.new.payload,
                     headers=each.new.headers or None,
                 )
                 for _, (each, acked_at, _) in sorted(row.kept.items(), reverse=True)

@@ -22,6 +22,7 @@ from holdfast.types import (
     WebhookPost,
     WebhookScheme,
 )
+from holdfast.values.composing import compose
 
 
 class _Opened(msgspec.Struct, frozen=True):
@@ -40,12 +41,9 @@ class MemoryWebhooks(Part):
             if row is None:
                 return None
             open_now = not row.closed and tables.is_running(row.run_id)
-            return FoundWebhook(
-                run_id=row.run_id,
-                key=row.key,
-                body=row.body,
-                secret=row.secret,
-                scheme=row.scheme,
+            return compose(
+                FoundWebhook,
+                row,
                 state="received" if row.received else "open" if open_now else "closed",
             )
 

@@ -8,10 +8,13 @@ from typing import Final
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Database, Part
 from holdfast.store.postgres.packing import Packing
+from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.start_values import one_run, rules_of, workflow_runs
 from holdfast.types import NewRun, Notice, StartedRun
 
 _ALWAYS_SET: Final[Packing] = ((1, "text"), (2, "json"))
+
+_read_started = reader(StartedRun)
 
 
 class PostgresStarts(Part):
@@ -25,16 +28,7 @@ class PostgresStarts(Part):
         else:
             arguments = (*workflow_runs(runs), tell, rules_of(runs), True)
             found = await self._database.rows("start_runs", *arguments, packing=_ALWAYS_SET)
-        started = [
-            StartedRun(
-                row["run_id"],
-                row["created"],
-                row["status"],
-                row["refused"],
-                row["refused_until"],
-            )
-            for row in found
-        ]
+        started = [_read_started(row) for row in found]
         untold = [
             run for run, row in zip(runs, found, strict=True) if row["created"] and not row["told"]
         ]
