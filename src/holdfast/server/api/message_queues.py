@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from holdfast.client.message import Message
 from holdfast.codec import raw
@@ -152,18 +153,7 @@ async def list_message_queues(call: Call[Nothing, None]) -> MessageQueueList:
 
 async def create_message_queue(call: Call[Nothing, NewQueue]) -> Reply:
     """Create a message queue; 200 if one with the same settings exists."""
-    body = call.body
-    created = await call.site.client.queues.create(
-        body.name,
-        fifo=body.fifo,
-        priorities=body.priorities,
-        filters=body.filters,
-        visibility=body.visibility,
-        max_receives=body.max_receives,
-        dead_letters=body.dead_letters,
-        deduplication=body.deduplication,
-        keep=body.keep,
-    )
+    created = await call.site.client.queues.create(**asdict(call.body))
     return Reply(Changed(created), 201 if created else 200)
 
 
@@ -174,17 +164,8 @@ async def delete_message_queue(call: Call[Nothing, None]) -> Changed:
 
 async def send_message(call: Call[Nothing, NewMessageBody]) -> Reply:
     """Send a message to a queue."""
-    body = call.body
-    message_id = await call.site.client.queues.send(
-        call.path["name"],
-        body.payload,
-        delay=body.delay,
-        at=body.at,
-        group=body.group,
-        dedup_id=one_id(call, body.dedup_id, "dedup_id"),
-        priority=body.priority,
-        headers=body.headers,
-    )
+    given = asdict(call.body) | {"dedup_id": one_id(call, call.body.dedup_id, "dedup_id")}
+    message_id = await call.site.client.queues.send(call.path["name"], **given)
     return Reply(Sent(message_id), 201)
 
 
@@ -210,10 +191,7 @@ async def pop_messages(call: Call[Nothing, PopBody]) -> ReceivedList:
 
     They are lost if the answer is.
     """
-    body, queues = call.body, call.site.client.queues
-    found = await queues.pop(
-        call.path["name"], body.limit, contains=body.contains, per_group=body.per_group
-    )
+    found = await call.site.client.queues.pop(call.path["name"], **asdict(call.body))
     return ReceivedList([_message(each) for each in found])
 
 

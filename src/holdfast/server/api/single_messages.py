@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import asdict
 
 from holdfast.codec import raw
 from holdfast.errors import MessageInFlight, MessageNotFound, UnknownQueue
@@ -72,14 +73,8 @@ async def get_queued_message(call: Call[Nothing, None]) -> QueuedMessage:
 
 async def change_queued_message(call: Call[Nothing, ChangeBody]) -> Changed:
     """Change a message that waits; false if the queue does not have it."""
-    body = call.body
     changed = await call.site.client.messages.change(
-        call.path["name"],
-        _number(call),
-        payload=body.payload,
-        delay=body.delay,
-        at=body.at,
-        priority=body.priority,
+        call.path["name"], _number(call), **asdict(call.body)
     )
     return Changed(changed)
 
