@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import describe
+from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.events import (
     ACTIVITY_COMPLETED,
@@ -34,6 +35,11 @@ START = 1_700_000_000 * SECOND
 RUN_ID = UUID("0198c0de-0000-7000-8000-123456789abc")
 
 Code = Callable[..., Coroutine[Any, Any, Any]]
+
+
+@Step
+def work(item: int) -> int:
+    raise AssertionError("the test gives the results")
 
 
 class Bench:

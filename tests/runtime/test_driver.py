@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast import Context
-from holdfast.definitions.steps import Step, StepContext
+from holdfast.definitions.steps import StepContext
 from holdfast.definitions.workflows import Workflow
 from holdfast.events import RESUMED, SIGNAL_RECEIVED, STEP_COMPLETED, WORKFLOW_STARTED
 from holdfast.runtime.turn.turn import Call, RunInfo, State, Turn
@@ -18,12 +18,7 @@ from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.driver import RunDriver
 from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
-from tests.runtime.bench import RUN_ID, START
-
-
-@Step
-def work(item: int) -> int:
-    raise AssertionError("the test gives the results")
+from tests.runtime.bench import RUN_ID, START, work
 
 
 class Scene:

@@ -10,14 +10,8 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from holdfast import Context
-from holdfast.definitions.steps import Step
 from holdfast.runtime.loop.asyncio_forms import OrderedSet
-from tests.runtime.bench import Bench
-
-
-@Step
-def work(item: int) -> int:
-    raise AssertionError("the test gives the results")
+from tests.runtime.bench import Bench, work
 
 
 def by_gather() -> asyncio.Future[list[int]]:

@@ -12,13 +12,12 @@ import asyncpg
 import pytest
 
 from holdfast import App, Context
-from holdfast.definitions.steps import Step
 from holdfast.events import STEP_COMPLETED
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import NewRun, NewSignal
-from tests.runtime.bench import Bench
+from tests.runtime.bench import Bench, work
 from tests.runtime.desk import eventually, working
 
 RUNS = 13
@@ -221,11 +220,6 @@ async def test_a_running_turn_does_not_go_on_after_entries_that_are_lost(
 
 
 # One turn
-
-
-@Step
-def work(item: int) -> int:
-    raise AssertionError("the test gives the results")
 
 
 async def counting(ctx: Context) -> list[int]:

@@ -10,16 +10,10 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast import Context
-from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidName, PayloadError
 from holdfast.events import TIMER_FIRED
 from holdfast.types import Finish, Suspend
-from tests.runtime.bench import SECOND, START, Bench
-
-
-@Step
-def work(item: int) -> int:
-    raise AssertionError("the test gives the results")
+from tests.runtime.bench import SECOND, START, Bench, work
 
 
 @dataclass

@@ -12,7 +12,6 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.definitions.activities import Activity
-from holdfast.definitions.steps import Step
 from holdfast.events import (
     ACTIVITY_SCHEDULED,
     CAN_WAIT,
@@ -29,13 +28,8 @@ from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.log.virtual_log import in_delivery_order
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Event, NewRun, NewSignal, Suspend, TurnCommit
-from tests.runtime.bench import SECOND, Bench
+from tests.runtime.bench import SECOND, Bench, work
 from tests.runtime.desk import eventually, working
-
-
-@Step
-def work(item: int) -> int:
-    raise AssertionError("the test gives the results")
 
 
 @pytest.fixture

@@ -10,16 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Context
-from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
 from holdfast.events import TIMER_FIRED, TIMER_SCHEDULED, YIELDED
 from holdfast.types import Suspend
-from tests.runtime.bench import SECOND, START, Bench
-
-
-@Step
-def work(item: int) -> int:
-    raise AssertionError("the test gives the results")
+from tests.runtime.bench import SECOND, START, Bench, work
 
 
 def fire_at(bench: Bench, place: int = 0) -> int:

@@ -9,19 +9,13 @@ from dataclasses import dataclass
 import pytest
 
 from holdfast import Context
-from holdfast.definitions.steps import Step
 from holdfast.errors import InvalidInput, InvalidName, PayloadError
 from holdfast.events import EVENT_SUBSCRIBED
 from holdfast.types import Event
 from holdfast.values.patterns import event_signal
-from tests.runtime.bench import SECOND, START, Bench
+from tests.runtime.bench import SECOND, START, Bench, work
 
 PAID = "orders.*.paid"
-
-
-@Step
-def work(item: int) -> int:
-    raise AssertionError("the test gives the results")
 
 
 @dataclass

@@ -15,12 +15,7 @@ from holdfast.definitions.workflows import Registry
 from holdfast.errors import ConfigurationError, StepFailed, StepTimedOut
 from holdfast.events import STEP_COMPLETED
 from holdfast.types import Event, Finish, Suspend
-from tests.runtime.bench import START, Bench
-
-
-@Step
-def work(item: int) -> int:
-    raise AssertionError("the test gives the results")
+from tests.runtime.bench import START, Bench, work
 
 
 @Step
