@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from contract.actors import ManualWorker
 from scene import Scene
 from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 
@@ -11,3 +12,13 @@ from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_
 async def scene(any_database_url: str) -> AsyncIterator[Scene]:
     async with Scene.on(any_database_url) as scene:
         yield scene
+
+
+@pytest.fixture
+def ann(scene: Scene) -> ManualWorker:
+    return ManualWorker(scene.store, "ann")
+
+
+@pytest.fixture
+def bob(scene: Scene) -> ManualWorker:
+    return ManualWorker(scene.store, "bob")

@@ -29,16 +29,6 @@ async def scene(any_database_url: str) -> AsyncIterator[Scene]:
         yield scene
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
-@pytest.fixture
-def bob(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "bob")
-
-
 async def take(worker: ManualWorker) -> ClaimedTask:
     """Claim the one activity that is due."""
     return await worker.take(handlers=RESIZE)

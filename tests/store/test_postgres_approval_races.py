@@ -24,11 +24,6 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         yield scene
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def hold(scene: Scene, function: str, *arguments: object) -> Any:
     """Call a function and leave its transaction open; return the transaction."""
     session = await scene.session()

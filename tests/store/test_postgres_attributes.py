@@ -13,11 +13,6 @@ from scene import Scene
 from holdfast.types import ClaimedTask, Finish, TurnCommit
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 def continued(task: ClaimedTask, new_id: UUID) -> TurnCommit:
     """Return the part that continues a run as a new one."""
     said = {"run_id": str(new_id), "input": 1, "version": 1, "signals": []}

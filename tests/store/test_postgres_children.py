@@ -38,16 +38,6 @@ async def scene(any_database_url: str) -> AsyncIterator[Scene]:
         yield scene
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
-@pytest.fixture
-def bob(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "bob")
-
-
 def ended(task: ClaimedTask) -> TurnCommit:
     """Return a part that completes a child."""
     assert task.parent_run_id is not None

@@ -22,11 +22,6 @@ from holdfast.store.postgres.database import Database, call_seconds
 from holdfast.types import Event, Finish, NewSignal, TurnCommit
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 class LosingProxy:
     """Passes bytes on to the server, and cuts the connection when an answer is to be lost."""
 

@@ -25,11 +25,6 @@ async def scene(any_database_url: str) -> AsyncIterator[Scene]:
 
 
 @pytest.fixture
-def bob(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "bob")
-
-
-@pytest.fixture
 async def task(scene: Scene) -> ClaimedTask:
     """A run that ann has, and that has the place; another run waits for it."""
     await start(scene.store, name="shop/buy")

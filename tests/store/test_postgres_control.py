@@ -21,11 +21,6 @@ async def scene(any_database_url: str) -> AsyncIterator[Scene]:
         yield scene
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def test_a_claim_passes_over_a_run_that_is_being_paused(
     scene: Scene, ann: ManualWorker
 ) -> None:

@@ -430,11 +430,6 @@ def calls() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def refusal(connection: asyncpg.Connection, call: str) -> asyncpg.PostgresError:
     """Return what a call raises; nothing of it stays."""
     undone = connection.transaction()

@@ -22,16 +22,6 @@ T = TypeVar("T")
 AT_ONCE = {"backoff": "fixed", "base": 0.0}
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
-@pytest.fixture
-def bob(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "bob")
-
-
 async def take(worker: ManualWorker) -> ClaimedTask:
     """Claim the one activity that is due."""
     return await worker.take(handlers=RESIZE)

@@ -17,16 +17,6 @@ from holdfast.types import Claims, Delivered, NewSignal, Refusal
 from holdfast.values.ids import keyed_run_id
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
-@pytest.fixture
-def bob(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "bob")
-
-
 async def expire(scene: Scene, run_id: UUID) -> None:
     """Let a lease run out now."""
     await scene.value(

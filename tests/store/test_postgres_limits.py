@@ -51,11 +51,6 @@ READ = """
 """
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def buy(scene: Scene, customer: str) -> UUID:
     """Start a run for a customer."""
     return await start(scene.store, name="shop/buy", input=f'{{"customer": "{customer}"}}')

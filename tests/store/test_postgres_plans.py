@@ -164,11 +164,6 @@ class Meter:
         return Reading(*row)
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def test_plans_made_on_empty_tables_stay_right(scene: Scene) -> None:
     """Storage rule 21. Cached while there was nothing, used when there is much."""
     meter = Meter(await scene.session())

@@ -15,11 +15,6 @@ from holdfast.types import Reschedule
 BIG = Reschedule(queue="big")
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def test_a_run_that_a_claim_has_chosen_is_not_leased_after_it_was_moved(
     scene: Scene, ann: ManualWorker
 ) -> None:

@@ -32,11 +32,6 @@ NAMING = {
 DUE = "update holdfast.runs set delete_after = now() - interval '1 s' where status <> 'running'"
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def ended(scene: Scene, ann: ManualWorker, **fields: object) -> UUID:
     """Return a run that has ended, and may be deleted."""
     run_id = await start(scene.store, **fields)

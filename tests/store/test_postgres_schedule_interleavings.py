@@ -36,11 +36,6 @@ def sally(scene: Scene) -> ManualScheduler:
     return ManualScheduler(scene.store)
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def due_now(scene: Scene, sally: ManualScheduler, **policy: object) -> DueSchedule:
     """Create a schedule whose first tick has just come, and lease it."""
     await sally.create(**policy)

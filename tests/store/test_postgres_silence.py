@@ -24,16 +24,6 @@ async def clock(scene: Scene) -> AsyncIterator[PostgresClock]:
         yield clock
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
-@pytest.fixture
-def bob(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "bob")
-
-
 async def reap(scene: Scene) -> list[str]:
     gone, _ = await scene.store.reap_workers(observer="bob", silent_seconds=8.0)
     return gone

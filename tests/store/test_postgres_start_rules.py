@@ -30,11 +30,6 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         yield scene
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def declare(scene: Scene, rules: StartRules) -> None:
     await scene.store.declare_start_rules([DeclaredRules("order", 1, rules)])
 

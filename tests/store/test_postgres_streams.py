@@ -7,21 +7,10 @@ import json
 from typing import Any
 from uuid import UUID
 
-import pytest
 from contract.actors import ManualWorker, start
 from scene import Scene, finished
 
 from holdfast.types import LOG_STREAM, ClaimedTask, Event, LogChunk, NewChunk, StreamRead, Writer
-
-
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
-@pytest.fixture
-def bob(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "bob")
 
 
 def arguments(worker: str, task: ClaimedTask, *values: object, key: str = "say") -> list[Any]:

@@ -27,11 +27,6 @@ from holdfast.types import (
 pytestmark = pytest.mark.fresh_database
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def test_a_subscription_while_an_event_is_published(scene: Scene, ann: ManualWorker) -> None:
     """Edge case 18. Neither waits for the other; an event that is committed later is told."""
     session = await scene.session()

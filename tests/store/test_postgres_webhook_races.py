@@ -20,11 +20,6 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         yield scene
 
 
-@pytest.fixture
-def ann(scene: Scene) -> ManualWorker:
-    return ManualWorker(scene.store, "ann")
-
-
 async def test_a_post_behind_another_that_is_not_committed_is_a_duplicate(
     scene: Scene, ann: ManualWorker
 ) -> None:
