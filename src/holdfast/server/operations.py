@@ -21,7 +21,7 @@ from uuid import UUID
 import msgspec
 from starlette.requests import Request
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, RunNotFound
 from holdfast.server.access import Level, Principal
 from holdfast.server.gates import Slot
 from holdfast.values.names import full_name
@@ -36,8 +36,6 @@ NO_RUN: Final = UUID(int=0)
 
 Needs: TypeAlias = Level | Literal["open"]
 """The level that an operation needs; one that is open needs no caller who says who asks."""
-
-Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -114,17 +112,17 @@ class ForAgents:
 class Operation:
     """A row of the table: `holdfast.server.api.table` has all of them.
 
-    In a path, `{run}` is a run's id and `{name}` the name of what the path is about. The handler's
-    annotations say the rest: of a `Call[Q, B]`, `query` is Q and `body` is B, None if there is no
-    body, bytes for one that is not read before the handler; what it returns is in `answers`. Only
-    a handler that returns a Reply or a response has its `answers` in the row. `statuses` are those
-    of success. With `nested`, the operation has a second path, below that of the run's workflow.
-    `keyed` operations take an Idempotency-Key. With `inputs` the query may have filters by input.
-    `tool` makes it a tool for agents, too.
+    The route is a method and a path. In it, `{run}` is a run's id, which may be that of none, and
+    `{name}` the name of what the path is about. The handler's annotations say the rest: of a
+    `Call[Q, B]`, `query` is Q and `body` is B, None if there is no body, bytes for one that is not
+    read before the handler; what it returns is in `answers`. Only a handler that returns a Reply or
+    a response has its `answers` in the row. `statuses` are those of success. With `nested`, the
+    operation has a second path, below that of the run's workflow. `keyed` operations take an
+    Idempotency-Key. With `inputs` the query may have filters by input. `tool` makes it a tool for
+    agents, too.
     """
 
-    method: Method
-    path: str
+    route: str
     level: Needs
     handler: Handler
     _: KW_ONLY
@@ -137,10 +135,17 @@ class Operation:
     keyed: bool = False
     inputs: bool = False
     tool: ForAgents | None = None
+    method: str = field(init=False)
+    path: str = field(init=False)
     query: type[Query] = field(init=False)
     body: Any = field(init=False)
 
     def __post_init__(self) -> None:
+        method, path = self.route.split()
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "path", path)
+        if "{run}" in path:
+            object.__setattr__(self, "problems", (RunNotFound, *self.problems))
         hints = get_type_hints(self.handler)
         query, body = get_args(hints["call"])
         object.__setattr__(self, "query", query)

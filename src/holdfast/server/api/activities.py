@@ -49,8 +49,6 @@ async def fail_activity(call: Call[Nothing, Failure]) -> Failed:
 
 
 OPERATIONS: Final = (
-    Operation(
-        "POST", "/v1/activities/complete", "write", complete_activity, problems=(TokenUnknown,)
-    ),
-    Operation("POST", "/v1/activities/fail", "write", fail_activity, problems=(TokenUnknown,)),
+    Operation("POST /v1/activities/complete", "write", complete_activity, problems=(TokenUnknown,)),
+    Operation("POST /v1/activities/fail", "write", fail_activity, problems=(TokenUnknown,)),
 )

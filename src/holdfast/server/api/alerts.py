@@ -38,8 +38,7 @@ async def list_alerts(call: Call[Nothing, None]) -> AlertList:
 
 OPERATIONS: Final = (
     Operation(
-        "GET",
-        "/v1/alerts",
+        "GET /v1/alerts",
         "read",
         list_alerts,
         tool=ForAgents(about="List the alerts that apps declare, and which of them are active."),

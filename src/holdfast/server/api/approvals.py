@@ -65,19 +65,17 @@ async def decide_approval(call: Call[Nothing, Decision]) -> Changed:
 
 OPERATIONS: Final = (
     Operation(
-        "GET",
-        "/v1/approvals",
+        "GET /v1/approvals",
         "read",
         list_approvals,
         problems=(RunNotFound,),
         tool=ForAgents(about="List the approvals that wait for a decision, oldest first."),
     ),
     Operation(
-        "POST",
-        "/v1/runs/{run}/approvals",
+        "POST /v1/runs/{run}/approvals",
         "write",
         decide_approval,
-        problems=(RunNotFound, ApprovalNotFound, ApprovalDecided, ApprovalClosed),
+        problems=(ApprovalNotFound, ApprovalDecided, ApprovalClosed),
         keyed=True,
         tool=ForAgents(
             name="decide",

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import ObjectsUnavailable, RunExists, RunNotFound
+from holdfast.errors import ObjectsUnavailable, RunExists
 from holdfast.server.api.fields import Length
 from holdfast.server.operations import Body, Call, Nothing, Operation
 
@@ -32,11 +32,10 @@ async def restore_run(call: Call[Nothing, RestoreBody]) -> Restored:
 
 OPERATIONS: Final = (
     Operation(
-        "POST",
-        "/v1/runs/{run}/restore",
+        "POST /v1/runs/{run}/restore",
         "admin",
         restore_run,
         body_required=False,
-        problems=(RunNotFound, RunExists, ObjectsUnavailable),
+        problems=(RunExists, ObjectsUnavailable),
     ),
 )

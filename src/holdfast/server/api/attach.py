@@ -117,13 +117,11 @@ def _entry(entry: ClippedEvent) -> bytes:
 
 OPERATIONS: Final = (
     Operation(
-        "GET",
-        "/v1/runs/{run}/attach",
+        "GET /v1/runs/{run}/attach",
         "read",
         attach_run,
         answers=(EventShape, RunShape, Bye),
         media_type="text/event-stream",
-        problems=(RunNotFound,),
         nested=True,
     ),
 )

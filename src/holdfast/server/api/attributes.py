@@ -7,7 +7,6 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from holdfast.errors import RunNotFound
 from holdfast.server.api.fields import Key, Tags
 from holdfast.server.operations import Body, Call, ForAgents, Nothing, Operation
 from holdfast.types import AttributeValue
@@ -56,19 +55,15 @@ async def set_tags(call: Call[Nothing, TagBody]) -> RunTags:
 
 OPERATIONS: Final = (
     Operation(
-        "POST",
-        "/v1/runs/{run}/attributes",
+        "POST /v1/runs/{run}/attributes",
         "write",
         set_attributes,
-        problems=(RunNotFound,),
         tool=ForAgents(about="Set attributes of a run, by which it is found; a null removes one."),
     ),
     Operation(
-        "POST",
-        "/v1/runs/{run}/tags",
+        "POST /v1/runs/{run}/tags",
         "write",
         set_tags,
-        problems=(RunNotFound,),
         tool=ForAgents(about="Change the tags of a run: all of them, or those to add and remove."),
     ),
 )

@@ -115,14 +115,13 @@ async def move_to_build(call: Call[Nothing, Move]) -> Moved:
 
 OPERATIONS: Final = (
     Operation(
-        "GET",
-        "/v1/builds",
+        "GET /v1/builds",
         "read",
         list_builds,
         tool=ForAgents(about="List the builds of apps, and which runs and workers each has."),
     ),
-    Operation("POST", "/v1/builds/promote", "admin", promote_build, problems=(UnknownBuild,)),
-    Operation("POST", "/v1/builds/ramp", "admin", ramp_build, problems=(UnknownBuild,)),
-    Operation("POST", "/v1/builds/roll-back", "admin", roll_back_build),
-    Operation("POST", "/v1/builds/move", "admin", move_to_build),
+    Operation("POST /v1/builds/promote", "admin", promote_build, problems=(UnknownBuild,)),
+    Operation("POST /v1/builds/ramp", "admin", ramp_build, problems=(UnknownBuild,)),
+    Operation("POST /v1/builds/roll-back", "admin", roll_back_build),
+    Operation("POST /v1/builds/move", "admin", move_to_build),
 )

@@ -209,8 +209,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 OPERATIONS: Final = (
     Operation(
-        "POST",
-        "/v1/bulk",
+        "POST /v1/bulk",
         "write",
         change_runs,
         answers=(Progress, Trouble, Bye),

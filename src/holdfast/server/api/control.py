@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.client.rescheduling import RescheduleOptions
-from holdfast.errors import RescheduleRefused, RunEnded, RunNotFound
+from holdfast.errors import RescheduleRefused, RunEnded
 from holdfast.server.access import Principal
 from holdfast.server.api.fields import Changed, Length, Moment, Name, Reason, Text
 from holdfast.server.operations import Body, Call, ForAgents, Nothing, Operation, Query
@@ -96,47 +96,28 @@ async def reschedule_run(call: Call[Nothing, RescheduleBody]) -> Changed:
 
 
 OPERATIONS: Final = (
+    Operation("DELETE /v1/runs/{run}", "write", delete_run, nested=True),
     Operation(
-        "DELETE", "/v1/runs/{run}", "write", delete_run, problems=(RunNotFound,), nested=True
-    ),
-    Operation(
-        "POST",
-        "/v1/runs/{run}/cancel",
+        "POST /v1/runs/{run}/cancel",
         "write",
         cancel_run,
         body_required=False,
-        problems=(RunNotFound,),
         tool=ForAgents(
             name="cancel",
             about="Ask a run to end; its code may clean up first.",
             destructive=True,
         ),
     ),
+    Operation("POST /v1/runs/{run}/terminate", "admin", terminate_run, body_required=False),
     Operation(
-        "POST",
-        "/v1/runs/{run}/terminate",
-        "admin",
-        terminate_run,
-        body_required=False,
-        problems=(RunNotFound,),
+        "POST /v1/runs/{run}/pause", "write", pause_run, body_required=False, problems=(RunEnded,)
     ),
+    Operation("POST /v1/runs/{run}/resume", "write", resume_run, problems=(RunEnded,)),
     Operation(
-        "POST",
-        "/v1/runs/{run}/pause",
-        "write",
-        pause_run,
-        body_required=False,
-        problems=(RunNotFound, RunEnded),
-    ),
-    Operation(
-        "POST", "/v1/runs/{run}/resume", "write", resume_run, problems=(RunNotFound, RunEnded)
-    ),
-    Operation(
-        "POST",
-        "/v1/runs/{run}/reschedule",
+        "POST /v1/runs/{run}/reschedule",
         "write",
         reschedule_run,
-        problems=(RunNotFound, RunEnded, RescheduleRefused),
+        problems=(RunEnded, RescheduleRefused),
         tool=ForAgents(
             about="Move a run that waits to another queue, let it begin at another time, or set, "
             "move or remove its deadline.",

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from holdfast.errors import RunNotFound, UnknownFlow
+from holdfast.errors import UnknownFlow
 from holdfast.insight.actions import Action
 from holdfast.insight.shapes import RunHead, run_head
 from holdfast.insight.tree import Children, read_children
@@ -120,15 +120,7 @@ def _children(children: Children) -> ChildList:
 
 
 def _read(path: str, handler: Any, *answers: Any, tool: ForAgents | None = None) -> Operation:
-    return Operation(
-        "GET",
-        f"/v1/runs/{{run}}/{path}",
-        "read",
-        handler,
-        answers=answers,
-        problems=(RunNotFound,),
-        tool=tool,
-    )
+    return Operation(f"GET /v1/runs/{{run}}/{path}", "read", handler, answers=answers, tool=tool)
 
 
 OPERATIONS: Final = (

@@ -49,6 +49,6 @@ async def get_flow(call: Call[FlowQuery, None]) -> FlowShape:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/v1/flows", "read", list_flows),
-    Operation("GET", "/v1/flows/{name}", "read", get_flow, problems=(UnknownFlow,)),
+    Operation("GET /v1/flows", "read", list_flows),
+    Operation("GET /v1/flows/{name}", "read", get_flow, problems=(UnknownFlow,)),
 )

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.client.forking import ForkOptions
-from holdfast.errors import ForkRefused, RunExists, RunNotFound
+from holdfast.errors import ForkRefused, RunExists
 from holdfast.server.api.fields import Key
 from holdfast.server.operations import Body, Call, ForAgents, Nothing, Operation, Reply
 
@@ -70,25 +70,23 @@ async def retry_run(call: Call[Nothing, RetryBody]) -> Reply:
 
 OPERATIONS: Final = (
     Operation(
-        "POST",
-        "/v1/runs/{run}/fork",
+        "POST /v1/runs/{run}/fork",
         "write",
         fork_run,
         body_required=False,
         answers=(Forked,),
         statuses=(201, 200),
-        problems=(RunNotFound, ForkRefused, RunExists),
+        problems=(ForkRefused, RunExists),
         keyed=True,
     ),
     Operation(
-        "POST",
-        "/v1/runs/{run}/retry",
+        "POST /v1/runs/{run}/retry",
         "write",
         retry_run,
         body_required=False,
         answers=(Forked,),
         statuses=(201, 200),
-        problems=(RunNotFound, ForkRefused),
+        problems=(ForkRefused,),
         tool=ForAgents(name="retry", about="Start a run that continues where another one failed."),
     ),
 )

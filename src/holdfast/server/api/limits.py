@@ -107,11 +107,9 @@ def _limit(body: NewLimit) -> AnyLimit:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/v1/limits", "read", list_limits),
+    Operation("GET /v1/limits", "read", list_limits),
+    Operation("PUT /v1/limits", "admin", set_limit, problems=(UnknownWorkflow, AmbiguousWorkflow)),
     Operation(
-        "PUT", "/v1/limits", "admin", set_limit, problems=(UnknownWorkflow, AmbiguousWorkflow)
-    ),
-    Operation(
-        "DELETE", "/v1/limits", "admin", remove_limit, problems=(UnknownWorkflow, AmbiguousWorkflow)
+        "DELETE /v1/limits", "admin", remove_limit, problems=(UnknownWorkflow, AmbiguousWorkflow)
     ),
 )

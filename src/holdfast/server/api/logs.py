@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.codec import raw
-from holdfast.errors import RunNotFound
 from holdfast.insight.flow_progress import StepProgress, progress_of, raised
 from holdfast.insight.shapes import (
     LARGEST_SHOWN,
@@ -196,11 +195,9 @@ def _cut_log(found: EventList) -> str | None:
 
 OPERATIONS: Final = (
     Operation(
-        "GET",
-        "/v1/runs/{run}/events",
+        "GET /v1/runs/{run}/events",
         "read",
         list_events,
-        problems=(RunNotFound,),
         tool=ForAgents(
             name="read_log",
             about="Return a run's log, a page at a time. Details of more than `clip` bytes are "
@@ -209,8 +206,6 @@ OPERATIONS: Final = (
             note=_cut_log,
         ),
     ),
-    Operation(
-        "GET", "/v1/runs/{run}/steps", "read", list_steps, problems=(RunNotFound,), nested=True
-    ),
-    Operation("GET", "/v1/runs/{run}/timeline", "read", get_timeline, problems=(RunNotFound,)),
+    Operation("GET /v1/runs/{run}/steps", "read", list_steps, nested=True),
+    Operation("GET /v1/runs/{run}/timeline", "read", get_timeline),
 )

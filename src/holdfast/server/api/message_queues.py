@@ -244,20 +244,20 @@ def _read(texts: tuple[str, ...]) -> list[Receipt]:
 _QUEUE: Final = "/v1/message-queues/{name}"
 
 OPERATIONS: Final = (
-    Operation("GET", "/v1/message-queues", "read", list_message_queues),
+    Operation("GET /v1/message-queues", "read", list_message_queues),
     Operation(
-        "POST",
-        "/v1/message-queues",
+        "POST /v1/message-queues",
         "admin",
         create_message_queue,
         answers=(Changed,),
         statuses=(201, 200),
         problems=(QueueExists,),
     ),
-    Operation("DELETE", _QUEUE, "admin", delete_message_queue, problems=(QueueInUse, UnknownQueue)),
     Operation(
-        "POST",
-        f"{_QUEUE}/messages",
+        f"DELETE {_QUEUE}", "admin", delete_message_queue, problems=(QueueInUse, UnknownQueue)
+    ),
+    Operation(
+        f"POST {_QUEUE}/messages",
         "write",
         send_message,
         answers=(Sent,),
@@ -266,23 +266,17 @@ OPERATIONS: Final = (
         keyed=True,
     ),
     Operation(
-        "POST",
-        f"{_QUEUE}/receive",
+        f"POST {_QUEUE}/receive",
         "write",
         receive_messages,
         body_required=False,
         problems=(UnknownQueue,),
     ),
     Operation(
-        "POST",
-        f"{_QUEUE}/pop",
-        "write",
-        pop_messages,
-        body_required=False,
-        problems=(UnknownQueue,),
+        f"POST {_QUEUE}/pop", "write", pop_messages, body_required=False, problems=(UnknownQueue,)
     ),
-    Operation("POST", f"{_QUEUE}/ack", "write", ack_messages, problems=(UnknownQueue,)),
-    Operation("POST", f"{_QUEUE}/nack", "write", nack_messages, problems=(UnknownQueue,)),
-    Operation("POST", f"{_QUEUE}/extend", "write", extend_messages, problems=(UnknownQueue,)),
-    Operation("POST", f"{_QUEUE}/purge", "admin", purge_messages, problems=(UnknownQueue,)),
+    Operation(f"POST {_QUEUE}/ack", "write", ack_messages, problems=(UnknownQueue,)),
+    Operation(f"POST {_QUEUE}/nack", "write", nack_messages, problems=(UnknownQueue,)),
+    Operation(f"POST {_QUEUE}/extend", "write", extend_messages, problems=(UnknownQueue,)),
+    Operation(f"POST {_QUEUE}/purge", "admin", purge_messages, problems=(UnknownQueue,)),
 )

@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.client.replies import read_reply
-from holdfast.errors import ResultTimeout, RunEnded, RunNotFound, UpdateFailed, UpdateRejected
+from holdfast.errors import ResultTimeout, RunEnded, UpdateFailed, UpdateRejected
 from holdfast.server.api.fields import Changed, Key, Seconds
 from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query, Reply
 from holdfast.server.waiting import place, within
@@ -86,34 +86,31 @@ async def get_update(call: Call[AnswerQuery, None]) -> Reply:
 
 OPERATIONS: Final = (
     Operation(
-        "POST",
-        "/v1/runs/{run}/signals/{event}",
+        "POST /v1/runs/{run}/signals/{event}",
         "write",
         send_signal,
         body_required=False,
-        problems=(RunNotFound, RunEnded),
+        problems=(RunEnded,),
         nested=True,
         keyed=True,
         tool=ForAgents(name="signal", about="Send a run a signal."),
     ),
     Operation(
-        "POST",
-        "/v1/runs/{run}/updates/{update}",
+        "POST /v1/runs/{run}/updates/{update}",
         "write",
         send_update,
         body_required=False,
         answers=(Answer, Unanswered),
         statuses=(200, 202),
-        problems=(RunNotFound, RunEnded, UpdateRejected, UpdateFailed),
+        problems=(RunEnded, UpdateRejected, UpdateFailed),
         keyed=True,
     ),
     Operation(
-        "GET",
-        "/v1/runs/{run}/updates/{update}",
+        "GET /v1/runs/{run}/updates/{update}",
         "read",
         get_update,
         answers=(Answer, Unanswered),
         statuses=(200, 202),
-        problems=(RunNotFound, RunEnded, UpdateRejected, UpdateFailed),
+        problems=(RunEnded, UpdateRejected, UpdateFailed),
     ),
 )

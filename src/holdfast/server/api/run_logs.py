@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from holdfast.client.run_logs import LogOptions
 from holdfast.client.runs import follow_lines_of
-from holdfast.errors import InvalidInput, PayloadError, RunNotFound
+from holdfast.errors import InvalidInput, PayloadError
 from holdfast.server.api.fields import Offset
 from holdfast.server.api.following import FollowQuery, StreamEnd, send_as_read
 from holdfast.server.operations import Call, ForAgents, Operation, Query
@@ -77,11 +77,10 @@ def _cut(page: LogLinePage) -> str | None:
 
 OPERATIONS: Final = (
     Operation(
-        "GET",
-        "/v1/runs/{run}/logs",
+        "GET /v1/runs/{run}/logs",
         "read",
         read_log_lines,
-        problems=(RunNotFound, InvalidInput, PayloadError),
+        problems=(InvalidInput, PayloadError),
         nested=True,
         tool=ForAgents(
             about="Read the lines that the code of a run has logged, if its worker keeps them.",
@@ -89,13 +88,12 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        "GET",
-        "/v1/runs/{run}/logs/follow",
+        "GET /v1/runs/{run}/logs/follow",
         "read",
         follow_log_lines,
         answers=(LogLine, StreamEnd, Bye),
         media_type="text/event-stream",
-        problems=(RunNotFound, InvalidInput, PayloadError),
+        problems=(InvalidInput, PayloadError),
         nested=True,
     ),
 )

@@ -235,8 +235,7 @@ async def _warning(call: Call[Any, StartBody], name: str) -> str | None:
 
 OPERATIONS: Final = (
     Operation(
-        "POST",
-        "/v1/workflows/{name}/runs",
+        "POST /v1/workflows/{name}/runs",
         "write",
         start_run,
         body_required=False,
@@ -257,16 +256,14 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        "GET",
-        "/v1/workflows/{name}/runs",
+        "GET /v1/workflows/{name}/runs",
         "read",
         list_runs_of_workflow,
         problems=(AmbiguousWorkflow, RunNotFound),
         inputs=True,
     ),
     Operation(
-        "GET",
-        "/v1/runs",
+        "GET /v1/runs",
         "read",
         list_runs,
         problems=(AmbiguousWorkflow, RunNotFound),
@@ -278,8 +275,7 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        "GET",
-        "/v1/runs/count",
+        "GET /v1/runs/count",
         "read",
         count_runs,
         problems=(AmbiguousWorkflow, RunNotFound),
@@ -289,11 +285,9 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        "GET",
-        "/v1/runs/{run}",
+        "GET /v1/runs/{run}",
         "read",
         get_run,
-        problems=(RunNotFound,),
         nested=True,
         tool=ForAgents(
             about="Return a run as it is now, with its payloads.",

@@ -185,8 +185,7 @@ def _detail(served: Served, counts: dict[Status, int], entry: Entry | None) -> W
 
 OPERATIONS: Final = (
     Operation(
-        "GET",
-        "/v1/workflows",
+        "GET /v1/workflows",
         "read",
         list_workflows,
         tool=ForAgents(
@@ -195,28 +194,25 @@ OPERATIONS: Final = (
         ),
     ),
     Operation(
-        "GET",
-        "/v1/workflows/{name}",
+        "GET /v1/workflows/{name}",
         "read",
         get_workflow,
         problems=(UnknownWorkflow, AmbiguousWorkflow),
     ),
-    Operation("GET", "/v1/queues", "read", list_queues),
-    Operation("GET", "/v1/workers", "read", list_workers),
-    Operation("GET", "/v1/events", "read", list_recent_events),
-    Operation("POST", "/v1/queues/{name}/pause", "admin", pause_queue, body_required=False),
-    Operation("POST", "/v1/queues/{name}/resume", "admin", resume_queue),
+    Operation("GET /v1/queues", "read", list_queues),
+    Operation("GET /v1/workers", "read", list_workers),
+    Operation("GET /v1/events", "read", list_recent_events),
+    Operation("POST /v1/queues/{name}/pause", "admin", pause_queue, body_required=False),
+    Operation("POST /v1/queues/{name}/resume", "admin", resume_queue),
     Operation(
-        "POST",
-        "/v1/workflows/{name}/pause",
+        "POST /v1/workflows/{name}/pause",
         "admin",
         pause_workflow,
         body_required=False,
         problems=(UnknownWorkflow, AmbiguousWorkflow),
     ),
     Operation(
-        "POST",
-        "/v1/workflows/{name}/resume",
+        "POST /v1/workflows/{name}/resume",
         "admin",
         resume_workflow,
         problems=(UnknownWorkflow, AmbiguousWorkflow),

@@ -96,12 +96,18 @@ _MESSAGE: Final = "/v1/message-queues/{name}/messages/{message}"
 
 OPERATIONS: Final = (
     Operation(
-        "GET", _MESSAGE, "read", get_queued_message, problems=(MessageNotFound, UnknownQueue)
+        f"GET {_MESSAGE}", "read", get_queued_message, problems=(MessageNotFound, UnknownQueue)
     ),
     Operation(
-        "PATCH", _MESSAGE, "write", change_queued_message, problems=(MessageInFlight, UnknownQueue)
+        f"PATCH {_MESSAGE}",
+        "write",
+        change_queued_message,
+        problems=(MessageInFlight, UnknownQueue),
     ),
     Operation(
-        "DELETE", _MESSAGE, "write", cancel_queued_message, problems=(MessageInFlight, UnknownQueue)
+        f"DELETE {_MESSAGE}",
+        "write",
+        cancel_queued_message,
+        problems=(MessageInFlight, UnknownQueue),
     ),
 )

@@ -51,6 +51,6 @@ async def read_load_now(call: Call[StatsQuery, None]) -> Load:
 
 
 OPERATIONS: Final = (
-    Operation("GET", "/v1/stats", "read", read_stats),
-    Operation("GET", "/v1/load", "read", read_load_now),
+    Operation("GET /v1/stats", "read", read_stats),
+    Operation("GET /v1/load", "read", read_load_now),
 )

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from holdfast.client.handle import follow_items
 from holdfast.client.streams import Attempts
-from holdfast.errors import InvalidInput, InvalidName, PayloadError, RunNotFound
+from holdfast.errors import InvalidInput, InvalidName, PayloadError
 from holdfast.server.api.fields import Offset
 from holdfast.server.api.following import FollowQuery, Read, StreamEnd, send_as_read
 from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query
@@ -64,29 +64,25 @@ async def follow_stream(call: Call[FollowQuery, None]) -> Response:
 
 
 OPERATIONS: Final = (
+    Operation("GET /v1/runs/{run}/streams", "read", list_streams, nested=True),
     Operation(
-        "GET", "/v1/runs/{run}/streams", "read", list_streams, problems=(RunNotFound,), nested=True
-    ),
-    Operation(
-        "GET",
-        "/v1/runs/{run}/streams/{stream}",
+        "GET /v1/runs/{run}/streams/{stream}",
         "read",
         read_stream,
         answers=(StreamPage,),
-        problems=(RunNotFound, InvalidName, InvalidInput, PayloadError),
+        problems=(InvalidName, InvalidInput, PayloadError),
         nested=True,
         tool=ForAgents(
             about="Read what a run has written to a stream, such as the tokens of a model."
         ),
     ),
     Operation(
-        "GET",
-        "/v1/runs/{run}/streams/{stream}/follow",
+        "GET /v1/runs/{run}/streams/{stream}/follow",
         "read",
         follow_stream,
         answers=(StreamItem, Restarted, StreamEnd, Bye),
         media_type="text/event-stream",
-        problems=(RunNotFound, InvalidName, InvalidInput, PayloadError),
+        problems=(InvalidName, InvalidInput, PayloadError),
         nested=True,
     ),
 )

@@ -30,4 +30,4 @@ async def publish_event(call: Call[Nothing, NewEventBody]) -> Published:
     return await call.site.client.topics.publish(body.topic, body.payload, event_id=event_id)
 
 
-OPERATIONS: Final = (Operation("POST", "/v1/topics/publish", "write", publish_event, keyed=True),)
+OPERATIONS: Final = (Operation("POST /v1/topics/publish", "write", publish_event, keyed=True),)

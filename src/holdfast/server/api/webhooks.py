@@ -38,8 +38,7 @@ async def receive_webhook(call: Call[Nothing, bytes]) -> Taken:
 
 OPERATIONS: Final = (
     Operation(
-        "POST",
-        f"{HOOKS}{{token}}",
+        f"POST {HOOKS}{{token}}",
         "open",
         receive_webhook,
         problems=(
