@@ -14,14 +14,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import MOST_ADDED, fingerprint
-from holdfast.types import (
-    AttributeValue,
-    ErrorInfo,
-    FormField,
-    RunKind,
-    WebhookBody,
-    WebhookScheme,
-)
+from holdfast.types import AttributeValue, ErrorInfo, FormField, RunKind, WebhookBody, WebhookScheme
 
 _NULL: Final = msgspec.Raw(b"null")
 _encode: Final = msgspec.json.Encoder().encode

@@ -20,13 +20,7 @@ from holdfast.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.database.embedded import EmbeddedServer
 from holdfast.database.urls import split_urls
-from tests.crash.fleet import (
-    Fleet,
-    kill_at_every_point,
-    patiently,
-    start_patiently,
-    until_all_end,
-)
+from tests.crash.fleet import Fleet, kill_at_every_point, patiently, start_patiently, until_all_end
 from tests.crash.flows import Sheet
 from tests.crash.leases import stop_at_work
 from tests.crash.ledger import check_flows, check_letters, check_nothing_is_queued, query_all

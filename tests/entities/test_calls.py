@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast import App, Client, InvalidInput, ResultTimeout, SyncClient, reads
-from holdfast.errors import (
-    ConfigurationError,
-    RunEnded,
-    RunFailed,
-    UpdateFailed,
-    UpdateRejected,
-)
+from holdfast.errors import ConfigurationError, RunEnded, RunFailed, UpdateFailed, UpdateRejected
 from holdfast.insight.actions import Action
 from holdfast.payloads import Zlib
 from holdfast.runtime.code import entities

@@ -12,13 +12,7 @@ import pytest
 
 from holdfast import App, Client, Context, InvalidInput, reads
 from holdfast.definitions.entities import entity_of
-from holdfast.errors import (
-    ConfigurationError,
-    ResultTimeout,
-    RunEnded,
-    RunFailed,
-    UpdateRejected,
-)
+from holdfast.errors import ConfigurationError, ResultTimeout, RunEnded, RunFailed, UpdateRejected
 from holdfast.store.port import Store
 from holdfast.worker import Worker, WorkerOptions
 

@@ -13,12 +13,7 @@ from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ActivityFailed, ActivityTimedOut
-from holdfast.events import (
-    ACTIVITY_CANCEL,
-    ACTIVITY_SCHEDULED,
-    CANCELLED,
-    STEP_COMPLETED,
-)
+from holdfast.events import ACTIVITY_CANCEL, ACTIVITY_SCHEDULED, CANCELLED, STEP_COMPLETED
 from holdfast.retry import Retry
 from holdfast.types import ANY_END, Suspend
 from tests.runtime.bench import START, Bench

@@ -11,12 +11,7 @@ import pytest
 
 from holdfast import Context
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.events import (
-    APPROVAL_REQUESTED,
-    APPROVAL_WITHDRAWN,
-    TIMER_FIRED,
-    TIMER_SCHEDULED,
-)
+from holdfast.events import APPROVAL_REQUESTED, APPROVAL_WITHDRAWN, TIMER_FIRED, TIMER_SCHEDULED
 from holdfast.runtime.code.forms import form_fields
 from holdfast.types import ANY_END, FormField, Suspend
 from tests.runtime.bench import START, Bench

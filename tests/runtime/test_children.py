@@ -13,14 +13,7 @@ import pytest
 from holdfast import App, Context
 from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.errors import ChildFailed, ConfigurationError, RunCancelled
-from holdfast.events import (
-    CANCELLED,
-    CHILD_CANCEL,
-    CHILD_STARTED,
-    FORKED,
-    SIGNAL_SENT,
-    TIMER_FIRED,
-)
+from holdfast.events import CANCELLED, CHILD_CANCEL, CHILD_STARTED, FORKED, SIGNAL_SENT, TIMER_FIRED
 from holdfast.testing import Environment
 from holdfast.types import ANY_END, Suspend
 from holdfast.values.ids import child_run_id, keyed_run_id

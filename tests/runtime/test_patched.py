@@ -15,13 +15,7 @@ from holdfast.codec import fingerprint
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import DeterminismError
-from holdfast.events import (
-    COMPLETED,
-    FORKED,
-    STEP_COMPLETED,
-    VALUE_RECORDED,
-    write_step_completed,
-)
+from holdfast.events import COMPLETED, FORKED, STEP_COMPLETED, VALUE_RECORDED, write_step_completed
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, SECOND, Bench, Code
 

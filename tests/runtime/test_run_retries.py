@@ -14,13 +14,7 @@ import pytest
 
 from holdfast import App, Context, Retry, RunCancelled, RunFailed, StepFailed
 from holdfast.definitions.workflows import Workflow
-from holdfast.errors import (
-    ConfigurationError,
-    ForkRefused,
-    InvalidInput,
-    RunTimedOut,
-    UpdateFailed,
-)
+from holdfast.errors import ConfigurationError, ForkRefused, InvalidInput, RunTimedOut, UpdateFailed
 from holdfast.events import FORKED
 from holdfast.insight.why import explain_run
 from holdfast.payloads import AesGcm

@@ -16,15 +16,7 @@ from holdfast.store.shards import Members, Pass, sharded, shards_of
 from holdfast.store.shards.homes import home_of
 from holdfast.store.shards.merging import cut_short
 from holdfast.store.shards.router import notices_of
-from holdfast.types import (
-    Forward,
-    NewEvent,
-    NewRun,
-    NewSignal,
-    Notice,
-    RecordPage,
-    RunFilter,
-)
+from holdfast.types import Forward, NewEvent, NewRun, NewSignal, Notice, RecordPage, RunFilter
 from holdfast.values.ids import keyed_run_id, uuid7
 from tests.shards.conftest import COUNT
 from tests.shards.engine import make_engine

@@ -19,15 +19,7 @@ from holdfast.runtime.code import continuing
 from holdfast.runtime.code.steps import Executions
 from holdfast.runtime.code.timers import Timers
 from holdfast.runtime.turn import outcome
-from holdfast.store.memory import (
-    activities,
-    choosing,
-    claims,
-    commits,
-    ends,
-    messages,
-    signals,
-)
+from holdfast.store.memory import activities, choosing, claims, commits, ends, messages, signals
 from holdfast.store.memory.flows import ends as flow_ends
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.workers import MemoryWorkers

@@ -9,15 +9,7 @@ from uuid import UUID
 from seeded import SeededMachine, act, some
 
 from holdfast.store.port import Store
-from holdfast.types import (
-    ANY_END,
-    ClaimedTask,
-    Event,
-    Finish,
-    RunFilter,
-    Suspend,
-    TurnCommit,
-)
+from holdfast.types import ANY_END, ClaimedTask, Event, Finish, RunFilter, Suspend, TurnCommit
 
 NAMES = ("shop/buy", "shop/sell")
 HANDLERS = [f"{name}@1" for name in NAMES]

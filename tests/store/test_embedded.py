@@ -19,13 +19,7 @@ import psycopg
 import pytest
 from tests.clusters import Homes
 
-from holdfast.database.embedded import (
-    EmbeddedServer,
-    binaries,
-    cluster,
-    default_home,
-    processes,
-)
+from holdfast.database.embedded import EmbeddedServer, binaries, cluster, default_home, processes
 from holdfast.database.embedded.account import account_for
 from holdfast.database.embedded.probe import Answer, ask
 from holdfast.errors import EmbeddedServerError

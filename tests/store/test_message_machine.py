@@ -16,14 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import MessageInFlight
 from holdfast.store.port import Store
-from holdfast.types import (
-    MessageChange,
-    MessageReturn,
-    NewMessage,
-    QueueSettings,
-    Receipt,
-    Receive,
-)
+from holdfast.types import MessageChange, MessageReturn, NewMessage, QueueSettings, Receipt, Receive
 
 SECOND = 1_000_000
 MOST = 3  # receives, before a message is a dead letter

@@ -34,12 +34,7 @@ from holdfast.definitions.transactions import Isolation
 from holdfast.errors import ConfigurationError, RunFailed, StepFailed
 from holdfast.payloads import payloads_of
 from holdfast.store.port.transactions import AlreadyRecorded, lease_of
-from holdfast.store.postgres import (
-    PostgresStore,
-    asyncpg_connector,
-    connectors,
-    open_transaction,
-)
+from holdfast.store.postgres import PostgresStore, asyncpg_connector, connectors, open_transaction
 from holdfast.store.postgres.conninfo import conninfo
 from holdfast.testing import Environment
 from holdfast.testing.crashes import crashes

@@ -9,12 +9,7 @@ import pytest
 
 from holdfast.client import coalescing
 from holdfast.client.coalescing import Coalescer
-from holdfast.errors import (
-    DatabaseUnavailable,
-    LockTimeout,
-    PayloadError,
-    TransientDatabaseError,
-)
+from holdfast.errors import DatabaseUnavailable, LockTimeout, PayloadError, TransientDatabaseError
 from holdfast.store.notifier import Notifier
 from holdfast.types import Notice
 

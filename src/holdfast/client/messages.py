@@ -13,14 +13,7 @@ from msgspec.structs import replace
 from holdfast.codec import check_open, decoder, encode
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, QueueExists
-from holdfast.types import (
-    NewMessage,
-    QueueSettings,
-    Receipt,
-    Receive,
-    StoredMessage,
-    Value,
-)
+from holdfast.types import NewMessage, QueueSettings, Receipt, Receive, StoredMessage, Value
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import check_queue_name

@@ -9,12 +9,7 @@ from uuid import UUID
 
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.port import WORK_TOPIC, messages_topic
-from holdfast.store.postgres import (
-    Statement,
-    ack_statement,
-    send_statement,
-    start_statement,
-)
+from holdfast.store.postgres import Statement, ack_statement, send_statement, start_statement
 from holdfast.store.postgres.executing import Mark, executor
 from holdfast.store.postgres.listening import channel
 from holdfast.store.postgres.start_values import cast_mark

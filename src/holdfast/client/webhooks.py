@@ -12,12 +12,7 @@ from holdfast.client.naming import RunRef
 from holdfast.client.session import Group
 from holdfast.codec import encode
 from holdfast.errors import RunNotFound, WebhookClosed, WebhookNotFound
-from holdfast.events import (
-    TERMINAL,
-    WEBHOOK_CLOSED,
-    WEBHOOK_OPENED,
-    WEBHOOK_RECEIVED,
-)
+from holdfast.events import TERMINAL, WEBHOOK_CLOSED, WEBHOOK_OPENED, WEBHOOK_RECEIVED
 from holdfast.insight.spans import read_details, text_of
 from holdfast.store.port.locks import persist
 from holdfast.types import Value, WebhookOutcome, WebhookPost

@@ -7,13 +7,7 @@ sees the same value both times.
 from holdfast.codec._added_fields import MOST_ADDED, texts_before_fields
 from holdfast.codec._contains import contains
 from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label, with_reason
-from holdfast.codec._failures import (
-    decode_error,
-    describe,
-    encode_error,
-    storable,
-    summarize,
-)
+from holdfast.codec._failures import decode_error, describe, encode_error, storable, summarize
 from holdfast.codec._models import is_model_type, lost_field
 from holdfast.codec._references import (
     REFERENCE_MARK,

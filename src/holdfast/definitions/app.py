@@ -26,12 +26,7 @@ from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.steps import Step
 from holdfast.definitions.subscribing import Subscribing
 from holdfast.definitions.transactions import Transacting
-from holdfast.definitions.workflows import (
-    AnyActivity,
-    AnyWorkflow,
-    Registry,
-    Workflow,
-)
+from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry, Workflow
 from holdfast.details import OnCancel
 from holdfast.objects import check_objects_url
 from holdfast.payloads import Codecs, LargePayloads, large_payloads_of, payloads_of

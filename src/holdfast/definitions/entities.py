@@ -17,10 +17,7 @@ from holdfast.definitions.signatures import Declared, Signature
 from holdfast.definitions.starts import prepare
 from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.types import (
-    DEFAULT_QUEUE,
-    NewRun,
-)
+from holdfast.types import DEFAULT_QUEUE, NewRun
 from holdfast.values.durations import Duration
 from holdfast.values.names import check_signal_name
 from holdfast.values.texts import check_id

@@ -13,14 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from holdfast.codec import (
-    Decode,
-    decoder,
-    encode,
-    encode_sorted,
-    is_model_type,
-    lost_field,
-)
+from holdfast.codec import Decode, decoder, encode, encode_sorted, is_model_type, lost_field
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 
 Arguments: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]

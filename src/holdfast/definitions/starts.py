@@ -13,13 +13,7 @@ from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import ConfigurationError, PayloadError
-from holdfast.types import (
-    PRIORITIES,
-    AttributeValue,
-    IfEnded,
-    NewRun,
-    RunKind,
-)
+from holdfast.types import PRIORITIES, AttributeValue, IfEnded, NewRun, RunKind
 from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.ids import keyed_run_id, uuid7

@@ -9,14 +9,7 @@ from holdfast.errors import InvalidInput
 from holdfast.insight.limits import full_text, limits_of_messages
 from holdfast.insight.wording import ago, count_of, length, several
 from holdfast.store.port import Store
-from holdfast.types import (
-    LimitInfo,
-    LimitRule,
-    ListedMessage,
-    QueueInfo,
-    QueueMetrics,
-    Value,
-)
+from holdfast.types import LimitInfo, LimitRule, ListedMessage, QueueInfo, QueueMetrics, Value
 from holdfast.values.key_paths import key_of
 
 MOST: Final = 1_000  # messages that are looked at

@@ -18,15 +18,7 @@ from holdfast.definitions.signatures import read_signature
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.workflows import newest_definitions
 from holdfast.errors import ConfigurationError, InvalidInput, ResultTimeout, RunNotFound
-from holdfast.mcp.calling import (
-    LARGEST,
-    Answer,
-    bad,
-    check_names,
-    find_tool,
-    key_of,
-    text_of,
-)
+from holdfast.mcp.calling import LARGEST, Answer, bad, check_names, find_tool, key_of, text_of
 from holdfast.mcp.tools import KEY, Described
 from holdfast.server.changes import printable
 from holdfast.server.problems import Problem, problem_of

@@ -25,13 +25,7 @@ from cronsim import CronSim, CronSimError
 from cronsim.cronsim import Field
 
 from holdfast.errors import ConfigurationError
-from holdfast.schedules.zones import (
-    change_of_offset,
-    end_of_gap,
-    moment_of,
-    moments_of,
-    wall_time,
-)
+from holdfast.schedules.zones import change_of_offset, end_of_gap, moment_of, moments_of, wall_time
 from holdfast.values.suggestions import similar_name
 
 ALIASES: Final = {

@@ -11,12 +11,7 @@ from holdfast.client.messaging import Signal
 from holdfast.client.naming import RunRef
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable, Startable
-from holdfast.definitions.starts import (
-    StartAndWaitOptions,
-    StartManyOptions,
-    StartOptions,
-    ToStart,
-)
+from holdfast.definitions.starts import StartAndWaitOptions, StartManyOptions, StartOptions, ToStart
 from holdfast.insight.spans import Timeline
 from holdfast.insight.why import Explanation
 from holdfast.payloads import Codecs, LargePayloads

@@ -8,9 +8,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from holdfast.client.rescheduling import RescheduleOptions
 from holdfast.client.run import Run
-from holdfast.client.streams import (
-    StreamOptions,
-)
+from holdfast.client.streams import StreamOptions
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncHandleBase

@@ -6,21 +6,11 @@ import builtins
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from holdfast.client.messages import (
-    Messages,
-    Outgoing,
-)
+from holdfast.client.messages import Messages, Outgoing
 from holdfast.client.queues import Queues
 from holdfast.sync.base import SyncGroup
 from holdfast.sync.message import SyncMessage
-from holdfast.types import (
-    KeptMessage,
-    ListedMessage,
-    MessagePage,
-    Pause,
-    QueueInfo,
-    QueueMetrics,
-)
+from holdfast.types import KeptMessage, ListedMessage, MessagePage, Pause, QueueInfo, QueueMetrics
 from holdfast.values.durations import Duration
 
 

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import (
-    Callable,
-    Generator,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Unpack
 from uuid import UUID
 

@@ -9,21 +9,12 @@ from uuid import UUID
 
 from holdfast.client.schedule import ScheduleInfo, Tick
 from holdfast.client.schedules import Schedules
-from holdfast.client.scheduling import (
-    CreateScheduleOptions,
-    UpdateScheduleOptions,
-)
-from holdfast.definitions.schedules import (
-    MessageScheduleOptions,
-    ScheduleOptions,
-)
+from holdfast.client.scheduling import CreateScheduleOptions, UpdateScheduleOptions
+from holdfast.definitions.schedules import MessageScheduleOptions, ScheduleOptions
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.schedules import Moment
 from holdfast.sync.base import SyncGroup
-from holdfast.types import (
-    CancelledBackfills,
-    Overlap,
-)
+from holdfast.types import CancelledBackfills, Overlap
 
 In = TypeVar("In")
 

@@ -11,12 +11,7 @@ from holdfast.client.scheduling import RunsOfSchedule
 from holdfast.client.topics import Topics
 from holdfast.definitions.startable import AnyStartable
 from holdfast.sync.base import SyncGroup
-from holdfast.types import (
-    JSON,
-    DeliveryRecord,
-    Published,
-    SubscriptionKind,
-)
+from holdfast.types import JSON, DeliveryRecord, Published, SubscriptionKind
 
 
 class SyncTopics(SyncGroup[Topics]):

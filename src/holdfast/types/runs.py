@@ -9,14 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.types.base import (
-    AttributeValue,
-    Event,
-    RunKind,
-    State,
-    Status,
-    Value,
-)
+from holdfast.types.base import AttributeValue, Event, RunKind, State, Status, Value
 from holdfast.types.start_rules import RefusedBy
 from holdfast.values.names import turn_handler
 

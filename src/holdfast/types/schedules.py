@@ -15,12 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.types.base import (
-    AttributeValue,
-    Notice,
-    RunKind,
-    Value,
-)
+from holdfast.types.base import AttributeValue, Notice, RunKind, Value
 from holdfast.values.moments import to_datetime
 
 SCHEDULE_HEADER: Final = "holdfast-schedule"  # of a run that a schedule has started: its name

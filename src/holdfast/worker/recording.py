@@ -17,15 +17,7 @@ from uuid import UUID, uuid4
 
 from holdfast.errors import DatabaseUnavailable, LockTimeout, TransientDatabaseError
 from holdfast.store.port import Store
-from holdfast.types import (
-    Ahead,
-    Committed,
-    Finish,
-    Notice,
-    Refusal,
-    TurnCommit,
-    count_bearable,
-)
+from holdfast.types import Ahead, Committed, Finish, Notice, Refusal, TurnCommit, count_bearable
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_undelivered_signal

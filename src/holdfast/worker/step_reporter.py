@@ -15,14 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.store.port import Store
 from holdfast.store.port.locks import BriefLocks
-from holdfast.types import (
-    ClaimedTask,
-    Notice,
-    StepTaskEnd,
-    StepTaskOutcome,
-    StepTasksEnded,
-    Taker,
-)
+from holdfast.types import ClaimedTask, Notice, StepTaskEnd, StepTaskOutcome, StepTasksEnded, Taker
 from holdfast.worker.clock import Clock
 from holdfast.worker.recording import Batcher, Lending, repeated
 from holdfast.worker.reporting import EndReporter, weigh

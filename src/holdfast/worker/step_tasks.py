@@ -18,13 +18,7 @@ from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow
 from holdfast.errors import PayloadLocked
-from holdfast.types import (
-    ClaimedTask,
-    Lease,
-    Release,
-    StepTaskEnd,
-    StepTaskOutcome,
-)
+from holdfast.types import ClaimedTask, Lease, Release, StepTaskEnd, StepTaskOutcome
 from holdfast.values.names import changed_kind
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room

@@ -13,17 +13,7 @@ from holdfast.store.port import Store
 from holdfast.types import ANY_END, Finish, Notice, RunFilter, Suspend, Undelivered
 from holdfast.values.ids import keyed_run_id
 
-from .actors import (
-    SECOND,
-    ManualWorker,
-    details,
-    get,
-    log,
-    log_types,
-    lose,
-    start,
-    step,
-)
+from .actors import SECOND, ManualWorker, details, get, log, log_types, lose, start, step
 from .commands import FAILURE, activity, child, command, failed, ordered, started_child
 
 

@@ -12,16 +12,7 @@ from clocks import Clock
 
 from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
-from holdfast.types import (
-    ANY_END,
-    ClaimedTask,
-    Event,
-    Finish,
-    FlowShape,
-    NewRun,
-    Notice,
-    StepShape,
-)
+from holdfast.types import ANY_END, ClaimedTask, Event, Finish, FlowShape, NewRun, Notice, StepShape
 from holdfast.values.ids import keyed_run_id
 
 from .actors import SECOND, ManualWorker, details, get, log, start

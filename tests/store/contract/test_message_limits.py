@@ -12,14 +12,7 @@ from clocks import Clock
 from holdfast.insight.limits import check_limits
 from holdfast.insight.messages import explain_message, explain_queue
 from holdfast.store.port import Store, messages_topic
-from holdfast.types import (
-    LimitRule,
-    MessageChange,
-    MessageDelivery,
-    MessageReturn,
-    Notice,
-    Receipt,
-)
+from holdfast.types import LimitRule, MessageChange, MessageDelivery, MessageReturn, Notice, Receipt
 
 from .actors import SECOND, ManualWorker, start
 from .test_messages import Mail, payloads

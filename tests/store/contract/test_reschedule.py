@@ -11,13 +11,7 @@ from clocks import Clock
 
 from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
-from holdfast.types import (
-    Delivered,
-    Notice,
-    Reschedule,
-    RulesOfStart,
-    StartRules,
-)
+from holdfast.types import Delivered, Notice, Reschedule, RulesOfStart, StartRules
 
 from .actors import SECOND, ManualWorker, details, get, log, log_types, new_run, signal, start
 from .test_limits import queue_limit

@@ -11,14 +11,7 @@ from clocks import Clock
 from holdfast.insight.doctor import check_unserved
 from holdfast.insight.serving import read_served
 from holdfast.store.port import Store
-from holdfast.types import (
-    ClaimedTask,
-    FlowShape,
-    NewRun,
-    Notice,
-    Release,
-    StepShape,
-)
+from holdfast.types import ClaimedTask, FlowShape, NewRun, Notice, Release, StepShape
 
 from .actors import ManualWorker, details, get, lease_of, log, log_types, start, step
 from .commands import FAILURE, RESIZE, activity, ordered

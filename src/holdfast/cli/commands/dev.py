@@ -13,12 +13,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import (
-    app_argument,
-    log_level_option,
-    queue_option,
-    replace_flows_option,
-)
+from holdfast.cli.inputs import app_argument, log_level_option, queue_option, replace_flows_option
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 

@@ -9,12 +9,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.framework import command
-from holdfast.cli.inputs import (
-    complete_app,
-    hide_payloads_option,
-    log_level_option,
-    only_option,
-)
+from holdfast.cli.inputs import complete_app, hide_payloads_option, log_level_option, only_option
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:

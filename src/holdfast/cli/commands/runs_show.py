@@ -75,12 +75,7 @@ class _Picture:
 async def _look(link: Link, reference: str) -> _Picture:
     from holdfast.cli.finding import find_run
     from holdfast.insight.flow_progress import progress_of
-    from holdfast.insight.timeline import (
-        read_run_spans,
-        read_starts,
-        read_steps,
-        with_starts,
-    )
+    from holdfast.insight.timeline import read_run_spans, read_starts, read_steps, with_starts
     from holdfast.insight.tree import read_children
     from holdfast.retention.viewing import archived_store
 

@@ -12,14 +12,7 @@ from holdfast.insight.shapes import event_shape, run_shape, shown_details
 from holdfast.insight.spans import error_text, read_json
 from holdfast.insight.traces import find_trace
 from holdfast.insight.wording import ago, failed_times, length, moment, queued_and_worked, shorten
-from holdfast.types import (
-    JSON,
-    SCHEDULE_HEADER,
-    TICK_HEADER,
-    LoggedEvent,
-    LogLine,
-    RunRecord,
-)
+from holdfast.types import JSON, SCHEDULE_HEADER, TICK_HEADER, LoggedEvent, LogLine, RunRecord
 from holdfast.values.attributes import attribute_filters
 
 if TYPE_CHECKING:

@@ -15,12 +15,7 @@ from holdfast.insight.timeline import read_run_spans, read_steps
 from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.flows import explain_flow, running_steps, runs_that_continue
-from holdfast.insight.why.queued import (
-    explain_queued,
-    unserved_details,
-    unserved_text,
-    ways_out,
-)
+from holdfast.insight.why.queued import explain_queued, unserved_details, unserved_text, ways_out
 from holdfast.insight.why.start_rules import explain_start
 from holdfast.insight.why.surroundings import Surroundings, look_around, sent_signals
 from holdfast.insight.why.waiting import (

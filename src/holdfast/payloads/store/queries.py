@@ -11,15 +11,7 @@ from holdfast.codec import is_sealed
 from holdfast.errors import ConfigurationError
 from holdfast.payloads.details import open_event
 from holdfast.payloads.store.part import SEALED_SHOWS, PayloadPart
-from holdfast.types import (
-    ClippedEvent,
-    CountBy,
-    Event,
-    RecordPage,
-    RunCounts,
-    RunFilter,
-    RunRecord,
-)
+from holdfast.types import ClippedEvent, CountBy, Event, RecordPage, RunCounts, RunFilter, RunRecord
 
 
 class PayloadQueries(PayloadPart):

@@ -11,11 +11,7 @@ from holdfast.codec import Decode, decoder, fingerprint
 from holdfast.definitions.activities import Activity
 from holdfast.details import ActivityScheduled, OnCancel, RetryPolicy
 from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
-from holdfast.events import (
-    ACTIVITY_COMPLETED,
-    read_activity_completed,
-    read_activity_failed,
-)
+from holdfast.events import ACTIVITY_COMPLETED, read_activity_completed, read_activity_failed
 from holdfast.retry import Retry
 from holdfast.runtime.code.command_calls import CommandCall
 from holdfast.runtime.code.commands import Command, Commands

@@ -9,23 +9,10 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from holdfast.codec import encode
-from holdfast.definitions.entities import (
-    STATE,
-    Entity,
-    Given,
-    Method,
-    Proxy,
-    SentCall,
-    entity_of,
-)
+from holdfast.definitions.entities import STATE, Entity, Given, Method, Proxy, SentCall, entity_of
 from holdfast.definitions.entity_access import ACCESS
 from holdfast.definitions.steps import Step, current_step
-from holdfast.errors import (
-    ConfigurationError,
-    InvalidInput,
-    UpdateFailed,
-    UpdateRejected,
-)
+from holdfast.errors import ConfigurationError, InvalidInput, UpdateFailed, UpdateRejected
 from holdfast.retry import Retry
 from holdfast.runtime.code.continuing import ContinueAsNew
 from holdfast.runtime.code.mailbox import Mailbox

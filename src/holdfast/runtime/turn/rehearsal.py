@@ -33,11 +33,7 @@ from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.virtual_log import in_delivery_order
-from holdfast.runtime.loop.user_code import (
-    line_of_definition,
-    line_of_error,
-    line_of_waiting,
-)
+from holdfast.runtime.loop.user_code import line_of_definition, line_of_error, line_of_waiting
 from holdfast.runtime.turn.checking import replay_to_end
 from holdfast.runtime.turn.divergence import held_back
 from holdfast.runtime.turn.outcome import raised

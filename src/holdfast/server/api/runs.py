@@ -22,13 +22,7 @@ from holdfast.errors import (
     StartThrottled,
     UnknownWorkflow,
 )
-from holdfast.insight.shapes import (
-    LARGEST_SHOWN,
-    RunHead,
-    RunShape,
-    run_head,
-    run_shape,
-)
+from holdfast.insight.shapes import LARGEST_SHOWN, RunHead, RunShape, run_head, run_shape
 from holdfast.server.api.fields import Attributes, Key, Length, Moment, Name, Seconds, Tags
 from holdfast.server.api.filters import (
     OfWorkflow,

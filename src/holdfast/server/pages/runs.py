@@ -13,12 +13,7 @@ import msgspec
 
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.run import RunPage
-from holdfast.errors import (
-    AmbiguousWorkflow,
-    ConfigurationError,
-    InvalidInput,
-    UnknownWorkflow,
-)
+from holdfast.errors import AmbiguousWorkflow, ConfigurationError, InvalidInput, UnknownWorkflow
 from holdfast.insight.spans import error_chain, error_text, read_json
 from holdfast.insight.wording import ago, failed_times, queued_and_worked, shorten
 from holdfast.server.pages.counts import count_states

@@ -7,13 +7,7 @@ from holdfast.errors import HoldfastError
 from holdfast.insight.serving import Served, read_served
 from holdfast.server.catalogue import Entry, find_entries
 from holdfast.server.pages.charts import SPANS, read_charts, read_stats
-from holdfast.server.pages.forms import (
-    decode,
-    example,
-    read_fields,
-    read_values,
-    refill,
-)
+from holdfast.server.pages.forms import decode, example, read_fields, read_values, refill
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.runs import line
 from holdfast.server.pages.sparks import make_sparks

@@ -21,14 +21,7 @@ from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.memory.workers import rivals_of, spared_by
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.port.claims import SUSPECT_ATTEMPTS
-from holdfast.types import (
-    ClaimedTask,
-    Claims,
-    ErrorInfo,
-    Event,
-    Notice,
-    Release,
-)
+from holdfast.types import ClaimedTask, Claims, ErrorInfo, Event, Notice, Release
 from holdfast.values.composing import compose
 
 _NEAR = 8  # so many events come with a claim, if the worker has the run in its cache

@@ -12,12 +12,7 @@ from holdfast.store.memory.chains import is_passed_over, next_of, pass_over
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.tables import Tables
-from holdfast.types import (
-    BegunDeletions,
-    SweeperState,
-    SweepShare,
-    Swept,
-)
+from holdfast.types import BegunDeletions, SweeperState, SweepShare, Swept
 from holdfast.values.composing import compose
 from holdfast.values.ids import former_retry_run_id, retry_run_id
 

@@ -10,13 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import raw
-from holdfast.events import (
-    SIGNAL_RECEIVED,
-    UPDATE_ACCEPTED,
-    UPDATE_ENDS,
-    is_update,
-    read_signal,
-)
+from holdfast.events import SIGNAL_RECEIVED, UPDATE_ACCEPTED, UPDATE_ENDS, is_update, read_signal
 from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.forwarding import forward_signal

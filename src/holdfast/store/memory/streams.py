@@ -10,12 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import MAX_DEPTH, raw
-from holdfast.events import (
-    ACTIVITY_COMPLETED,
-    ACTIVITY_FAILED,
-    STEP_ENDS,
-    read_stream_written,
-)
+from holdfast.events import ACTIVITY_COMPLETED, ACTIVITY_FAILED, STEP_ENDS, read_stream_written
 from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part

@@ -10,15 +10,7 @@ from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.stats import stats_arguments
-from holdfast.types import (
-    Heartbeat,
-    Lease,
-    MinuteCounts,
-    Notice,
-    Release,
-    ThreadUse,
-    WorkerInfo,
-)
+from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, Release, ThreadUse, WorkerInfo
 from holdfast.types.work import SILENT_SECONDS
 
 _read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes", "shard")

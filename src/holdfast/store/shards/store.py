@@ -15,14 +15,7 @@ from holdfast.store.shards.listening import Listening, Stop
 from holdfast.store.shards.lists import Lists
 from holdfast.store.shards.members import Members, answered, gather
 from holdfast.store.shards.places import Places
-from holdfast.store.shards.router import (
-    Router,
-    ShardNotice,
-    in_order,
-    merged,
-    notices_of,
-    run_of,
-)
+from holdfast.store.shards.router import Router, ShardNotice, in_order, merged, notices_of, run_of
 from holdfast.store.shards.settings import Settings
 from holdfast.store.shards.starting import Starting
 from holdfast.types import (

@@ -22,14 +22,7 @@ from holdfast.store.memory.flows.skips import skip_steps
 from holdfast.store.memory.rows import TaskRow
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import (
-    FlowShape,
-    Notice,
-    Otherwise,
-    StepShape,
-    StepTaskEnd,
-    StepTaskOutcome,
-)
+from holdfast.types import FlowShape, Notice, Otherwise, StepShape, StepTaskEnd, StepTaskOutcome
 from holdfast.values.durations import LONGEST_SECONDS
 
 _FAILED: Final = "holdfast.errors.StepFailed"
