@@ -37,10 +37,7 @@ class Bench:
             yield process
 
     async def warm_up(
-        self,
-        worker: WorkerProcess,
-        workflow: str = "many",
-        arguments: Sequence[float] = WARM_UP,
+        self, worker: WorkerProcess, workflow: str = "many", arguments: Sequence[float] = WARM_UP
     ) -> None:
         """Wait until the worker serves, and its code, plans and connections are warm."""
         await self.engine.start_many(workflow, arguments)

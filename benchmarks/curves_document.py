@@ -136,10 +136,7 @@ def picture(machines: Mapping[str, Machine]) -> str:
 
 
 def _chart(
-    place: int,
-    name: str,
-    titles: Mapping[str, Sequence[str]],
-    machines: Mapping[str, Machine],
+    place: int, name: str, titles: Mapping[str, Sequence[str]], machines: Mapping[str, Machine]
 ) -> Iterator[str]:
     left = place % COLUMNS * (WIDTH + EDGE) + EDGE
     top = place // COLUMNS * (HEIGHT + 2 * EDGE) + EDGE

@@ -99,12 +99,7 @@ class Runner:
         command += ["--log", str(CACHE / f"{engine}.log"), "--scale", str(self.scale)]
         try:
             answer = subprocess.run(
-                command,
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                timeout=RUN_SECONDS,
-                check=False,
+                command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_SECONDS, check=False
             )
         except subprocess.TimeoutExpired as expired:
             raise RuntimeError(f"not done within {RUN_SECONDS} s") from expired

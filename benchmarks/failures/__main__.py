@@ -19,11 +19,7 @@ from benchmarks.runner import CACHE
 from benchmarks.server import alone
 
 RESULTS = Path(__file__).parent / "results.json"
-SCENARIOS: tuple[type[Scenario], ...] = (
-    *PLAIN,
-    LeaderKilled,
-    LaggingLeaderKilled,
-)
+SCENARIOS: tuple[type[Scenario], ...] = (*PLAIN, LeaderKilled, LaggingLeaderKilled)
 
 ABOUT = """\
 Make failures under load with real processes, and say what each costs.

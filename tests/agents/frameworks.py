@@ -330,11 +330,7 @@ class _Chat(BaseChatModel):
 
 def _used() -> Any:
     total = INPUT_TOKENS + OUTPUT_TOKENS
-    return {
-        "input_tokens": INPUT_TOKENS,
-        "output_tokens": OUTPUT_TOKENS,
-        "total_tokens": total,
-    }
+    return {"input_tokens": INPUT_TOKENS, "output_tokens": OUTPUT_TOKENS, "total_tokens": total}
 
 
 class _Instructing(AgentMiddleware[Any, Any, Any]):

@@ -69,9 +69,7 @@ CHANGES: Final = {
         {"tools": (ToolPlan(weather_of_a_day, "weather"), TIDES)}, OTHER_REQUEST
     ),
     "type of the answer": Change(
-        {"output": answer_type(mood=(str | None))},
-        OTHER_REQUEST,
-        Plan(output=answer_type()),
+        {"output": answer_type(mood=(str | None))}, OTHER_REQUEST, Plan(output=answer_type())
     ),
     "name of the agent": Change({"name": "billing"}, r"support\.model.*billing\.model"),
     "order of the tools": Change({"tools": (TIDES, WEATHER)}),

@@ -68,10 +68,7 @@ def test_a_limit_on_what_nobody_has_is_set_with_a_warning(served: CommandLine) -
         (("--queue", "a", "--ageing", "5m", "--units", "input.a"), "are for --rate"),
         (("--queue", "a"), "give one of --concurrency, --rate, --fairness and --ageing"),
         (("--queue", "a", "--rate", "5"), "--rate needs its period"),
-        (
-            ("--queue", "a", "--concurrency", "5", "--per", "1m"),
-            "--smooth and --units are for",
-        ),
+        (("--queue", "a", "--concurrency", "5", "--per", "1m"), "--smooth and --units are for"),
         (("--queue", "a", "--ageing", "5m", "--holds", "run"), "--holds is for --concurrency"),
         (("--queue", "a", "--fairness"), "--fairness needs the key"),
         (("--queue", "a", "--ageing", "5m", "--key", "input"), "leave out --key"),

@@ -201,10 +201,7 @@ def test_an_ended_run_says_how_it_ended(
     until(lambda: served.state(run) in ("completed", "failed") or None)
     answer = why(served, run)
     assert answer["because"].startswith(because)
-    assert answer["details"] in (
-        ["output: 42"],
-        ["step break_down failed after 1 attempt"],
-    )
+    assert answer["details"] in (["output: 42"], ["step break_down failed after 1 attempt"])
     if workflow == "fail":  # the error is said once
         assert answer["because"].endswith("ValueError: broken for good")
 

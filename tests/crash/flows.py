@@ -103,9 +103,7 @@ async def handled(counted: ErrorInfo) -> str:
 
 @letters.step(trigger_rule="all_done")
 async def told(
-    sent: list[str | None] | ErrorInfo,
-    counted: int | ErrorInfo,
-    handled: str | ErrorInfo | None,
+    sent: list[str | None] | ErrorInfo, counted: int | ErrorInfo, handled: str | ErrorInfo | None
 ) -> tuple[object, object, list[int]]:
     """Return what was given."""
     assert isinstance(counted, ErrorInfo) == isinstance(handled, str)

@@ -74,10 +74,7 @@ async def strike(
     for queues in CREWS:
         fleet.start(*queues)
     busy: list[RunHandle[object]] = []
-    async with (
-        Client(server.url, redis=redis_url) as client,
-        asyncio.TaskGroup() as outside,
-    ):
+    async with Client(server.url, redis=redis_url) as client, asyncio.TaskGroup() as outside:
         people = outside.create_task(decide_all(client))
         handles: list[RunHandle[object]] = []
         for blow in range(BLOWS):

@@ -35,10 +35,7 @@ _NEWEST = {
     " where kind = 'activity' and worker is null and attempts > 0 limit 1",
 }
 # What a command that stays open brings about, and where that can be seen.
-_STARTED = {
-    r"(python manage.py )?holdfast (dev|worker)\b": "workers",
-    r"holdfast start\b": "runs",
-}
+_STARTED = {r"(python manage.py )?holdfast (dev|worker)\b": "workers", r"holdfast start\b": "runs"}
 # What belongs to the reader's own machine, or is what runs these tests.
 _ELSEWHERE = ("make ", "python3 -m venv", ".venv/bin/pip", "pip ", "source ", "git ", "systemctl ")
 

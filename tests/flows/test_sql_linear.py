@@ -124,11 +124,7 @@ def test_two_steps_of_one_run_take_the_long_way(hand: Hand, between: int) -> Non
     claim(hand)
     ended = end(hand, [(run, "a"), *every(others, "a"), (run, "y")], room=4)
     assert ended["took"] - {SHORT} == {LONG}
-    assert hand.log(run) == [
-        "WorkflowStarted",
-        "FlowStepCompleted a",
-        "FlowStepCompleted y",
-    ]
+    assert hand.log(run) == ["WorkflowStarted", "FlowStepCompleted a", "FlowStepCompleted y"]
 
 
 @pytest.mark.parametrize(

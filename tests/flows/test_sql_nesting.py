@@ -226,10 +226,7 @@ def delete(hand: Hand, name: str) -> object:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda hand: replace(hand, "inner", {"slug": "t"}),
-        lambda hand: delete(hand, "inner"),
-    ],
+    [lambda hand: replace(hand, "inner", {"slug": "t"}), lambda hand: delete(hand, "inner")],
     ids=["replace", "delete"],
 )
 def test_a_change_of_a_flow_meets_its_parent_that_starts_one_more_run_of_it(

@@ -223,11 +223,7 @@ def test_what_a_skip_took_along_stays_skipped(hand: Hand) -> None:
     """c would run without b otherwise: b is skipped with all that depends on it."""
     hand.define("split", ("a", []))
     hand.add(
-        "split",
-        "b",
-        [],
-        required_input_pattern=json.dumps({"go": True}),
-        when_unmet="skip-cascade",
+        "split", "b", [], required_input_pattern=json.dumps({"go": True}), when_unmet="skip-cascade"
     )
     hand.add("split", "c", ["a", "b"])
     hand.add("split", "d", ["c"])

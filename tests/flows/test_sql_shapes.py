@@ -288,11 +288,7 @@ def test_workers_with_other_code_are_told_that_they_are_late(hands: Callable[[],
     ann, bob, watcher = hands(), hands(), hands()
     ann.begin()
     assert status(ann, "shop/new", shape("a")) == "compiled"
-    found = while_blocked(
-        watcher,
-        lambda: ensure(bob, "shop/new", shape("b")),
-        ann.commit,
-    )
+    found = while_blocked(watcher, lambda: ensure(bob, "shop/new", shape("b")), ann.commit)
     assert found["status"] == "mismatch"
     assert [step["slug"] for step in found["other"]["steps"]] == ["a"]
 
@@ -312,9 +308,7 @@ def test_an_open_start_holds_up_nobody_but_a_replacement(hands: Callable[[], Han
     assert ensure(bob, "shop/busy", shape("b"), version=2)["status"] == "compiled"
     bob.start("shop/busy", {})
     row = while_blocked(
-        watcher,
-        lambda: ensure(bob, "shop/busy", shape("b"), replace=True),
-        ann.commit,
+        watcher, lambda: ensure(bob, "shop/busy", shape("b"), replace=True), ann.commit
     )
     assert (row["status"], row["ended"]) == ("replaced", 1)
     assert bob.run(run_id)["status"] == "terminated"

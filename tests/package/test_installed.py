@@ -126,12 +126,7 @@ def test_the_tests_of_a_starter_pass(with_tools: Installed, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "extra"),
-    [
-        (("mcp",), "mcp"),
-        (("archive", "list"), "s3"),
-    ],
-    ids=["mcp", "s3"],
+    ("arguments", "extra"), [(("mcp",), "mcp"), (("archive", "list"), "s3")], ids=["mcp", "s3"]
 )
 def test_an_extra_that_is_missing_is_named(
     installed: Installed, database_url: str, arguments: tuple[str, ...], extra: str

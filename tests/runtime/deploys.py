@@ -709,9 +709,7 @@ CHANGES = (
         (("weigh(item: str)", "weigh(item: str, grams: bool = True)"),),
     ),
     Change(
-        "a type that takes the old one",
-        "later",
-        (("weigh(item: str)", "weigh(item: int | str)"),),
+        "a type that takes the old one", "later", (("weigh(item: str)", "weigh(item: int | str)"),)
     ),
     Change(
         "another activity",
@@ -761,13 +759,7 @@ CHANGES = (
         "stuck",
         "stuck",
     ),
-    Change(
-        "no key of a child",
-        "keyed",
-        ((', key=f"{item} 1")', ")  # HERE"),),
-        "stuck",
-        "stuck",
-    ),
+    Change("no key of a child", "keyed", ((', key=f"{item} 1")', ")  # HERE"),), "stuck", "stuck"),
     Change(
         "a new key of a child",
         "calls",

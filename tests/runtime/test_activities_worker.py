@@ -129,8 +129,7 @@ class Raising:
 
 
 @pytest.mark.parametrize(
-    ("batch", "kind"),
-    [*product([None, Batch(2, within="1ms")], [str, Raising]), (None, "Unknown")],
+    ("batch", "kind"), [*product([None, Batch(2, within="1ms")], [str, Raising]), (None, "Unknown")]
 )
 async def test_arguments_that_fitted_are_held_for_code_that_they_fit(
     store: Store, desk: Desk, batch: Batch | None, kind: Any, caplog: pytest.LogCaptureFixture

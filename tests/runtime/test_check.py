@@ -346,9 +346,7 @@ class Raising(pydantic.RootModel[int]):
 
 
 @pytest.mark.parametrize("wanted", [str, Raising, "Unknown"])
-async def test_an_open_activity_whose_arguments_do_not_fit_its_code_is_named(
-    wanted: Any,
-) -> None:
+async def test_an_open_activity_whose_arguments_do_not_fit_its_code_is_named(wanted: Any) -> None:
     async with Environment(media(None), replay=False) as env:
         await env.client.start("show")
         await env.wait_until_idle()

@@ -177,10 +177,7 @@ async def test_a_workflow_awaits_a_flow_and_its_output_has_the_declared_types(
 async def test_a_flow_that_fails_raises_child_failed_with_the_error_of_its_step(
     client: Client,
 ) -> None:
-    assert await client.run(catches, "bad", wait="60s") == [
-        "failed",
-        "no such site",
-    ]
+    assert await client.run(catches, "bad", wait="60s") == ["failed", "no such site"]
 
 
 async def test_a_key_finds_the_same_run_by_name_and_by_definition(client: Client) -> None:

@@ -285,8 +285,7 @@ def test_a_plain_function_called_as_a_step_has_the_apps_retry() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "other"),
-    [(current_step, "current_activity()"), (current_activity, "current_step()")],
+    ("ask", "other"), [(current_step, "current_activity()"), (current_activity, "current_step()")]
 )
 def test_asking_outside_of_a_step_says_where_to_ask(ask: Callable[[], object], other: str) -> None:
     with pytest.raises(LookupError, match="test it through a workflow") as caught:

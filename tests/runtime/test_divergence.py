@@ -120,10 +120,7 @@ def test_a_difference_names_the_line_that_makes_the_call(
     other = {
         "step": (STEP_COMPLETED, '{"name":"fetch","args":1,"result":1}'),
         "timer": (TIMER_SCHEDULED, '{"timer_id":"sleep","fire_at":1,"delay":5}'),
-        "activity": (
-            ACTIVITY_SCHEDULED,
-            '{"activity_name":"render","args":1,"input":["x"]}',
-        ),
+        "activity": (ACTIVITY_SCHEDULED, '{"activity_name":"render","args":1,"input":["x"]}'),
     }[kind]
     bench = Bench(code)
     bench.log = [bench.log[0], Event(other[0], key, other[1], START)]

@@ -117,8 +117,7 @@ def sender(*sent: tuple[UUID, str, object]) -> Code:
 
 
 @pytest.mark.parametrize(
-    "first",
-    [(TARGET, "reserve", {"b": 1, "a": 2}), (OTHER, "ship", None), (TARGET, "ship", 1)],
+    "first", [(TARGET, "reserve", {"b": 1, "a": 2}), (OTHER, "ship", None), (TARGET, "ship", 1)]
 )
 def test_a_signal_that_was_sent_is_not_taken_for_another(first: tuple[UUID, str, object]) -> None:
     """Neither for another name nor for another run or payload: one would be lost, one doubled."""

@@ -467,10 +467,7 @@ async def test_a_step_that_a_worker_does_not_know_is_left_to_workers_that_do(
 
         return app
 
-    async with (
-        working(make("old"), store),
-        working(make("new"), store, replace_flows=True),
-    ):
+    async with working(make("old"), store), working(make("new"), store, replace_flows=True):
         handles = [await client.start("renamed/renamed", number) for number in range(20)]
         outputs = [await handle.result("60s") for handle in handles]
     assert outputs == [{"new": f"new {number}"} for number in range(20)]

@@ -143,9 +143,7 @@ async def test_a_hint_of_more_work_than_fits_is_passed_on() -> None:
     assert (told, hints.passed_on) == ([HINT], [HINT])
 
 
-async def test_a_busy_worker_passes_hints_on_at_intervals(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_busy_worker_passes_hints_on_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """While all are busy, each hint that is passed on costs a claim and leads to the next."""
     monkeypatch.setattr(hinted_claimer, "_BETWEEN_SECONDS", 3600.0)
     store, hints, told = HeldClaims(), Hints(), list[Notice]()

@@ -102,9 +102,7 @@ def test_a_pause_is_written_as_a_number_of_seconds(seconds: float, text: str) ->
     assert pause_text(seconds) == text
 
 
-async def test_each_failed_attempt_of_a_step_is_a_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_each_failed_attempt_of_a_step_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with Environment(app) as env:
         handle = await env.client.start(pay, "ann")
         with pytest.raises(RunFailed):

@@ -163,9 +163,7 @@ async def test_a_database_that_never_answers_does_not_hold_up_a_stop(
     assert len(await store.list_workers()) == 1
 
 
-async def test_a_client_that_closes_waits_for_no_last_word(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_client_that_closes_waits_for_no_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_FORGET_SECONDS", 0.1)
     monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.1)
     store = Mute("forget_waits", "notify")

@@ -368,10 +368,7 @@ def test_one_of_two_callers_of_a_child_gives_up_at_once() -> None:
     """The other still wants its output: the child is not asked to stop."""
 
     async def flow(ctx: Context) -> object:
-        first, second = (
-            asyncio.create_task(_child(ctx)),
-            asyncio.create_task(_child(ctx)),
-        )
+        first, second = (asyncio.create_task(_child(ctx)), asyncio.create_task(_child(ctx)))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.wait([first])

@@ -433,11 +433,7 @@ async def test_a_compensation_is_made_again_for_the_failure_of_the_retry(
         return None
 
     shop.define(code)
-    assert await effects(shop, "hand", "hand", "") == [
-        "charge hand refund",
-        "hand refund",
-        "hand",
-    ]
+    assert await effects(shop, "hand", "hand", "") == ["charge hand refund", "hand refund", "hand"]
 
 
 @pytest.mark.parametrize("shop", ["step"], indirect=True)

@@ -54,11 +54,7 @@ class Desk:
         self.reads.append(answer)
 
     def start(
-        self,
-        call: Call,
-        info: RunInfo,
-        report: Callable[[StepExecution], None],
-        lease_no: int,
+        self, call: Call, info: RunInfo, report: Callable[[StepExecution], None], lease_no: int
     ) -> StepExecution:
         execution = Execution(call.step, StepContext(info, call), START, None, report)
         self.started.append(execution)

@@ -446,8 +446,7 @@ def copied(bench: Bench, *without: str, again: bool = True) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
-    [(old, renamed_step), (old, wrapped_call), (old_by_helper, renamed_helper)],
+    ("before", "after"), [(old, renamed_step), (old, wrapped_call), (old_by_helper, renamed_helper)]
 )
 def test_a_retry_with_mended_code_does_not_repeat_what_it_copied(before: Code, after: Code) -> None:
     bench = paid(before)

@@ -315,10 +315,7 @@ def limited(most: int) -> Code:
 
 @pytest.mark.parametrize(
     ("before", "after", "said", "taken"),
-    [
-        (10, 1, [UPDATE_ACCEPTED, UPDATE_COMPLETED], [5]),
-        (1, 10, [UPDATE_REJECTED], []),
-    ],
+    [(10, 1, [UPDATE_ACCEPTED, UPDATE_COMPLETED], [5]), (1, 10, [UPDATE_REJECTED], [])],
 )
 def test_under_changed_code_the_answer_to_an_update_stays_as_it_is(
     before: int, after: int, said: list[str], taken: list[int]

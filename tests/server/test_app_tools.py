@@ -271,10 +271,7 @@ async def test_who_may_not_start_runs_is_refused(store: Store) -> None:
 async def test_it_serves_again_after_it_was_closed(store: Store) -> None:
     tools = McpServer(app, auth=who, store=store, hosts=[])
     hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    headers = {
-        "Accept": "application/json, text/event-stream",
-        "Authorization": "Bearer write",
-    }
+    headers = {"Accept": "application/json, text/event-stream", "Authorization": "Bearer write"}
     transport = httpx.ASGITransport(tools)
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
         for _ in range(2):
@@ -286,10 +283,7 @@ async def test_it_serves_again_after_it_was_closed(store: Store) -> None:
 async def test_a_first_caller_that_leaves_costs_the_next_nothing(store: Store) -> None:
     tools = McpServer(app, auth=who, store=store, hosts=[])
     hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    headers = {
-        "Accept": "application/json, text/event-stream",
-        "Authorization": "Bearer write",
-    }
+    headers = {"Accept": "application/json, text/event-stream", "Authorization": "Bearer write"}
     transport, reported = httpx.ASGITransport(tools), list[object]()
     asyncio.get_running_loop().set_exception_handler(lambda _, about: reported.append(about))
     async with tools, httpx.AsyncClient(transport=transport, base_url="http://x") as http:

@@ -24,10 +24,7 @@ async def test_edge_7_a_proxy_strips_the_prefix(database_url: str) -> None:
     """Edge case 7. Links, redirects, files, the cookie and streams are below the prefix."""
     server = Server(database_url, auth=KeyAccess(KEY), app=app, hosts=[HOST], stream_seconds=0.2)
     transport = httpx.ASGITransport(server, root_path="/ops")  # as uvicorn's --root-path does
-    async with (
-        server,
-        httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as browser,
-    ):
+    async with server, httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as browser:
         refused = await browser.get("/ops/runs?state=failed")
         assert refused.status_code == 303, refused.text
         assert refused.headers["location"] == "/ops/login?next=%2Fruns%3Fstate%3Dfailed"

@@ -268,12 +268,7 @@ def test_b12_a_start_that_is_sent_again(
     crew.open("a")
     end_of(http, f"/v1/runs/{run_id}")
     ended = http.post(path, json={"input": ["z"]}, headers=key).json()
-    assert ended == {
-        "run_id": run_id,
-        "created": False,
-        "status": "completed",
-        "warning": None,
-    }
+    assert ended == {"run_id": run_id, "created": False, "status": "completed", "warning": None}
     found = ask(http, "GET", f"/v1/runs?workflow=table/order&key={key['Idempotency-Key']}")["runs"]
     assert [each["run_id"] for each in found] == [run_id]
     assert len(crew.acts("a")) == 1

@@ -341,11 +341,7 @@ async def test_numbers_beyond_floats_are_answered_as_valid_json(
     run_id = uuid4()
     await store.start_runs([NewRun(run_id=run_id, name="shop/checkout", input=NUMBERS)])
     await store.signal_runs([NewSignal(run_id, "go", NUMBERS, "one")])
-    paths = {
-        "list": "/v1/runs",
-        "by name": RUNS,
-        "recent": "/v1/events?since=1h",
-    }
+    paths = {"list": "/v1/runs", "by name": RUNS, "recent": "/v1/events?since=1h"}
     answer = await api.http.get(paths.get(path, f"/v1/runs/{run_id}{path}"))
     assert answer.status_code == 200, answer.text
     json.loads(answer.text, parse_constant=pytest.fail, parse_int=str)

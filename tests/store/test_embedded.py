@@ -330,9 +330,7 @@ def test_as_root_it_runs_under_another_account_below_a_closed_home(home: Path) -
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root can stand in for another account")
-def test_binaries_that_the_account_cannot_reach_are_copied(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_binaries_that_the_account_cannot_reach_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "_runs", lambda directory, account: False)
     account = account_for(Path("/none"))
     with tempfile.TemporaryDirectory() as open_to_all:

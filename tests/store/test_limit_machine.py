@@ -99,11 +99,7 @@ class LimitsAgree(WorkAgrees):
         return found
 
     @act(
-        weight=5,
-        name=NAMES,
-        customers=some(CUSTOMERS, 1, 3),
-        priority=(2, 2, 1),
-        tokens=(1, 2, 3),
+        weight=5, name=NAMES, customers=some(CUSTOMERS, 1, 3), priority=(2, 2, 1), tokens=(1, 2, 3)
     )
     def start(self, name: str, customers: list[str], priority: int, tokens: int) -> None:
         """Start runs, each at a moment of its own."""

@@ -85,10 +85,7 @@ class MessagesAgree(Agreement):
         """Send to the queue with priorities."""
         self.send("urgent", [NewMessage("", priority=each) for each in priorities], delay)
 
-    @rule(
-        queue=QUEUES,
-        ids=st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=3),
-    )
+    @rule(queue=QUEUES, ids=st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=3))
     def send_once(self, queue: str, ids: list[str | None]) -> None:
         """Send with deduplication ids, also one twice in a call."""
         group = "ann" if queue == "fifo" else None

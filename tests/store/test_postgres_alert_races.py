@@ -61,9 +61,7 @@ async def test_a_look_that_is_lost_has_told_nothing_and_the_next_one_does(scene:
     assert (await events(scene), await active(scene)) == (1, [True])
 
 
-async def test_an_alert_that_cannot_be_published_does_not_hold_up_the_others(
-    scene: Scene,
-) -> None:
+async def test_an_alert_that_cannot_be_published_does_not_hold_up_the_others(scene: Scene) -> None:
     other = changed(ACTIVE, name="other", topic="other")
     await scene.store.declare_alerts("shop", [ACTIVE, other])
     await scene.store.subscribe(NewSubscription(pattern="other", target=QueueTarget(queue="heard")))

@@ -128,10 +128,7 @@ async def test_batches_of_a_parent_and_of_its_child_wait_for_each_other(
     parent, task = await family(scene, ann, parent_id, child_id)
     other = await start(scene.store)
     beside = await bob.take()
-    batches = {
-        True: [yielded(parent, ANY_END, expected=2)],
-        False: [ended(task)],
-    }
+    batches = {True: [yielded(parent, ANY_END, expected=2)], False: [ended(task)]}
     session = await scene.session()
     async with session.transaction():
         await session.commit("ann", *batches[parent_first])

@@ -65,10 +65,7 @@ class LosingProxy:
         target.close()
 
     async def _answer(
-        self,
-        source: asyncio.StreamReader,
-        target: asyncio.StreamWriter,
-        back: asyncio.StreamWriter,
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, back: asyncio.StreamWriter
     ) -> None:
         while data := await source.read(65_536):
             if self.losing:

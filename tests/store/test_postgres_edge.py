@@ -721,9 +721,7 @@ async def test_a_run_that_cannot_be_read_is_stuck_alone(scene: Scene, payload: s
     assert await scene.value(lost) == 0
 
 
-async def test_an_unread_nul_does_not_block_a_run_that_continues_as_new(
-    scene: Scene,
-) -> None:
+async def test_an_unread_nul_does_not_block_a_run_that_continues_as_new(scene: Scene) -> None:
     async with Client(app, store=scene.store) as client, running(app, scene):
         handle = await client.start(renews, 1)
         await until(client, handle.run_id, "waiting")

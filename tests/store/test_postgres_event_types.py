@@ -29,12 +29,7 @@ MARKS = (
 TESTED_BY_CALLS = {"_event_role", "_is_terminal", "_can_wait", "_is_told_by_run", "_seen"}
 REPLACEABLE = {events.STEP_COMPLETED, events.ACTIVITY_COMPLETED}
 STOPPED_WORK = {events.ACTIVITY_CANCEL, events.CHILD_CANCEL}
-CONTROL = {
-    events.WORKER_LOST,
-    events.PAUSED,
-    events.RESCHEDULED,
-    events.RESUMED,
-}
+CONTROL = {events.WORKER_LOST, events.PAUSED, events.RESCHEDULED, events.RESUMED}
 # Every other list of event types in SQL, by function, as what it is in Python.
 LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "_is_unreadable": ({events.SIGNAL_RECEIVED, events.APPROVAL_RESOLVED},),
@@ -55,11 +50,7 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "_refuse_askers": (events.UPDATE_ENDS,),
     "fork_run": (REPLACEABLE,),
     "_copy_log": (REPLACEABLE,),
-    "_forked_events": (
-        events.STEP_ENDS,
-        CONTROL,
-        {events.EVENT_SUBSCRIBED, events.STREAM_WRITTEN},
-    ),
+    "_forked_events": (events.STEP_ENDS, CONTROL, {events.EVENT_SUBSCRIBED, events.STREAM_WRITTEN}),
     "_untried_events": (
         STOPPED_WORK,
         events.NAMED_BY_CALLERS,

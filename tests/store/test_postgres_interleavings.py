@@ -327,9 +327,7 @@ async def test_a_client_that_goes_does_not_wait_for_ends_that_tell_it(
     assert await scene.value("select count(*) from holdfast.waiters") == 0
 
 
-async def test_serialization_failure_of_a_stricter_caller_may_be_repeated(
-    scene: Scene,
-) -> None:
+async def test_serialization_failure_of_a_stricter_caller_may_be_repeated(scene: Scene) -> None:
     """Storage rule 7. A start that lost a race inside a REPEATABLE READ transaction."""
     run = new_run()
     session = await scene.session()

@@ -161,10 +161,7 @@ QUESTIONS = {
     "of a common attribute": (RunFilter(attributes={"stage": "live"}), 50),
     "of an attribute that no run has": (RunFilter(attributes={"customer": "c"}), 0),
     "of two attributes": (RunFilter(attributes={"stage": "live", "customer": "c8"}), 50),
-    "of two that go together never": (
-        RunFilter(attributes={"stage": "live", "customer": "c7"}),
-        0,
-    ),
+    "of two that go together never": (RunFilter(attributes={"stage": "live", "customer": "c7"}), 0),
     "of an attribute and a workflow": (
         RunFilter(names=("shop/order",), attributes={"customer": "c9"}),
         50,
@@ -356,9 +353,7 @@ async def test_large_inputs_of_runs_that_other_filters_exclude_are_not_read(
         await transaction.rollback()
 
 
-async def test_pages_continue_where_a_search_stopped(
-    seeded: str,
-) -> None:
+async def test_pages_continue_where_a_search_stopped(seeded: str) -> None:
     store = PostgresStore(seeded)
     await store.open()
     try:

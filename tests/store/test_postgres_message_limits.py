@@ -218,9 +218,7 @@ async def test_a_limit_that_is_added_meanwhile_holds_for_what_waits_already(
     assert await b.payloads() == []
 
 
-async def test_a_message_that_is_being_cancelled_holds_up_no_other(
-    sessions: list[Session],
-) -> None:
+async def test_a_message_that_is_being_cancelled_holds_up_no_other(sessions: list[Session]) -> None:
     a, b, *_ = sessions
     await create(a)
     await limit(a, 1, options=", p_key => 'input'")

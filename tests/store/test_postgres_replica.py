@@ -533,10 +533,7 @@ async def test_a_replica_that_falls_behind_is_warned_of_once(
 
 
 async def test_ended_runs_are_archived_from_a_replica_that_has_them(
-    store: PostgresStore,
-    pair: Pair,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    store: PostgresStore, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S15: while it lags, they are read from the database. None is lost."""
     asked: list[bool] = []
@@ -616,10 +613,7 @@ async def test_each_call_for_the_archive_looks_whether_its_server_has_all(
 
 def test_the_read_database_of_the_environment_belongs_to_its_database() -> None:
     read = "postgresql://replica/shop"
-    environ = {
-        "HOLDFAST_DATABASE_URL": "postgresql://db/shop",
-        "HOLDFAST_READ_DATABASE_URL": read,
-    }
+    environ = {"HOLDFAST_DATABASE_URL": "postgresql://db/shop", "HOLDFAST_READ_DATABASE_URL": read}
     assert resolve_database(environ=environ).connecting.read_url == read
     other = resolve_database("postgresql://db/other", environ=environ)
     assert other.connecting.read_url is None

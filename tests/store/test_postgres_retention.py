@@ -314,11 +314,7 @@ async def test_start_of_a_flow_that_is_deleted_in_part_starts_another(scene: Sce
 
 @pytest.mark.parametrize("again", [False, True], ids=["in part", "started again"])
 async def test_a_run_that_another_sweeper_deletes_while_it_is_read_is_not_written(
-    scene: Scene,
-    ann: ManualWorker,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    again: bool,
+    scene: Scene, ann: ManualWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     """S16, B8. A sweeper that is slower than its lease has read half of a run that is archived.
 

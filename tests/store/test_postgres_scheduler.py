@@ -190,9 +190,7 @@ async def test_a_schedule_that_another_session_holds_is_not_asked_for_again_and_
         await until(scene, "select from holdfast.schedules where next_tick_at < 'infinity'")
 
 
-async def test_a_schedule_that_cannot_be_fired_shows_it_and_holds_up_no_other(
-    scene: Scene,
-) -> None:
+async def test_a_schedule_that_cannot_be_fired_shows_it_and_holds_up_no_other(scene: Scene) -> None:
     """Something is wrong with it that nobody could foresee."""
     for name in ("shop/a", "shop/bad", "shop/c"):
         await scene.store.create_schedule(new_schedule(name, when=When(every_seconds=1)))

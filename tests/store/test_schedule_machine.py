@@ -127,10 +127,7 @@ class SchedulesAgree(WorkAgrees):
         for each in self.do(lambda store: store.due_backfills()):
             at = each.position + MINUTE // 2
             firing = BackfillFiring(
-                backfill_id=each.backfill_id,
-                position=each.position,
-                new_position=at,
-                ticks=[at],
+                backfill_id=each.backfill_id, position=each.position, new_position=at, ticks=[at]
             )
             self.first_of(lambda store, firing=firing: store.fire_backfill(firing))
 

@@ -56,10 +56,7 @@ class RulesAgree(WorkAgrees):
         self.do(lambda store: store.declare_start_rules(declared))
 
     @act(
-        weight=5,
-        customers=some(CUSTOMERS, 1, 3),
-        delay=(None, None, 2.0),
-        own=(None,) * 9 + (1, 3),
+        weight=5, customers=some(CUSTOMERS, 1, 3), delay=(None, None, 2.0), own=(None,) * 9 + (1, 3)
     )
     def start(self, customers: list[str], delay: float | None, own: int | None) -> None:
         """Start runs, together; perhaps with a throttle of their own."""

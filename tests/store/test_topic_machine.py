@@ -59,12 +59,7 @@ class TopicsAgree(WorkAgrees):
         """Delete a queue with its messages; its subscriptions go with it, or reach nothing."""
         self.do(lambda store: store.delete_queue(name))
 
-    @act(
-        weight=2,
-        pattern=PATTERNS,
-        match=MATCHES,
-        name=(*NAMES, "mail", "fifo"),
-    )
+    @act(weight=2, pattern=PATTERNS, match=MATCHES, name=(*NAMES, "mail", "fifo"))
     def subscribe(self, pattern: str, match: str | None, name: str) -> None:
         """Subscribe a workflow or a queue that exists."""
         known = [queue.settings.name for queue in self.wait(self.model.list_queues())]

@@ -941,9 +941,7 @@ async def test_each_kind_of_connection_commits_with_the_record_or_not_at_all(sce
     assert await scene.value(marked) == len(KINDS)
 
 
-async def test_sqlalchemy_over_asyncpg_commits_with_the_record_in_one_message(
-    scene: Scene,
-) -> None:
+async def test_sqlalchemy_over_asyncpg_commits_with_the_record_in_one_message(scene: Scene) -> None:
     """And its connection is in order for the next transaction: the pool gives the same one."""
     queries, connections = list[str](), set[int]()
 
@@ -1467,14 +1465,7 @@ def wait_in_session(session: Session, room: int) -> int:
     return room
 
 
-WAITS = [
-    wait,
-    wait_and_ask,
-    wait_with_psycopg,
-    wait_in_psycopg,
-    wait_with_session,
-    wait_in_session,
-]
+WAITS = [wait, wait_and_ask, wait_with_psycopg, wait_in_psycopg, wait_with_session, wait_in_session]
 
 
 @pytest.mark.parametrize("apart", [False, True])

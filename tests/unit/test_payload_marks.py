@@ -16,10 +16,7 @@ from holdfast.store.port.readable import readable, readable_methods
 from holdfast.types import ErrorInfo
 
 # The shapes of these have fields for payloads that they do not use, or that SQL has to read.
-READABLE_TYPES = {
-    VALUE_RECORDED: "is always true",
-    EVENT_SUBSCRIBED: "SQL compares events with it",
-}
+READABLE_TYPES = {VALUE_RECORDED: "is always true", EVENT_SUBSCRIBED: "SQL compares events with it"}
 
 
 def methods(port: type) -> set[str]:

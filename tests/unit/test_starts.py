@@ -106,8 +106,7 @@ def test_an_option_that_cannot_work_is_refused(options: dict[str, object]) -> No
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"tags": ["\0"]}, {"tags": ["\ud800"]}, {"tags": [1]}, {"headers": {"a": "\0"}}],
+    "options", [{"tags": ["\0"]}, {"tags": ["\ud800"]}, {"tags": [1]}, {"headers": {"a": "\0"}}]
 )
 def test_text_that_cannot_be_stored_is_refused(options: dict[str, object]) -> None:
     """Trap 20."""

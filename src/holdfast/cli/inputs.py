@@ -59,9 +59,7 @@ only_option = click.option(
     help="Show the runs of this app only, or of the workflow APP/NAME; may be repeated.",
 )
 hide_payloads_option = click.option(
-    "--hide-payloads",
-    is_flag=True,
-    help="Show no inputs, results, signals and texts of errors.",
+    "--hide-payloads", is_flag=True, help="Show no inputs, results, signals and texts of errors."
 )
 
 

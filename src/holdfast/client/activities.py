@@ -79,12 +79,7 @@ async def _end_attempt(
     """Record how an attempt ended. Raises TokenUnknown if it is not open."""
     run_id, lease_no, key = read_token(token)
     end = ActivityEnd(
-        run_id=run_id,
-        key=key,
-        lease_no=lease_no,
-        result=result,
-        error=error,
-        retryable=retryable,
+        run_id=run_id, key=key, lease_no=lease_no, result=result, error=error, retryable=retryable
     )
     ended = await persist(lambda: session.store.end_activities(None, [end]))
     session.tell(ended.notices)

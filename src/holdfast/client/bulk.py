@@ -131,9 +131,7 @@ class BulkChange:
         return await self._change_all(states, change)
 
     async def _change_all(
-        self,
-        states: Sequence[State],
-        change: Callable[[Sequence[RunRecord]], Awaitable[int]],
+        self, states: Sequence[State], change: Callable[[Sequence[RunRecord]], Awaitable[int]]
     ) -> BulkOutcome:
         with noting_reads() as notes:
             if isinstance(self._where, dict):

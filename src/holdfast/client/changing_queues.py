@@ -80,11 +80,7 @@ async def extend_messages(session: Session, messages: Messages, visibility: Dura
 
 
 async def send_messages(
-    session: Session,
-    queue: str,
-    messages: Sequence[NewMessage],
-    connection: object,
-    notify: bool,
+    session: Session, queue: str, messages: Sequence[NewMessage], connection: object, notify: bool
 ) -> list[int]:
     """Send messages, within the transaction of a connection if one is given. Return their ids.
 

@@ -246,10 +246,7 @@ class Client:
         **options: Unpack[StartManyOptions],
     ) -> builtins.list[RunHandle[Out]]: ...
     async def start_many(
-        self,
-        workflow: ToStart,
-        inputs: Iterable[object],
-        **options: Unpack[StartManyOptions],
+        self, workflow: ToStart, inputs: Iterable[object], **options: Unpack[StartManyOptions]
     ) -> Sequence[RunHandle[object]]:
         """Start a run for each input, a thousand in a transaction.
 
@@ -437,12 +434,7 @@ class Client:
         return await send_update(self._session, update, timeout, type)
 
     def entity(
-        self,
-        cls: type[E],
-        key: str,
-        *,
-        call_id: str | None = None,
-        timeout: Duration | None = None,
+        self, cls: type[E], key: str, *, call_id: str | None = None, timeout: Duration | None = None
     ) -> E:
         """Return the entity of a key, to await its methods; the first call makes it.
 

@@ -87,10 +87,7 @@ async def send_update(
     session: Session, update: Signal, timeout: Duration | None, type: builtins.type[T] | None
 ) -> object: ...
 async def send_update(
-    session: Session,
-    update: Signal,
-    timeout: Duration | None,
-    type: builtins.type[object] | None,
+    session: Session, update: Signal, timeout: Duration | None, type: builtins.type[object] | None
 ) -> object:
     """Send an update and return its answer. Raises what `Client.update` says."""
     limit = None if timeout is None else seconds(timeout)

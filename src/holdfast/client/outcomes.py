@@ -74,10 +74,7 @@ class Restorer(Generic[Out_co]):
 
 
 async def wait_for_result(
-    session: Session,
-    run: UUID | tuple[str, str],
-    restore: Restorer[Out],
-    timeout: Duration | None,
+    session: Session, run: UUID | tuple[str, str], restore: Restorer[Out], timeout: Duration | None
 ) -> Out:
     """Wait for a run's end and return its output, or raise the error that it ended with.
 

@@ -75,11 +75,7 @@ def read_change(options: RescheduleOptions) -> Reschedule:
 
 
 async def reschedule_run(
-    session: Session,
-    run: RunRef,
-    options: RescheduleOptions,
-    reason: str | None,
-    by: str | None,
+    session: Session, run: RunRef, options: RescheduleOptions, reason: str | None, by: str | None
 ) -> bool:
     """Change a run. Return False if it was so before.
 

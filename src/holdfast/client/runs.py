@@ -583,10 +583,7 @@ class Runs(Group):
         self, run_id: UUID, *, already_existed: bool, status_at_start: Status
     ) -> RunHandle[object]:
         return RunHandle(
-            self._session,
-            run_id,
-            already_existed=already_existed,
-            status_at_start=status_at_start,
+            self._session, run_id, already_existed=already_existed, status_at_start=status_at_start
         )
 
 

@@ -64,11 +64,7 @@ _split: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 async def follow_stream(
-    session: Session,
-    run: RunRef,
-    name: str,
-    kind: object,
-    options: StreamOptions,
+    session: Session, run: RunRef, name: str, kind: object, options: StreamOptions
 ) -> AsyncGenerator[StreamItem[Any] | Restarted]:
     """Yield the items of a stream as they are written, to its end; see `RunHandle.stream_items`."""
     check_stream_name(name)
@@ -91,12 +87,7 @@ async def follow_chain(
 
 
 async def read_page(
-    session: Session,
-    run: RunRef,
-    name: str,
-    kind: object,
-    limit: int,
-    options: StreamOptions,
+    session: Session, run: RunRef, name: str, kind: object, limit: int, options: StreamOptions
 ) -> StreamPage[Any]:
     """Return what a stream has now; see `RunHandle.read_stream`."""
     if not 1 <= limit <= MOST_ITEMS:

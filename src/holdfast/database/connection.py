@@ -28,12 +28,7 @@ if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
 # What a connection raises if it has ended or does not answer, in any state.
-LOST: Final = (
-    OSError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.PostgresError,
-)
+LOST: Final = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError)
 # With these the server says that it ends the connection.
 _ENDED: Final = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 _CLOSE_SECONDS: Final = 2.0

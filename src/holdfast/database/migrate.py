@@ -267,10 +267,7 @@ async def _migrate(
 
 
 async def _lock_tables(
-    connection: Connection,
-    state: SchemaState,
-    missing: Sequence[Migration],
-    attempt: _Attempt,
+    connection: Connection, state: SchemaState, missing: Sequence[Migration], attempt: _Attempt
 ) -> None:
     """Take all locks before anything is changed, first those of tables that others had.
 

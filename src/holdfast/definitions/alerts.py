@@ -104,12 +104,7 @@ class Alerting:
         return tuple(_resolved(self.registry, each) for each in self.registry.alerts.values())
 
     def alert(
-        self,
-        name: str,
-        *,
-        when: Condition,
-        topic: str = "alerts",
-        lasting: Duration | None = None,
+        self, name: str, *, when: Condition, topic: str = "alerts", lasting: Duration | None = None
     ) -> None:
         """Publish an event to a topic when a condition becomes true, and one when it is over.
 

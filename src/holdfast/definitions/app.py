@@ -91,15 +91,7 @@ class WorkflowDecorator(Protocol):
 
 
 class App(
-    Composing,
-    Scheduling,
-    Subscribing,
-    Consuming,
-    Alerting,
-    Jobs,
-    Entities,
-    Transacting,
-    Offering,
+    Composing, Scheduling, Subscribing, Consuming, Alerting, Jobs, Entities, Transacting, Offering
 ):
     """The workflows, steps, activities and flows of one program, and their defaults.
 

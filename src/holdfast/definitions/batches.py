@@ -67,13 +67,7 @@ class BatchActivity(Activity[P, R_co]):
     inputs. In place of a result, the function may return an exception: that call alone has failed.
     """
 
-    def __init__(
-        self,
-        fn: Callable[..., object],
-        *,
-        batch: Batch,
-        **options: Any,
-    ) -> None:
+    def __init__(self, fn: Callable[..., object], *, batch: Batch, **options: Any) -> None:
         """Wrap `fn`; `options` are those of an activity.
 
         Raises ConfigurationError if it does not take and return a list.

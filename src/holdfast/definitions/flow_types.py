@@ -29,17 +29,8 @@ _TEXTS: Final = (
     inspect.TimeDeltaType,
     inspect.UUIDType,
 )
-_SEQUENCES: Final = (
-    inspect.ListType,
-    inspect.SetType,
-    inspect.FrozenSetType,
-    inspect.VarTupleType,
-)
-_RECORDS: Final = (
-    inspect.DataclassType,
-    inspect.TypedDictType,
-    inspect.StructType,
-)
+_SEQUENCES: Final = (inspect.ListType, inspect.SetType, inspect.FrozenSetType, inspect.VarTupleType)
+_RECORDS: Final = (inspect.DataclassType, inspect.TypedDictType, inspect.StructType)
 
 
 def fits(given: object, wanted: object) -> bool:

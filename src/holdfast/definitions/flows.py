@@ -203,10 +203,7 @@ class Flow(Startable[In, dict[str, object]]):
         return define if fn is None else define(fn)
 
     def map(
-        self,
-        over: Source[Sequence[E]] | Source[Set[E]],
-        /,
-        **options: Unpack[FlowMapOptions],
+        self, over: Source[Sequence[E]] | Source[Set[E]], /, **options: Unpack[FlowMapOptions]
     ) -> FlowMapDecorator[E]:
         """Make a step that runs once for each element of a step's output, or of the run's input.
 

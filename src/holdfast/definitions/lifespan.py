@@ -34,8 +34,7 @@ class Lifespan(Generic[T]):
     """
 
     def __init__(
-        self,
-        fn: Callable[[], AsyncIterator[T]] | Callable[[], AbstractAsyncContextManager[T]],
+        self, fn: Callable[[], AsyncIterator[T]] | Callable[[], AbstractAsyncContextManager[T]]
     ) -> None:
         """Wrap an async generator function that yields once, or one that returns a context manager.
 

@@ -253,11 +253,7 @@ class Check:
             self._add(run, difference.kind, difference.reason, difference)
 
     def _rehearsed(
-        self,
-        run: RunRecord,
-        log: Sequence[Event],
-        clock_at: int | None,
-        external: Collection[str],
+        self, run: RunRecord, log: Sequence[Event], clock_at: int | None, external: Collection[str]
     ) -> Difference | None:
         check_log(log)
         app = self._app

@@ -109,8 +109,6 @@ def _shown(tool: Described) -> types.Tool:
         input_schema=tool.schema,
         output_schema=tool.output,
         annotations=types.ToolAnnotations(
-            read_only_hint=not tool.writes,
-            destructive_hint=tool.destructive,
-            open_world_hint=False,
+            read_only_hint=not tool.writes, destructive_hint=tool.destructive, open_world_hint=False
         ),
     )

@@ -180,11 +180,7 @@ class Payloads:
         known = _read_object(text)
         shown = {name: known[name] for name in ("kind", "bases") if name in known}
         return _write(
-            {
-                **shown,
-                "message": f"({self._label})",
-                "data": msgspec.Raw(sealed.encode()),
-            }
+            {**shown, "message": f"({self._label})", "data": msgspec.Raw(sealed.encode())}
         ).decode()
 
     @property
@@ -257,9 +253,7 @@ def _retold(message: msgspec.Raw, sealed: msgspec.Raw, opened: msgspec.Raw) -> m
 
 
 def payloads_of(
-    codecs: Codecs | None,
-    max_bytes: int | None = None,
-    large: LargePayloads | None = None,
+    codecs: Codecs | None, max_bytes: int | None = None, large: LargePayloads | None = None
 ) -> Payloads | None:
     """Return what encodes, limits and moves payloads; None if nothing does.
 

@@ -119,10 +119,7 @@ class Logs:
             return
         while True:
             [part] = await self._site.store.read_tails(
-                [(run_id, len(log.events))],
-                limit=_PART_EVENTS,
-                clip=_WHOLE,
-                most_bytes=_PART_BYTES,
+                [(run_id, len(log.events))], limit=_PART_EVENTS, clip=_WHOLE, most_bytes=_PART_BYTES
             )
             for entry in part:
                 log.add(entry.event)

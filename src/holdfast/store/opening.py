@@ -16,11 +16,7 @@ from holdfast.store.postgres.database import QUERY_SECONDS
 
 
 def make_store(
-    database: Database,
-    schema: str,
-    connections: int = 4,
-    *,
-    query_seconds: float = QUERY_SECONDS,
+    database: Database, schema: str, connections: int = 4, *, query_seconds: float = QUERY_SECONDS
 ) -> Store:
     """Return a store on a database, or that of clients over several.
 
@@ -56,11 +52,7 @@ def make_store(
 
 @asynccontextmanager
 async def opened_store(
-    database: Database,
-    schema: str,
-    connections: int = 4,
-    *,
-    query_seconds: float = QUERY_SECONDS,
+    database: Database, schema: str, connections: int = 4, *, query_seconds: float = QUERY_SECONDS
 ) -> AsyncGenerator[Store]:
     """Connect a store to a database for the length of the block.
 

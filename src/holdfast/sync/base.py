@@ -133,12 +133,7 @@ class SyncBase:
                 self._portal.close()
 
     def entity(
-        self,
-        cls: type[E],
-        key: str,
-        *,
-        call_id: str | None = None,
-        timeout: Duration | None = None,
+        self, cls: type[E], key: str, *, call_id: str | None = None, timeout: Duration | None = None
     ) -> SyncEntity[E]:
         """Return the entity of a key, to call its methods; see `Client.entity`.
 
@@ -161,10 +156,7 @@ class SyncBase:
         self.close()
 
     def _call(
-        self,
-        method: Callable[..., Coroutine[object, object, R]],
-        *args: object,
-        **kwargs: object,
+        self, method: Callable[..., Coroutine[object, object, R]], *args: object, **kwargs: object
     ) -> R:
         return _call_through(self._portal, method, *args, **kwargs)
 
@@ -193,10 +185,7 @@ class SyncGroup(Generic[G]):
         self._target = target
 
     def _call(
-        self,
-        method: Callable[..., Coroutine[object, object, R]],
-        *args: object,
-        **kwargs: object,
+        self, method: Callable[..., Coroutine[object, object, R]], *args: object, **kwargs: object
     ) -> R:
         return _call_through(self._portal, method, *args, **kwargs)
 
@@ -234,10 +223,7 @@ class SyncHandleBase(Generic[Out_co]):
         return self._target.status_at_start
 
     def _call(
-        self,
-        method: Callable[..., Coroutine[object, object, R]],
-        *args: object,
-        **kwargs: object,
+        self, method: Callable[..., Coroutine[object, object, R]], *args: object, **kwargs: object
     ) -> R:
         return self._portal.call(method(*args, **kwargs))
 
@@ -254,9 +240,6 @@ class SyncMessageBase(MessageData):
         vars(self).update(_portal=portal, _target=target)  # it is frozen
 
     def _call(
-        self,
-        method: Callable[..., Coroutine[object, object, R]],
-        *args: object,
-        **kwargs: object,
+        self, method: Callable[..., Coroutine[object, object, R]], *args: object, **kwargs: object
     ) -> R:
         return _call_through(self._portal, method, *args, **kwargs)

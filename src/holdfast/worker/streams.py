@@ -44,11 +44,7 @@ class Streams:
     opened: Literal[False] = False
 
     def __init__(
-        self,
-        store: Store,
-        worker_id: str,
-        clock: Clock,
-        notify: Callable[[list[Notice]], None],
+        self, store: Store, worker_id: str, clock: Clock, notify: Callable[[list[Notice]], None]
     ) -> None:
         self._store, self._worker_id, self._clock, self._notify = store, worker_id, clock, notify
         self._due: dict[Buffer, None] = {}  # that have something to send, oldest first

@@ -177,11 +177,7 @@ class Worker:
 
     def _make_transactions(self, app: App) -> Transactions:
         return Transactions(
-            self._store,
-            self.worker_id,
-            self._clock,
-            self.options,
-            seals=app.payloads is not None,
+            self._store, self.worker_id, self._clock, self.options, seals=app.payloads is not None
         )
 
     def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:

@@ -87,11 +87,7 @@ async def test_a_run_whose_key_was_used_again_is_not_restored(
 
 
 async def test_a_wait_does_not_return_the_next_run_of_an_archived_key(
-    client: Client,
-    store: Store,
-    finisher: Finisher,
-    archive: str,
-    monkeypatch: pytest.MonkeyPatch,
+    client: Client, store: Store, finisher: Finisher, archive: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The key is used again after the archived run's end was read, before its row is."""
     run_id = await archived_run(client, finisher)

@@ -91,9 +91,7 @@ async def test_a_message_that_is_given_back_with_a_delay_is_not_due(client: Clie
     assert (counted.due, counted.delayed, counted.in_flight) == (0, 1, 0)
 
 
-async def test_a_message_that_is_acknowledged_leaves_those_received_with_it(
-    client: Client,
-) -> None:
+async def test_a_message_that_is_acknowledged_leaves_those_received_with_it(client: Client) -> None:
     await client.queues.create("parcels")
     await client.queues.send_many("parcels", [Outgoing(each) for each in range(3)])
     left, done, right = await client.queues.receive("parcels", 3)

@@ -452,11 +452,7 @@ async def test_a_caller_is_told_once_that_no_worker_serves_the_run(
 
 @pytest.mark.parametrize("fault", ["refused", "slow"])
 async def test_a_result_does_not_depend_on_the_look_for_workers(
-    client: Client,
-    store: Store,
-    finisher: Finisher,
-    monkeypatch: pytest.MonkeyPatch,
-    fault: str,
+    client: Client, store: Store, finisher: Finisher, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """A role may lack the rights, and the database may take its time."""
     monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 0)

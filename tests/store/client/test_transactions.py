@@ -320,9 +320,7 @@ async def test_a_connection_is_used_for_the_schema_of_the_clients_store(
         await connection.close()
 
 
-async def test_a_client_of_a_store_in_memory_takes_no_connection(
-    database_url: str,
-) -> None:
+async def test_a_client_of_a_store_in_memory_takes_no_connection(database_url: str) -> None:
     async with with_asyncpg(database_url) as connection, Client(store=MemoryStore()) as client:
         calls: list[Awaitable[object]] = [
             client.start(tick, connection=connection),

@@ -40,12 +40,7 @@ SLOW = AlertRule(
     name="slow", kind="slow", subject="test/order", threshold=10, topic="ops", within_seconds=600
 )
 NOBODY = AlertRule(
-    name="nobody",
-    kind="no_worker",
-    subject="default",
-    threshold=1,
-    topic="ops",
-    lasting_seconds=60,
+    name="nobody", kind="no_worker", subject="default", threshold=1, topic="ops", lasting_seconds=60
 )
 
 

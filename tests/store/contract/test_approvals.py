@@ -57,11 +57,7 @@ async def test_a_decision_is_recorded_and_wakes_the_run(
     decided = await store.decide_approval(said)
     assert (decided.outcome, decided.notices) == ("decided", [Notice("work", "default")])
     event = (await log(store, run_id))[-1]
-    assert (event.type, event.key, event.at) == (
-        "ApprovalResolved",
-        "approve",
-        await store.now(),
-    )
+    assert (event.type, event.key, event.at) == ("ApprovalResolved", "approve", await store.now())
     assert details(event) == {
         "approved": False,
         "by": "eve",
@@ -142,11 +138,7 @@ async def test_after_the_end_of_the_run_decisions_are_told_what_stands(
 async def test_what_was_never_asked_for_is_missing(store: Store, ann: ManualWorker) -> None:
     """T4. Neither an unknown run, nor an unknown key, nor a turn is an approval."""
     run_id = await ordered(store, ann, approval())
-    for asked in (
-        decision(uuid4()),
-        decision(run_id, key="other"),
-        decision(run_id, key=""),
-    ):
+    for asked in (decision(uuid4()), decision(run_id, key="other"), decision(run_id, key="")):
         answer = await store.decide_approval(asked)
         assert (answer.outcome, answer.standing, answer.notices) == ("missing", None, [])
     assert (await get(store, run_id)).state == "waiting"

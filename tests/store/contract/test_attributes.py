@@ -279,10 +279,7 @@ async def test_forks_and_retries_keep_attributes(store: Store, ann: ManualWorker
     run_id = await start(store, attributes={"customer": "acme"})
     task = await ann.take()
     await ann.commit(
-        task,
-        attributes_set(stage="packed"),
-        failed(),
-        then=Finish("failed", error=FAILURE),
+        task, attributes_set(stage="packed"), failed(), then=Finish("failed", error=FAILURE)
     )
     await store.set_attributes(run_id, {"seen": True})
     expected = {"customer": "acme", "stage": "packed", "seen": True}

@@ -339,10 +339,7 @@ async def test_the_end_tells_who_waits_for_it_once(store: Store, ann: ManualWork
     run_id = await start(store, waiter="client/1")
     assert await store.wait_for_end("client/2", [run_id]) == {}
     answer = await ann.finish(await ann.take())
-    assert sorted(answer.notices, key=str) == [
-        told("client/1", run_id),
-        told("client/2", run_id),
-    ]
+    assert sorted(answer.notices, key=str) == [told("client/1", run_id), told("client/2", run_id)]
 
 
 async def test_a_cleaned_up_run_ends_cancelled(store: Store, ann: ManualWorker) -> None:

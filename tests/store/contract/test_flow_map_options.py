@@ -28,12 +28,7 @@ from .flow_actors import NAME, NO_LUCK, Flows, StepWorker, end, mapped, single
 )
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_map_tolerates_as_many_failures_as_it_says(
-    flows: Flows,
-    worker: StepWorker,
-    options: dict[str, int],
-    size: int,
-    fails: bool,
-    at_once: bool,
+    flows: Flows, worker: StepWorker, options: dict[str, int], size: int, fails: bool, at_once: bool
 ) -> None:
     """Two elements fail. What completes the map may be a failure, or a result."""
     run_id = await flows.run_of(

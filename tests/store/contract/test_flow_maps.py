@@ -27,11 +27,7 @@ async def test_a_map_has_a_task_for_each_element(flows: Flows, worker: StepWorke
     assert (each.output, each.attempts, each.ended_at) == (None, None, None)
     await worker.complete(tasks["each:1"], {})
     each = (await flows.steps(run_id))["each"]
-    assert (each.status, each.remaining_tasks, each.output) == (
-        "completed",
-        0,
-        '[null,{},"last"]',
-    )
+    assert (each.status, each.remaining_tasks, each.output) == ("completed", 0, '[null,{},"last"]')
     last = await worker.one()
     assert last.payload == '{"run":null,"each":[null,{},"last"]}'
     assert await flows.details(run_id, "FlowStepStarted") == [{"tasks": 3}]
@@ -103,11 +99,7 @@ async def test_maps_without_elements_complete_in_a_row(flows: Flows, worker: Ste
     await flows.define(mapped("m"), name="shop/short")
     done = await flows.start([], name="shop/short")
     assert await flows.output(done) == {"m": []}
-    assert await flows.log(done) == [
-        "WorkflowStarted",
-        "FlowStepCompleted m",
-        "WorkflowCompleted",
-    ]
+    assert await flows.log(done) == ["WorkflowStarted", "FlowStepCompleted m", "WorkflowCompleted"]
 
 
 async def test_a_thousand_maps_without_elements_complete_in_one_call(flows: Flows) -> None:
@@ -152,11 +144,7 @@ async def test_a_map_over_what_is_not_an_array_fails_the_run(
         "n": "created",
         "beside": "started",
     }
-    assert await flows.log(run_id) == [
-        "WorkflowStarted",
-        "FlowStepFailed list",
-        "WorkflowFailed",
-    ]
+    assert await flows.log(run_id) == ["WorkflowStarted", "FlowStepFailed list", "WorkflowFailed"]
     assert await worker.complete(tasks["beside"]) == "lost"
 
 

@@ -228,9 +228,7 @@ async def test_a_flow_that_others_run_is_deleted_only_if_forced(
     await flows.define(single("first"), single("pay", "first", **pays), name="shop/parcel")
     await flows.store.create_schedule(
         NewSchedule(
-            name="shop/nightly",
-            when=When(cron="@daily"),
-            target=RunTarget(kind="flow", name=NAME),
+            name="shop/nightly", when=When(cron="@daily"), target=RunTarget(kind="flow", name=NAME)
         )
     )
     users = r"step pay of flow shop/parcel@1, schedule shop/nightly\. Change or delete"

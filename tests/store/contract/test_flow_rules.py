@@ -181,10 +181,7 @@ async def test_a_step_that_always_runs_comes_after_all_others(
     """Its own failure fails the run, unless that has failed already."""
     given: dict[str, Any] = {}
     run_id = await flows.run_of(
-        once("a"),
-        once("last", "a", trigger_rule="always"),
-        once("b"),
-        once("c", "b"),
+        once("a"), once("last", "a", trigger_rule="always"), once("b"), once("c", "b")
     )
     done = await work(worker, *failing, given=given)
     assert (set(done[:2]), done[2:]) == ({"a", "b"}, ["c", "last"])

@@ -205,10 +205,7 @@ async def test_a_flow_in_a_flow_in_a_workflow_ends_in_one_transaction(
     task = await worker.one(handlers=("shop/inner@1",))
     await worker.complete(task, "deep")
     event = (await log(store, parent_id))[-1]
-    assert (event.type, details(event)["output"]) == (
-        "ChildCompleted",
-        {"mid": {"deep": "deep"}},
-    )
+    assert (event.type, details(event)["output"]) == ("ChildCompleted", {"mid": {"deep": "deep"}})
     assert await ann.claims() == [parent_id]
 
 

@@ -227,11 +227,7 @@ async def test_pauses_are_listed_by_scope_and_name(store: Store) -> None:
     for scope, name in (("workflow", "a"), ("queue", "b"), ("queue", "a")):
         await store.set_pause(scope, name, paused=True)
     found = await store.list_pauses()
-    assert [(p.scope, p.name) for p in found] == [
-        ("queue", "a"),
-        ("queue", "b"),
-        ("workflow", "a"),
-    ]
+    assert [(p.scope, p.name) for p in found] == [("queue", "a"), ("queue", "b"), ("workflow", "a")]
 
 
 async def test_a_paused_queue_keeps_its_activities(store: Store, ann: ManualWorker) -> None:

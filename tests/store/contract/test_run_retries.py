@@ -44,12 +44,7 @@ async def fail(
 ) -> UUID:
     """Let a run fail so that its policy retries it; return the id of the next attempt."""
     new_id = options.pop("new_id", None) or uuid4()
-    attempt = {
-        "number": number,
-        "attempts": 5,
-        "delay": delay,
-        "run_id": str(first or task.run_id),
-    }
+    attempt = {"number": number, "attempts": 5, "delay": delay, "run_id": str(first or task.run_id)}
     said = {
         "run_id": str(new_id),
         "input": None,
@@ -338,8 +333,4 @@ async def test_a_repeated_commit_starts_one_attempt(store: Store, ann: ManualWor
     turn, new_id = await ann.take(), uuid4()
     for _ in range(2):
         await fail(ann, turn, *SALE, new_id=new_id, token=UUID(int=5))
-    assert await log_types(store, new_id) == [
-        "WorkflowStarted",
-        "StepCompleted",
-        "WorkflowForked",
-    ]
+    assert await log_types(store, new_id) == ["WorkflowStarted", "StepCompleted", "WorkflowForked"]

@@ -70,10 +70,7 @@ async def status(store: Store, bucket: Bucket) -> str:
     ],
 )
 async def test_policies(
-    sally: ManualScheduler,
-    clock: Clock,
-    overlap: Overlap,
-    outcomes: list[tuple[str, str | None]],
+    sally: ManualScheduler, clock: Clock, overlap: Overlap, outcomes: list[tuple[str, str | None]]
 ) -> None:
     buckets = await ticks(sally, clock, 3, overlap=overlap)
     assert summary(buckets[::-1]) == outcomes

@@ -142,10 +142,7 @@ async def test_a_tick_starts_a_run_with_its_key(
     run = await get(store, run_of(bucket))
     assert (run.key, run.input, run.full_name) == (key, '{"n": 1}', "shop/order")
     task = await ann.take(handlers=ORDER)
-    assert task.headers == {
-        "holdfast-schedule": NAME,
-        "holdfast-scheduled-at": tick_text(tick),
-    }
+    assert task.headers == {"holdfast-schedule": NAME, "holdfast-scheduled-at": tick_text(tick)}
     found = await sally.record()
     assert (found.position, found.next_tick_at) == (tick, tick + MINUTE)
     assert (found.last_tick_at, found.last_run_id) == (tick, bucket.run_id)
@@ -293,11 +290,7 @@ async def test_skipped_ticks_are_recorded(
     last = first + 4 * MINUTE
     await sally.move(due, last, next_tick_at=last + MINUTE, skipped=gaps)
     buckets = await store.list_buckets(NAME)
-    assert summary(buckets) == [
-        ("skipped", "too_late"),
-        ("skipped", "too_many"),
-        ("started", None),
-    ]
+    assert summary(buckets) == [("skipped", "too_late"), ("skipped", "too_many"), ("started", None)]
     oldest = buckets[-1]
     assert (oldest.tick_at, oldest.until, oldest.ticks) == (first, first + 2 * MINUTE, None)
     assert [each.tick_at for each in await store.list_buckets(NAME, before=last)] == [
@@ -446,10 +439,7 @@ async def test_a_backfill_that_is_cancelled_fires_no_more_ticks(
     assert await store.due_backfills() == []
     record = await sally.record()
     assert (record.buffered, record.backfills) == (0, 0)
-    assert summary(await store.list_buckets(NAME)) == [
-        ("started", None),
-        ("skipped", "cancelled"),
-    ]
+    assert summary(await store.list_buckets(NAME)) == [("started", None), ("skipped", "cancelled")]
     await end_run(ann)
     assert (await store.start_buffered())[0] == 0
 

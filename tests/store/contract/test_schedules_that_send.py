@@ -58,11 +58,7 @@ async def messages(store: Store) -> list[StoredMessage]:
 async def test_a_schedule_that_sends_is_read_as_it_was_written(store: Store) -> None:
     await create_queue(store, fifo=True)
     full = SendTarget(
-        kind="queue",
-        name="polls",
-        input='{"b":1,"a":[2.50]}',
-        group="eu",
-        headers={"team": "ops"},
+        kind="queue", name="polls", input='{"b":1,"a":[2.50]}', group="eu", headers={"team": "ops"}
     )
     for name, target in (("shop/a", full), ("shop/b", TOPIC)):
         new = new_schedule(name, target=target, overlap="allow")
@@ -127,11 +123,7 @@ async def test_each_tick_sends_a_message_once(
     [message] = await messages(store)
     assert (message.payload, message.headers) == (
         '{"n": 2}',
-        {
-            "team": "ops",
-            "holdfast-schedule": NAME,
-            "holdfast-scheduled-at": tick_text(tick),
-        },
+        {"team": "ops", "holdfast-schedule": NAME, "holdfast-scheduled-at": tick_text(tick)},
     )
     bucket = await sally.bucket(tick)
     assert (bucket.outcome, bucket.message_id) == ("sent", message.message_id)

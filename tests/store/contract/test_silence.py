@@ -213,12 +213,7 @@ async def claim(store: Store, worker_id: str, shape: FlowShape) -> list[ClaimedT
 @pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("outcome", ["completed", "failed"])
 async def test_a_step_that_ends_after_its_worker_was_believed_lost_counts_its_attempts(
-    store: Store,
-    clock: Clock,
-    ann: ManualWorker,
-    bob: ManualWorker,
-    outcome: str,
-    is_heard: bool,
+    store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker, outcome: str, is_heard: bool
 ) -> None:
     """The worker was away with the database; no other has taken the second attempt over."""
     shape = FlowShape(name="shop/late", steps=(StepShape(slug="a"),), max_attempts=2, base_delay=0)

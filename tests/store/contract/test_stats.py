@@ -193,9 +193,7 @@ async def test_a_minute_has_one_sample_of_what_waits_and_what_is_worked_on(
     ]
 
 
-async def test_samples_of_one_workflow_have_the_row_of_all_queues_beside_them(
-    store: Store,
-) -> None:
+async def test_samples_of_one_workflow_have_the_row_of_all_queues_beside_them(store: Store) -> None:
     await start(store, name="test/order")
     await start(store, name="test/other", queue="slow")
     assert await store.sample_load()

@@ -83,11 +83,7 @@ async def test_an_event_starts_what_is_subscribed(store: Store, clock: Clock) ->
     run = await get(store, listed.run_id)
     assert (run.input, run.queue, run.priority) == ('{"b":1,"a":2}', "paid", 1)
     assert run.key == f"e-1/{subscribed}"
-    assert run.headers == {
-        "team": "a",
-        "holdfast-topic": "orders.17.paid",
-        "holdfast-event": "e-1",
-    }
+    assert run.headers == {"team": "a", "holdfast-topic": "orders.17.paid", "holdfast-event": "e-1"}
     assert (await publish(store, "orders.17.sent")).workflows == 0
 
 

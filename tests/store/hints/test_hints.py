@@ -263,10 +263,7 @@ async def test_redis_is_killed_during_work_and_comes_back(
         elif n % 10 == 8:
             redis.start()
 
-    async with (
-        working(database_url, redis.url),
-        client_of(database_url, redis.url) as client,
-    ):
+    async with working(database_url, redis.url), client_of(database_url, redis.url) as client:
         await run_all(client, trouble, job=job)
         await until_reading(redis, 3)
         await run_all(client, job=job)
@@ -404,10 +401,7 @@ async def test_redis_is_stopped_and_answers_later(
         elif n == RUNS - 5:
             redis.resume()
 
-    async with (
-        working(database_url, redis.url),
-        client_of(database_url, redis.url) as client,
-    ):
+    async with working(database_url, redis.url), client_of(database_url, redis.url) as client:
         await until_reading(redis, 3)
         await run_all(client, trouble, job=job)
     assert_each_once(database_url, RUNS, job)
@@ -416,10 +410,7 @@ async def test_redis_is_stopped_and_answers_later(
 async def test_redis_that_stays_stopped_holds_up_neither_work_nor_the_end(
     database_url: str, redis: Valkey, job: Job
 ) -> None:
-    async with (
-        working(database_url, redis.url),
-        client_of(database_url, redis.url) as client,
-    ):
+    async with working(database_url, redis.url), client_of(database_url, redis.url) as client:
         await until_reading(redis, 3)
         redis.pause()
         await run_all(client, job=job)
@@ -652,10 +643,7 @@ async def test_a_key_of_another_type_is_left_alone(
     async with Redis.from_url(redis.url) as link:
         for stream in streams:
             await link.set(stream, "mine")
-        async with (
-            working(database_url, redis.url),
-            client_of(database_url, redis.url) as client,
-        ):
+        async with working(database_url, redis.url), client_of(database_url, redis.url) as client:
             await run_all(client, job=job)
         for stream in streams:
             assert await link.get(stream) == b"mine"

@@ -111,9 +111,7 @@ async def test_the_metrics_of_a_server_show_the_hints_of_what_it_starts(
     async with (
         working(database_url, redis.url),
         httpx.AsyncClient(
-            transport=transport,
-            base_url="http://ops.test",
-            headers={"Authorization": "Bearer k"},
+            transport=transport, base_url="http://ops.test", headers={"Authorization": "Bearer k"}
         ) as http,
     ):
         await until_reading(redis, 3)
@@ -171,10 +169,7 @@ WORKER = WorkerInfo(
         (
             HintCheck(ADDRESS),
             [True, False],
-            [
-                "warn",
-                "Redis does not reach 1 of 2 that use it: w1",
-            ],
+            ["warn", "Redis does not reach 1 of 2 that use it: w1"],
         ),
         (
             HintCheck(ADDRESS, "no answer", "start it"),

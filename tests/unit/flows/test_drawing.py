@@ -40,12 +40,7 @@ def wide(count: int) -> FlowShape:
 
 def test_a_step_is_one_layer_below_its_deepest_dependency() -> None:
     layers = [[step.slug for step in layer] for layer in steps_by_depth(SHAPE)]
-    assert layers == [
-        ["website", "alone", "each"],
-        ["sentiment", "links"],
-        ["fetched"],
-        ["end"],
-    ]
+    assert layers == [["website", "alone", "each"], ["sentiment", "links"], ["fetched"], ["end"]]
 
 
 def test_the_leaves_are_the_steps_on_which_no_other_depends() -> None:

@@ -263,10 +263,7 @@ def rest(*pages: Page) -> None: ...
     ("fn", "refusal"),
     [
         (nothing, "maps over the output of step pages, so it takes a parameter: an element"),
-        (
-            two,
-            "has the parameter run besides page: a map step is given one element of the output",
-        ),
+        (two, "has the parameter run besides page: a map step is given one element of the output"),
         (two_with_default, "has the parameter limit besides page"),
         (
             wrong_element,

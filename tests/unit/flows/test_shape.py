@@ -233,10 +233,7 @@ def changed(slug: str, /, **fields: Any) -> FlowShape:
         ),
         (
             changed("links", slug="urls"),
-            [
-                "step links is not in the database",
-                "step urls is in the database, not in the code",
-            ],
+            ["step links is not in the database", "step urls is in the database, not in the code"],
         ),
     ],
     ids=lambda value: "" if isinstance(value, FlowShape) else "; ".join(value) or "none",

@@ -32,11 +32,7 @@ def alerts() -> None:
 
 
 @command(
-    "list",
-    examples=(
-        "holdfast alerts list",
-        "holdfast alerts list --active && echo 'look at it'",
-    ),
+    "list", examples=("holdfast alerts list", "holdfast alerts list --active && echo 'look at it'")
 )
 @click.option("--active", is_flag=True, help="Only those that are active; exit code 1 if none is.")
 async def list_alerts(link: Link, *, active: bool) -> Answer:

@@ -92,10 +92,7 @@ _MOST = 1_000
 @click.option("--approve", is_flag=True, help="Approve it.")
 @click.option("--reject", is_flag=True, help="Reject it.")
 @click.option(
-    "--by",
-    metavar="NAME",
-    callback=filled,
-    help="Who decides. Default: the user of this machine.",
+    "--by", metavar="NAME", callback=filled, help="Who decides. Default: the user of this machine."
 )
 @click.option("--feedback", metavar="TEXT", help="Why; the run's code can read it.")
 @click.option(

@@ -41,8 +41,7 @@ def archive() -> None:
 
 
 @command(
-    "list",
-    examples=("holdfast archive list", "holdfast archive list --workflow checkout --json"),
+    "list", examples=("holdfast archive list", "holdfast archive list --workflow checkout --json")
 )
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow or flow.")
 @click.option(
@@ -138,10 +137,7 @@ def export(references: tuple[str, ...], workflow: str | None, output: Path | Non
     click.echo(f"exported {count:,} run{'' if count == 1 else 's'}", err=True)
 
 
-@command(
-    "restore",
-    examples=("holdfast archive restore checkout/order-7 --retention 7d",),
-)
+@command("restore", examples=("holdfast archive restore checkout/order-7 --retention 7d",))
 @click.argument("references", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "--retention",

@@ -61,8 +61,7 @@ async def list_builds(link: Link, *, app: str | None) -> Answer:
 
 
 @command(
-    "promote",
-    examples=("holdfast builds promote b72c", "holdfast builds promote b72c --app shop"),
+    "promote", examples=("holdfast builds promote b72c", "holdfast builds promote b72c --app shop")
 )
 @click.argument("build")
 @_app_option

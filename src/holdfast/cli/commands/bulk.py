@@ -80,11 +80,7 @@ def run_options(fn: F) -> F:
 
 
 def act(
-    what: Act,
-    references: tuple[str, ...],
-    everything: bool,
-    dry_run: bool,
-    **options: object,
+    what: Act, references: tuple[str, ...], everything: bool, dry_run: bool, **options: object
 ) -> None:
     """Change the chosen runs, report what happened to them, and exit."""
     where = read_filters(options)

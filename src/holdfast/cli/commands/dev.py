@@ -32,9 +32,7 @@ _GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
 @app_argument
 @queue_option
 @click.option(
-    "--migrate",
-    is_flag=True,
-    help="Bring the schema of your own server up to date without asking.",
+    "--migrate", is_flag=True, help="Bring the schema of your own server up to date without asking."
 )
 @replace_flows_option
 @click.option(

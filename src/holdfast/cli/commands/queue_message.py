@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 @command(
     "message",
-    examples=(
-        "holdfast queue message parcels 17",
-        "holdfast queue message parcels.dead 17 --json",
-    ),
+    examples=("holdfast queue message parcels 17", "holdfast queue message parcels.dead 17 --json"),
 )
 @click.argument("name")
 @click.argument("message_id", metavar="ID", type=int)

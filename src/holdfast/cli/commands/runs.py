@@ -169,11 +169,7 @@ def signal(reference: str, name: str, payload: str | None, signal_id: str | None
     "--timeout", metavar="TIME", type=duration, help="Stop waiting after this time (exit code 5)."
 )
 def update(
-    reference: str,
-    name: str,
-    payload: str | None,
-    update_id: str | None,
-    timeout: float | None,
+    reference: str, name: str, payload: str | None, update_id: str | None, timeout: float | None
 ) -> None:
     """Ask a run to carry out the update NAME, and write its answer.
 

@@ -183,8 +183,7 @@ def next_moments(
 
 
 @command(
-    "pause",
-    examples=('holdfast schedules pause nightly --note "until the new disks are there"',),
+    "pause", examples=('holdfast schedules pause nightly --note "until the new disks are there"',)
 )
 @click.argument("name")
 @click.option("--note", metavar="TEXT", help="Say why; it is shown with the schedule.")

@@ -142,12 +142,7 @@ def create(
 @click.option("--input", metavar="JSON", help="Another input of each run: JSON, @FILE or -.")
 @schedule_options
 def update(
-    *,
-    name: str,
-    input: str | None,
-    app_reference: str | None,
-    cron: str | None,
-    **given: Any,
+    *, name: str, input: str | None, app_reference: str | None, cron: str | None, **given: Any
 ) -> None:
     """Change what is given of the schedule NAME; the rest stays.
 

@@ -73,8 +73,7 @@ def add() -> None:
 
 
 @command(
-    "close",
-    examples=("holdfast shards close 2     with all databases in $HOLDFAST_DATABASE_URL",),
+    "close", examples=("holdfast shards close 2     with all databases in $HOLDFAST_DATABASE_URL",)
 )
 @click.argument("number", type=int)
 def close(number: int) -> None:
@@ -92,8 +91,7 @@ def close(number: int) -> None:
 
 
 @command(
-    "open",
-    examples=("holdfast shards open 2     with all databases in $HOLDFAST_DATABASE_URL",),
+    "open", examples=("holdfast shards open 2     with all databases in $HOLDFAST_DATABASE_URL",)
 )
 @click.argument("number", type=int)
 def open_again(number: int) -> None:

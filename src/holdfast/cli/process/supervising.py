@@ -188,11 +188,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        start: StartWorker,
-        crashed: TellOfCrash,
-        count: int,
-        grace_seconds: float,
+        self, start: StartWorker, crashed: TellOfCrash, count: int, grace_seconds: float
     ) -> None:
         self._start, self._crashed, self._count = start, crashed, count
         self._grace_seconds = grace_seconds

@@ -162,7 +162,5 @@ def write_received(found: Sequence[Message], as_json: bool, *, receipts: bool = 
         click.echo(each.stored.payload)
         receipt = f", receipt {each.receipt}" if receipts else ""
         console().print(
-            f"message {each.id}, attempt {each.attempts}{receipt}",
-            style="dim",
-            soft_wrap=True,
+            f"message {each.id}, attempt {each.attempts}{receipt}", style="dim", soft_wrap=True
         )

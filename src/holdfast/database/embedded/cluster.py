@@ -174,10 +174,7 @@ class Cluster:
             # Its input is the lock, which it holds until the server is up even if this process
             # is killed; the server itself gets an empty input from it, and no lock.
             result = account.run(
-                command,
-                output=log.fileno(),
-                source=lock,
-                descriptors=location.descriptors,
+                command, output=log.fileno(), source=lock, descriptors=location.descriptors
             )
         return result.returncode == 0
 

@@ -37,6 +37,5 @@ def explain_start(run: RunRecord, wait: Wait, rule: StartWait) -> Explanation:
             ("each start with the key replaces its input", *latest),
         )
     return explanation(
-        run,
-        f"it is throttled: {key} was started as often as is allowed, so it begins {begins}",
+        run, f"it is throttled: {key} was started as often as is allowed, so it begins {begins}"
     )

@@ -247,11 +247,7 @@ class Commands(Ledger):
             command.run_id = recorded.run_id
 
     async def end_of(
-        self,
-        command: Command,
-        *,
-        withdraw: bool,
-        cancelled: asyncio.CancelledError | None = None,
+        self, command: Command, *, withdraw: bool, cancelled: asyncio.CancelledError | None = None
     ) -> Event:
         """Wait for the end of a command, and return it.
 

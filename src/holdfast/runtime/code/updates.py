@@ -37,8 +37,7 @@ from holdfast.values.names import check_signal_name
 HandlerFunction: TypeAlias = Callable[..., object]
 
 _ENDED: Final = ErrorInfo(
-    kind="holdfast.errors.RunEnded",
-    message="the run ended before it had carried out the update",
+    kind="holdfast.errors.RunEnded", message="the run ended before it had carried out the update"
 )
 
 REPLY_TO_RUN: Final = "run/"  # before the id of the run that asks

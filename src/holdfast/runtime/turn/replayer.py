@@ -292,11 +292,7 @@ class Replayer:
     # Commits
 
     def commit(
-        self,
-        lease_no: int,
-        then: Suspend | Finish | None,
-        count: int | None,
-        after_others: bool,
+        self, lease_no: int, then: Suspend | Finish | None, count: int | None, after_others: bool
     ) -> TurnCommit:
         """Return a commit of the fresh events, or of the first `count` of them.
 

@@ -103,9 +103,7 @@ OPERATIONS: Final = (
         cancel_run,
         body_required=False,
         tool=ForAgents(
-            name="cancel",
-            about="Ask a run to end; its code may clean up first.",
-            destructive=True,
+            name="cancel", about="Ask a run to end; its code may clean up first.", destructive=True
         ),
     ),
     Operation("POST /v1/runs/{run}/terminate", "admin", terminate_run, body_required=False),
@@ -120,7 +118,7 @@ OPERATIONS: Final = (
         problems=(RunEnded, RescheduleRefused),
         tool=ForAgents(
             about="Move a run that waits to another queue, let it begin at another time, or set, "
-            "move or remove its deadline.",
+            "move or remove its deadline."
         ),
     ),
 )

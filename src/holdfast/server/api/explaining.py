@@ -61,12 +61,7 @@ async def explain_run(call: Call[Nothing, None]) -> Why:
     """Say why a run waits, and what would move it."""
     found: Explanation = await call.site.reader.why(call.run_id)
     return Why(
-        str(found.run_id),
-        found.state,
-        found.because,
-        found.details,
-        found.actions,
-        found.traceback,
+        str(found.run_id), found.state, found.because, found.details, found.actions, found.traceback
     )
 
 

@@ -19,8 +19,7 @@ from holdfast.values.durations import seconds
 from holdfast.values.moments import to_datetime, to_micros
 
 Moment = Annotated[
-    str,
-    Meta(max_length=50, description="RFC 3339, or how long ago: 2h", examples=["2h"]),
+    str, Meta(max_length=50, description="RFC 3339, or how long ago: 2h", examples=["2h"])
 ]
 
 

@@ -81,10 +81,7 @@ def describe(operations: tuple[Operation, ...]) -> dict[str, Any]:
 
 
 def _operation(
-    operation: Operation,
-    path: str,
-    schema_of: Mapping[str, Any],
-    components: Mapping[str, Any],
+    operation: Operation, path: str, schema_of: Mapping[str, Any], components: Mapping[str, Any]
 ) -> dict[str, Any]:
     summary, _, rest = inspect.cleandoc(operation.handler.__doc__ or "").partition("\n")
     parameters = [_path_parameter(name) for name in _NAMED.findall(path)]
@@ -143,10 +140,7 @@ def _responses(operation: Operation, schema_of: Mapping[str, Any]) -> dict[str, 
     }
     for status, text in sorted({**COMMON, **_texts(operation.problems)}.items()):
         problem = {"schema": {"$ref": _REF.format(name="Problem")}}
-        found[str(status)] = {
-            "description": text,
-            "content": {"application/problem+json": problem},
-        }
+        found[str(status)] = {"description": text, "content": {"application/problem+json": problem}}
     return found
 
 

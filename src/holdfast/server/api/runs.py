@@ -235,13 +235,7 @@ OPERATIONS: Final = (
         body_required=False,
         answers=(Started, RunShape),
         statuses=(201, 200),
-        problems=(
-            UnknownWorkflow,
-            AmbiguousWorkflow,
-            RunExists,
-            RunActive,
-            StartThrottled,
-        ),
+        problems=(UnknownWorkflow, AmbiguousWorkflow, RunExists, RunActive, StartThrottled),
         keyed=True,
         tool=ForAgents(
             name="start",

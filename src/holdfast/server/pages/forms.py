@@ -121,11 +121,4 @@ def _field(name: str, schema: Schema, required: bool, definitions: Mapping[str, 
         text = default
     kind = "choice" if choices else kind
     hint = str(resolved.get("description") or "") or ("as JSON" if kind == "json" else "")
-    return Field(
-        name=name,
-        kind=kind,
-        required=required,
-        text=text,
-        choices=choices,
-        hint=hint,
-    )
+    return Field(name=name, kind=kind, required=required, text=text, choices=choices, hint=hint)

@@ -43,9 +43,7 @@ def spark(stats: WorkflowStats) -> Spark:
     ended = sum(stats.ended.values())
     text = f"{ended:,} ended in the last hour, at most {most:,} in a minute"
     return Spark(
-        stats=stats,
-        columns=columns,
-        text=text if ended else "none ended in the last hour",
+        stats=stats, columns=columns, text=text if ended else "none ended in the last hour"
     )
 
 

@@ -167,13 +167,7 @@ def _publish(
 ) -> list[Notice]:
     """Publish that an alert has begun or is over."""
     event = compose(
-        AlertEvent,
-        rule,
-        alert=rule.name,
-        app=app,
-        active=active,
-        value=value,
-        at=to_datetime(now),
+        AlertEvent, rule, alert=rule.name, app=app, active=active, value=value, at=to_datetime(now)
     )
     payload = msgspec.json.encode(event).decode()
     return publish(tables, now, NewEvent(topic=rule.topic, payload=payload))[1]

@@ -97,9 +97,7 @@ def units_of(tables: Tables, row: LimitRow, task: TaskRow) -> int:
 
 
 def _offered(
-    limited: Sequence[TaskRow],
-    keys: dict[tuple[UUID, str], list[_Slot]],
-    left: dict[_Slot, int],
+    limited: Sequence[TaskRow], keys: dict[tuple[UUID, str], list[_Slot]], left: dict[_Slot, int]
 ) -> list[TaskRow]:
     """Return of each group no more tasks than its limits allow it, the oldest first."""
     counts: Counter[tuple[str, str, int, _Group]] = Counter()
@@ -178,10 +176,7 @@ def group_of(slots: Iterable[_Slot]) -> _Group:
 
 
 def _in_turn(
-    tables: Tables,
-    now: int,
-    limited: Sequence[TaskRow],
-    keys: dict[tuple[UUID, str], list[_Slot]],
+    tables: Tables, now: int, limited: Sequence[TaskRow], keys: dict[tuple[UUID, str], list[_Slot]]
 ) -> list[tuple[int, TaskRow]]:
     """Return the tasks with the priorities that they count as, a task of each group in turn."""
     aged = [(_aged(now, task, keys[task.run_id, task.key]), task) for task in limited]

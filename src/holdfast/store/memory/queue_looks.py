@@ -117,11 +117,7 @@ class MemoryQueueLooks(Part):
             row = find_queue(tables, queue)
             return [
                 compose(
-                    KeptMessage,
-                    each,
-                    each.new,
-                    acked_at=acked_at,
-                    headers=each.new.headers or None,
+                    KeptMessage, each, each.new, acked_at=acked_at, headers=each.new.headers or None
                 )
                 for _, (each, acked_at, _) in sorted(row.kept.items(), reverse=True)
             ][:limit]

@@ -77,12 +77,7 @@ class FlowStore(Protocol):
 
     @readable
     async def delete_flow(
-        self,
-        name: str,
-        *,
-        terminate: bool = False,
-        force: bool = False,
-        before: int | None = None,
+        self, name: str, *, terminate: bool = False, force: bool = False, before: int | None = None
     ) -> DeletedFlow:
         """Delete all versions of a flow with their runs, or some of the runs: then it is not done.
 

@@ -94,13 +94,7 @@ class ScheduleStore(Protocol):
 
     @readable
     async def backfill_schedule(
-        self,
-        name: str,
-        first: int,
-        last: int,
-        *,
-        backfill_id: UUID,
-        overlap: Overlap | None = None,
+        self, name: str, first: int, last: int, *, backfill_id: UUID, overlap: Overlap | None = None
     ) -> tuple[bool | None, list[Notice]]:
         """Ask for the ticks from `first` to `last`, both included: a scheduler fires them soon.
 

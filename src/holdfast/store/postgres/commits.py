@@ -218,8 +218,7 @@ def _refusals(text: str | None) -> dict[UUID, Refusal]:
         return {}
     return {
         refused.run_id: Refusal(
-            "lost" if refused.reason == "lost" else "conflict",
-            _events(refused.tail),
+            "lost" if refused.reason == "lost" else "conflict", _events(refused.tail)
         )
         for refused in _decode_refused(text)
     }

@@ -135,12 +135,7 @@ class Database:
         return f"{self.schema} {made}"
 
     async def row_untranslated(
-        self,
-        function: str,
-        arguments: Sequence[object],
-        *,
-        weight: int = 0,
-        packing: Packing = (),
+        self, function: str, arguments: Sequence[object], *, weight: int = 0, packing: Packing = ()
     ) -> asyncpg.Record:
         """Call a function and return its only row; errors are the driver's own.
 

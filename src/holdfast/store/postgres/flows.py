@@ -63,12 +63,7 @@ class PostgresFlows(Part):
         return _shape(found)
 
     async def delete_flow(
-        self,
-        name: str,
-        *,
-        terminate: bool = False,
-        force: bool = False,
-        before: int | None = None,
+        self, name: str, *, terminate: bool = False, force: bool = False, before: int | None = None
     ) -> DeletedFlow:
         limit, tell = _DELETED_AT_ONCE, self._database.tell
         row = await self._database.row("delete_flow", name, terminate, limit, before, tell, force)

@@ -272,11 +272,7 @@ def _columns(messages: Sequence[NewMessage]) -> tuple[object, ...]:
 
 
 def send_statement(
-    queue: str,
-    messages: Sequence[NewMessage],
-    *,
-    schema: str,
-    placeholder: Callable[[int], str],
+    queue: str, messages: Sequence[NewMessage], *, schema: str, placeholder: Callable[[int], str]
 ) -> Statement:
     """Return the call that sends messages inside the caller's own transaction, for any driver.
 

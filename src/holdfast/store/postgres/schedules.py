@@ -87,13 +87,7 @@ class PostgresSchedules(Part):
         return _read_bucket(rows[0]), read_notices(rows[0]["notices"])
 
     async def backfill_schedule(
-        self,
-        name: str,
-        first: int,
-        last: int,
-        *,
-        backfill_id: UUID,
-        overlap: Overlap | None = None,
+        self, name: str, first: int, last: int, *, backfill_id: UUID, overlap: Overlap | None = None
     ) -> tuple[bool | None, list[Notice]]:
         row = await self._database.row("backfill_schedule", name, first, last, overlap, backfill_id)
         return row[0], []

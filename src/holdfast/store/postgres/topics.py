@@ -84,10 +84,7 @@ class PostgresTopics(Part):
 def row_of(new: NewSubscription) -> dict[str, object]:
     """Return a subscription as the SQL functions take it."""
     target = new.target
-    fits = {
-        "pattern": new.pattern,
-        "match": raw(new.match),
-    }
+    fits = {"pattern": new.pattern, "match": raw(new.match)}
     if isinstance(target, QueueTarget):
         return {**fits, "kind": "queue", "target": target.queue}
     if isinstance(target, UrlTarget):

@@ -105,9 +105,7 @@ def _refuse_replacement(
             )
 
 
-async def _known(
-    stores: Sequence[Store],
-) -> tuple[Sequence[ShardState | None], ShardState | None]:
+async def _known(stores: Sequence[Store]) -> tuple[Sequence[ShardState | None], ShardState | None]:
     """Return what each database says, and what the one says that knows most."""
     states = await asyncio.gather(*(each.shard_state() for each in stores))
     known = [(number, each) for number, each in enumerate(states) if each is not None]

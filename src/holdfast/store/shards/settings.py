@@ -145,12 +145,7 @@ class Settings(Routed):
         return EnsuredFlow(counts.status, counts.found, ended, notices)
 
     async def delete_flow(
-        self,
-        name: str,
-        *,
-        terminate: bool = False,
-        force: bool = False,
-        before: int | None = None,
+        self, name: str, *, terminate: bool = False, force: bool = False, before: int | None = None
     ) -> DeletedFlow:
         """Delete a flow with all its runs, shard by shard; see `FlowStore.delete_flow`.
 

@@ -29,11 +29,7 @@ class AppSignOn(Service):
     """
 
     def __init__(
-        self,
-        context: ServiceContext,
-        app: App,
-        origin: str | None,
-        around: Store | None = None,
+        self, context: ServiceContext, app: App, origin: str | None, around: Store | None = None
     ) -> None:
         super().__init__(context)
         self._around = around

@@ -41,11 +41,7 @@ def fail_lost(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> list[Notice
     progress = Progress(tables, now)
     ends = [
         StepTaskEnd(
-            run_id=task.run_id,
-            key=task.key,
-            lease_no=task.lease_no,
-            error=_LOST,
-            retryable=False,
+            run_id=task.run_id, key=task.key, lease_no=task.lease_no, error=_LOST, retryable=False
         )
         for task in tasks
     ]

@@ -60,12 +60,7 @@ class MemoryFlows(Part):
             return find_shape(tables, name, version, created_at)
 
     async def delete_flow(
-        self,
-        name: str,
-        *,
-        terminate: bool = False,
-        force: bool = False,
-        before: int | None = None,
+        self, name: str, *, terminate: bool = False, force: bool = False, before: int | None = None
     ) -> DeletedFlow:
         async with self._transaction() as (tables, now):
             return delete_flow(tables, now, name, terminate=terminate, force=force)

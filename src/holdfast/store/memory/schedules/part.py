@@ -110,13 +110,7 @@ class MemorySchedules(Part):
             return tables.buckets[name][at], distinct(notices)
 
     async def backfill_schedule(
-        self,
-        name: str,
-        first: int,
-        last: int,
-        *,
-        backfill_id: UUID,
-        overlap: Overlap | None = None,
+        self, name: str, first: int, last: int, *, backfill_id: UUID, overlap: Overlap | None = None
     ) -> tuple[bool | None, list[Notice]]:
         async with self._transaction() as (tables, now):
             check_range(first, last, now)
