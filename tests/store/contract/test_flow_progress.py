@@ -157,3 +157,16 @@ async def test_the_turns_of_open_flows_wait_for_no_worker(flows: Flows, worker: 
     assert await flows.store.unserved() == [("gpu", f"{NAME}@1", 1)]
     await worker.one()
     assert await flows.store.unserved() == [("gpu", f"{NAME}@1", 1)]
+
+
+async def test_a_step_that_could_not_be_begun_says_why_until_an_attempt_ends(
+    flows: Flows, worker: StepWorker
+) -> None:
+    run_id = await flows.run_of(single("a"))
+    task = await worker.one()
+    await worker.release(task, stuck="it does not fit")
+    (held,) = await flows.store.open_step_tasks(run_id)
+    assert (held.worker, held.attempts, held.stuck) == (None, 0, "it does not fit")
+    assert await worker.fail(await worker.one()) == "retried"
+    (again,) = await flows.store.open_step_tasks(run_id)
+    assert (again.phase, again.attempts, again.stuck) == ("retrying", 1, None)

@@ -131,7 +131,8 @@ begin
         where u.error is not null
     ), freed as (
         update holdfast.tasks t
-        set worker = null, innocent = false, heartbeat = json_build_object('error', h.error),
+        set worker = null, innocent = false, stuck = null,
+            heartbeat = json_build_object('error', h.error),
             visible_at = case t.kind when 'child' then t.visible_at else h.due_at end,
             claimed_idx = (t.kind = 'child')::int, attempts = t.attempts + (t.kind = 'child')::int
         from held h

@@ -232,7 +232,7 @@ def _free(progress: Progress, failure: _Failure) -> None:
         task.attempts += 1
         progress.children.append((task.run_id, task.key))
         return
-    task.worker, task.innocent = None, False
+    task.worker, task.innocent, task.stuck = None, False, None
     task.visible_at, task.claimed_idx = failure.retry_at, 0
     progress.notices.append(Notice(WORK_TOPIC, task.queue))
 
