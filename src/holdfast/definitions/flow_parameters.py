@@ -95,6 +95,21 @@ class RunInput(Source[T_co]):
         return self._annotation
 
 
+class Misfit(NamedTuple):
+    """A value that does not fit a parameter: where it is from, and its JSON text.
+
+    An element of a list is the text of a list of one.
+    """
+
+    source: Source[Any]
+    text: bytes
+
+    @property
+    def fits_source(self) -> bool:
+        """True if it is of the type that its source declares now."""
+        return Declared.of_type(self.source.annotation, self.source.described).fits(self.text)
+
+
 class StepParameters(Protocol):
     """The arguments of a step's code, as they are in the payload of a task."""
 
@@ -110,6 +125,10 @@ class StepParameters(Protocol):
 
     def decode(self, text: str) -> Arguments:
         """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
+        ...
+
+    def misfits(self, text: str) -> list[Misfit]:
+        """Return the values of a task's payload that do not fit. Raises InvalidInput."""
         ...
 
     def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
@@ -174,6 +193,16 @@ class SingleParameters:
             else:
                 kwargs[parameter.name] = value
         return tuple(args), kwargs
+
+    def misfits(self, text: str) -> list[Misfit]:
+        """Return the values of a task's payload that do not fit. Raises InvalidInput."""
+        payload = _split(text, self._step)
+        given = [(each, payload.get(each.source.slug)) for each in self._parameters]
+        return [
+            Misfit(each.source, bytes(raw))
+            for each, raw in given
+            if raw is not None and not each.declared.fits(raw)
+        ]
 
     def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Encode arguments as the payload of a task. Raises TypeError and PayloadError."""
@@ -272,7 +301,7 @@ class ElementParameter:
         Raises ConfigurationError for other parameters, and for elements of another type.
         """
         self._signature = read_signature(fn)
-        self._step = step
+        self._step, self._over = step, over
         self.deps = () if over.slug == RUN else (over.slug,)
         parameter, *others = self._signature.parameters.values() or (None,)
         if parameter is None:
@@ -295,6 +324,10 @@ class ElementParameter:
         """Decode an element. Raises InvalidInput if it does not fit."""
         value = self._declared.decode(text)
         return ((), {self._name: value}) if self._is_keyword else ((value,), {})
+
+    def misfits(self, text: str) -> list[Misfit]:
+        """Return an element that does not fit."""
+        return [] if self._declared.fits(text) else [Misfit(self._over, f"[{text}]".encode())]
 
     def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
         """Encode an element. Raises TypeError and PayloadError."""

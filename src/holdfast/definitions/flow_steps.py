@@ -252,7 +252,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             self._parameters = SingleParameters(fn, of, self._sources, self.trigger_rule)
         else:
             self._parameters = ElementParameter(fn, of, self._over)
-        self.decode_arguments = self._parameters.decode
+        self.decode_arguments, self.misfits = self._parameters.decode, self._parameters.misfits
         self.encode_arguments = self._parameters.encode
 
 

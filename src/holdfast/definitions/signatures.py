@@ -76,6 +76,14 @@ class Declared:
                 raise InvalidInput(str(error)) from error
         return self._restore(text)
 
+    def fits(self, text: str | bytes | msgspec.Raw) -> bool:
+        """Return True if JSON text can be decoded into the declared type."""
+        try:
+            self.decode(text)
+        except Exception:
+            return False
+        return True
+
     def _restore(self, text: str | bytes | msgspec.Raw) -> Any:
         decode = self._decode or self._resolved()
         try:

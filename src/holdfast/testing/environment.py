@@ -324,10 +324,10 @@ class Environment:
         for run in page.runs:
             if run.wait is not None and await self._descends(run, newest):
                 raise AssertionError(f"run {run.run_id} ({run.name}) is stuck: {run.wait.stuck}")
-        for held_by, key, why in self.store.held():
+        for held_by, what, why in self.store.held():
             run = (await self.client.runs.get(held_by)).record
             if await self._descends(run, newest):
-                raise AssertionError(f"activity {key} of run {held_by} cannot be begun: {why}")
+                raise AssertionError(f"{what} of run {held_by} cannot be begun: {why}")
 
     async def _descends(self, run: RunRecord, ancestor: UUID) -> bool:
         while run.run_id != ancestor:

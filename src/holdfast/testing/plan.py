@@ -27,11 +27,11 @@ class LoggedStore(MemoryStore):
         return {run_id: self._tables.read(run_id) for run_id in self._tables.runs}
 
     def held(self) -> list[tuple[UUID, str, str]]:
-        """Return the run and the key of each activity that no worker could begin, and why."""
+        """Return each activity and step of a flow that no worker could begin: its run, and why."""
         return [
-            (task.run_id, task.key, task.stuck)
+            (task.run_id, f"{task.kind} {task.key}", task.stuck)
             for task in self._tables.tasks.values()
-            if task.kind == "activity" and task.worker is None and task.stuck is not None
+            if task.key and task.worker is None and task.stuck is not None
         ]
 
     def wake_all(self) -> None:

@@ -28,13 +28,13 @@ from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity, pause_text
+from holdfast.worker.fitting import UNFIT
 from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.reporting import Reporter
 
 logger = logging.getLogger("holdfast.run")
 
 _AGAIN_SECONDS = 30.0  # before a task that this program cannot read is claimed again
-_UNFIT = "let it accept what was recorded before, or roll the code back"
 
 
 class ScheduledCall(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ class ActivityExecution(Execution[ActivityContext]):
     def refuse(self, error: BaseException) -> None:
         """Hold a call whose arguments fitted when it was made: a roll-back heals it. Else fail."""
         if isinstance(error, Exception) and not (self.call.misfit or self.ended):
-            self.held = f"its arguments do not fit this code: {error}; {_UNFIT}"
+            self.held = f"its arguments do not fit this code: {error}; {UNFIT}"
             self._end()
         else:
             self.fail(error)

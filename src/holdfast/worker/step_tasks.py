@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from holdfast.codec import check_open, encode
@@ -24,12 +24,14 @@ from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_failed_flow_step
+from holdfast.worker.fitting import UNFIT
 from holdfast.worker.open_attempts import OpenAttempts
 from holdfast.worker.step_reporter import StepReporter
 
 logger = logging.getLogger("holdfast.run")
 
 _AGAIN_SECONDS: Final = 5.0
+_UNFIT_SECONDS: Final = 30.0  # before a task that does not fit is claimed again
 _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back
 
 
@@ -71,11 +73,15 @@ class StepTaskExecution(Execution[FlowStepContext]):
         return Lease(self.task.run_id, self.task.key, self.task.lease_no, 0)
 
 
+HasFitted: TypeAlias = Callable[[AnyFlow, AnyFlowStep, ClaimedTask], Awaitable[bool]]
+
+
 class StepTasks:
     """Execute claimed tasks of steps, and keep their leases until their ends are recorded.
 
-    `reporter` is made with the function that takes tasks which are handed over. `release` gives
-    one lease back. `room` counts the tasks held here.
+    `reporter` is made with the function that takes tasks which are handed over. `has_fitted` says
+    if what does not fit a step may have fitted other code. `release` gives one lease back. `room`
+    counts the tasks held here.
     """
 
     def __init__(
@@ -86,13 +92,15 @@ class StepTasks:
         launcher: Launcher,
         reporter: Callable[[Callable[[Sequence[ClaimedTask]], None]], StepReporter],
         *,
+        has_fitted: HasFitted,
         release: Callable[[Release], None],
         room: Room,
     ) -> None:
-        self._steps = {(flow.full_name, flow.version): flow.steps for flow in flows}
+        self._flows = {(each.full_name, each.version): (each, each.steps) for each in flows}
         self._layers, self._clock, self._launcher = layers, clock, launcher
         self._look: asyncio.TimerHandle | None = None  # at tasks that wait for a thread
         self._reporter, self._release = reporter(self.accept), release
+        self._has_fitted = has_fitted
         self._open = OpenAttempts[StepTaskExecution]("step", room)
         self.leases, self.lose = self._open.leases, self._open.lose
         self.knows, self.end_grace = self._open.knows, self._open.end_grace
@@ -119,13 +127,14 @@ class StepTasks:
     def _start(self, task: ClaimedTask) -> None:
         self._open.stop_stale(task)
         slug = task.key.partition(":")[0]
-        steps, flow = self._steps.get((task.name, task.version)), f"{task.name}@{task.version}"
-        if steps is None:
-            self._leave(task, changed_kind("flow", flow))
+        found, handler = self._flows.get((task.name, task.version)), f"{task.name}@{task.version}"
+        if found is None:
+            self._leave(task, changed_kind("flow", handler))
             return
+        flow, steps = found
         step = steps.get(slug)
         if step is None:
-            self._leave(task, f"the code of flow {flow} has no step {slug}")
+            self._leave(task, f"the code of flow {handler} has no step {slug}")
             return
         try:
             check_open((task.payload,))
@@ -134,7 +143,12 @@ class StepTasks:
             return
         execution = StepTaskExecution(step, task, self._clock.now(), self._ended)
         self._open.begin(execution)
-        self._launcher.launch(execution, task.payload or "null", self._layers)
+        try:
+            given = step.decode_arguments(task.payload or "null")
+        except BaseException as error:  # of any kind: otherwise its run would wait for ever
+            execution.future = asyncio.ensure_future(self._refuse(flow, step, execution, error))
+            return
+        self._launcher.launch_given(execution, given, self._layers)
         if not step.is_async and self._look is None:
             self._look_later()
 
@@ -153,10 +167,28 @@ class StepTasks:
         if self._launcher.book.late(0):
             self._look_later()
 
-    def _leave(self, task: ClaimedTask, message: str) -> None:
-        """Give back a task of a shape that this code does not have: newer code may run it."""
+    async def _refuse(
+        self, flow: AnyFlow, step: AnyFlowStep, execution: StepTaskExecution, error: BaseException
+    ) -> None:
+        """Hold a task whose values may have fitted other code: a roll-back heals it. Else fail."""
+        task = execution.task
+        try:
+            held = isinstance(error, Exception) and await self._has_fitted(flow, step, task)
+        except Exception:  # the database does not answer: it is looked at again
+            held = True
+        if execution.ended:
+            return
+        if not held:
+            execution.fail(error)
+            return
+        self._open.drop(execution)
+        message = f"what it is given does not fit this code: {error}; {UNFIT}"
+        self._leave(task, message, _UNFIT_SECONDS)
+
+    def _leave(self, task: ClaimedTask, message: str, pause: float | None = None) -> None:
+        """Give back a task that this code does not know, or does not fit: other code may run it."""
         logger.error("step %s of run %s cannot be begun: %s", task.key, task.run_id, message)
-        again = self._clock.now() + int(_AGAIN_SECONDS * 1e6)
+        again = self._clock.now() + int((pause or _AGAIN_SECONDS) * 1e6)
         self._release(Release(task.run_id, task.key, task.lease_no, again, message))
 
     def _ended(self, execution: StepTaskExecution) -> None:

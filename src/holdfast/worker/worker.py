@@ -54,6 +54,7 @@ from holdfast.worker.claimer import Claimable, Claimer
 from holdfast.worker.clock import Clock, EngineClock
 from holdfast.worker.consumers import Consumers
 from holdfast.worker.duties import Duties
+from holdfast.worker.fitting import Fitting
 from holdfast.worker.heartbeat import HeartbeatService
 from holdfast.worker.hinted_claimer import HintedClaimer
 from holdfast.worker.late_flows import LateFlows
@@ -279,6 +280,7 @@ class Worker:
             self._clock,
             self._launcher,
             reporter,
+            has_fitted=Fitting(self._store, self.worker_id, self._clock).has_fitted,
             release=self._releases.submit,
             room=self._claimer.room,
         )

@@ -128,6 +128,8 @@ class _Reader:
                 return Reason(self._running(step, tasks))
             case "due":
                 return self._due(step, tasks)
+            case "retrying" | "delayed" if tasks.stuck is not None:
+                return Reason(self._held(step, tasks, tasks.stuck))
             case "retrying":
                 return Reason(self._retrying(step, tasks))
             case "delayed":
@@ -171,6 +173,11 @@ class _Reader:
             return Reason(because, Action("start_worker", name=queue))
         return Reason(f"{text}, and {several(len(serving), 'worker')} could take it")
 
+    def _held(self, step: StepProgress, tasks: OpenStepTasks, reason: str) -> str:
+        again = self._at(tasks.visible_at)
+        verb = _count(step, tasks, "is", "are")
+        return f"{verb} tried again at {again}, because no attempt could begin: {reason}"
+
     def _retrying(self, step: StepProgress, tasks: OpenStepTasks) -> str:
         now, at = self._around.now, self._failed_at.get(step.step)
         when = "" if at is None else f" {ago(at, now)}"
@@ -186,18 +193,17 @@ class _Reader:
         return f"{_count(step, tasks, 'waits', 'wait')} for other elements to end{most}"
 
     def _delayed(self, step: StepProgress, tasks: OpenStepTasks) -> str:
-        now, shape = self._around.now, self._flow.shape
-        until = f"{moment(tasks.visible_at, now)} ({ago(tasks.visible_at, now)})"
+        until, shape = self._at(tasks.visible_at), self._flow.shape
         known = () if shape is None else shape.steps
-        if tasks.stuck is not None:
-            again = f"{_count(step, tasks, 'is', 'are')} tried again at {until}"
-            return f"{again}, because no attempt could begin: {tasks.stuck}"
         if any(each.slug == step.step and each.start_delay for each in known):
             return f"{_count(step, tasks, 'begins', 'begin')} at {until}: it has a start_delay"
         return (
             f"{_count(step, tasks, 'was', 'were')} read by a worker that speaks SQL, which has not "
             f"started it: due again at {until}"
         )
+
+    def _at(self, at: int) -> str:
+        return f"{moment(at, self._around.now)} ({ago(at, self._around.now)})"
 
 
 def _count(step: StepProgress, tasks: OpenStepTasks, one: str, many: str) -> str:
