@@ -269,7 +269,10 @@ async def test_a_notice_of_the_data_is_not_that_of_the_record(scene: Scene) -> N
     assert (notices, await rooms(scene)) == (["9"], [4])
 
 
-async def test_a_step_whose_lease_was_lost_is_repeated_by_the_next_holder(scene: Scene) -> None:
+async def test_a_step_whose_lease_was_lost_is_repeated_by_the_next_holder(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says what happened, and blames no code."""
     calls = list[int]()
 
     async def book(connection: asyncpg.Connection, room: int) -> int:
@@ -285,6 +288,9 @@ async def test_a_step_whose_lease_was_lost_is_repeated_by_the_next_holder(scene:
     async with working(app, scene.url) as client:
         assert await client.run(stay, 4) == 4
     assert (calls, await rooms(scene)) == ([4, 4], [4])
+    told = [each for each in caplog.messages if "step book" in each]
+    [line] = told
+    assert "the transaction of step book was rolled back: this worker does not hold" in line
 
 
 # Failures

@@ -46,6 +46,7 @@ class Execution(Generic[C]):
     transacts: ClassVar[bool] = False
     final: ClassVar[tuple[type[BaseException], ...]] = ()  # errors after which it is not retried
     recorded: tuple[int | None, Event] | None = None  # by its transaction: its index, and its end
+    unheld = False  # True if its transaction could not commit because the run is not held here
 
     __slots__ = (
         "_report",
@@ -88,9 +89,8 @@ class Execution(Generic[C]):
         self.result: str | None = None
         self.restored: Restored | None = None  # the result as a replay would decode it
         self.error: ErrorInfo | None = None
-        self.retryable = self.timed_out = False
+        self.retryable = self.timed_out = self.begun = False  # begun: its thread has
         self.delay_seconds: float | None = None  # the pause that the error asks for
-        self.begun = False  # True once its thread has begun
         self.future: asyncio.Future[Any] | None = None
         self.timer: Cancellable | None = None
         self.lease_no, self.headers = lease_no, headers

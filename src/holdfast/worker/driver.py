@@ -23,7 +23,7 @@ from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import StepExecution, StepRunner
 from holdfast.worker.clock import Cancellable, Clock
-from holdfast.worker.failure_log import log_end, log_failed_step
+from holdfast.worker.failure_log import log_end, log_failed_step, log_unheld_step
 from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
 
@@ -330,6 +330,9 @@ class RunDriver:
 
     def _log_failed(self, execution: StepExecution, error: ErrorInfo, retry_at: int | None) -> None:
         context = execution.context
+        if execution.unheld:
+            log_unheld_step(self.run_id, context.workflow, context.key, error)
+            return
         seconds = None if retry_at is None else (retry_at - self._host.clock.now()) / 1e6
         log_failed_step(self.run_id, context.workflow, context.key, context.attempt, error, seconds)
 

@@ -45,6 +45,18 @@ def log_failed_step(
     )
 
 
+def log_unheld_step(run_id: UUID, workflow: str, key: str, error: ErrorInfo) -> None:
+    """Warn that a transaction did not commit, for no fault of its code."""
+    logger.warning(
+        "run %s (%s): the transaction of step %s was rolled back: %s",
+        run_id,
+        workflow,
+        key,
+        error.message,
+        extra={"run_id": str(run_id), "workflow": workflow, "key": key},
+    )
+
+
 def log_failed_activity(
     run_id: UUID, name: str, key: str, attempt: int, error: ErrorInfo, then: str | None
 ) -> None:

@@ -32,6 +32,7 @@ from holdfast.store.port.transactions import (
     HeldLease,
     NotBegun,
     OpenTransaction,
+    RunNotHeld,
     is_refusal,
     is_transient,
 )
@@ -76,12 +77,13 @@ class Attempt(Execution[StepContext]):
     transacts = True
     final = (ConfigurationError,)  # its code has ended its own transaction
 
-    __slots__ = ("gate", "recorded")
+    __slots__ = ("gate", "recorded", "unheld")
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.gate = threading.Lock()
         self.recorded: tuple[int | None, Event] | None = None
+        self.unheld = False
 
     def finished(self, future: asyncio.Future[object]) -> None:
         """Report the end; that of a recorded step stands, whatever middleware made of it."""
@@ -91,6 +93,14 @@ class Attempt(Execution[StepContext]):
         if not future.cancelled() and (error := future.exception()) is not None:
             logger.error("%s is recorded; its middleware failed: %r", self.function, error)
         self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """Report a failure, and if it is only that the run is not held here."""
+        if isinstance(error, RunNotHeld):
+            self.unheld = True
+            named = ConfigurationError(str(error))  # a name that users know
+            error = named.with_traceback(error.__traceback__)
+        super().fail(error)
 
     def expire(self, message: str) -> None:
         """Fail with a time-out, unless the attempt commits at this moment: then look again."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.store.port.readable import readable
 from holdfast.types import Event
 
@@ -30,6 +30,10 @@ class HeldLease(NamedTuple):
     run_id: UUID
     lease_no: int
     seconds: float
+
+
+class RunNotHeld(ConfigurationError):
+    """The worker does not hold the run: the transaction is rolled back."""
 
 
 class AlreadyRecorded(Exception):
@@ -64,9 +68,8 @@ class OpenTransaction(Protocol):
         """Append the end of the step to the log of its run, commit, and return its index there.
 
         It costs least if that is as `expected`. None if the log is elsewhere: the end is then
-        recorded as that of any step. Raises ConfigurationError if the code has ended the
-        transaction, or if the database of the connection is not the run's, PayloadError for a
-        result that the server refuses.
+        recorded as that of any step. Raises RunNotHeld, ConfigurationError if the code has ended
+        the transaction, PayloadError for a result that the server refuses.
         """
         ...
 

@@ -25,6 +25,7 @@ from holdfast.store.port.transactions import (
     Needless,
     NotBegun,
     OpenTransaction,
+    RunNotHeld,
     is_refusal,
     sqlstate_of,
 )
@@ -263,7 +264,7 @@ def _named(error: Exception, place: Place) -> Exception:
             "`connection.transaction()` of asyncpg and psycopg"
         )
     if code == _NOT_HELD:
-        return ConfigurationError(
+        return RunNotHeld(
             "this worker does not hold the run in the database of the transaction's connection: "
             "another worker has taken the run over, or the run has ended, or the connection leads "
             "to another database"
