@@ -20,7 +20,9 @@ from holdfast.errors import ConfigurationError, DatabaseUnavailable, RunCancelle
 from holdfast.insight.check import Check, CheckReport
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
+from holdfast.types import Release
 from holdfast.worker import step_tasks
+from holdfast.worker.late_flows import LateFlows
 from tests.runtime.desk import eventually, working
 
 
@@ -336,6 +338,29 @@ async def test_a_run_that_was_started_by_name_before_the_flow_was_known_is_run_a
         why = await client.why(bad.run_id)
         assert "must be an array" in why.because
         await client.runs.terminate(bad.run_id)
+
+
+async def test_a_late_flow_whose_lease_was_lost_is_left_to_who_has_it(
+    store: Store, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not called a workflow that has become a flow."""
+    handle = await client.start("kinds/stolen", 1)
+    flow = App("kinds").flow("stolen", input=int)
+
+    @flow.step
+    async def only(run: int) -> int:
+        return run
+
+    await store.ensure_flow(flow.shape, "hash")
+    served = ["kinds/stolen@1"]
+    claims = await store.claim_tasks("ann", ["default"], served, 1, lease_seconds=60)
+    released = list[Release]()
+    late = LateFlows(store, "bob", {flow.handler}, lambda _: None, released.append, lambda: 0)
+    assert [late.take(each) for each in claims.tasks] == [True]
+    await eventually(lambda: not late.busy)
+    assert released == []
+    [told] = [each for each in caplog.messages if str(handle.run_id) in each]
+    assert "its lease was lost: another worker has taken it over, or it has ended" in told
 
 
 def kinds(kind: str) -> App:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Set
 
+from holdfast.errors import HoldfastError
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Notice, Release
 from holdfast.values.names import changed_kind
@@ -58,12 +59,26 @@ class LateFlows:
             logger.exception("run %s (%s) cannot be run as a flow", task.run_id, task.name)
             self._leave(task, str(error))
             return
-        if notices is None:
+        if notices is not None:
+            self._notify(notices)
+        elif await self._is_lost(task):
+            logger.warning(
+                "run %s: its lease was lost: another worker has taken it over, or it has ended",
+                task.run_id,
+            )
+        else:
             reason = changed_kind("workflow", f"{task.name}@{task.version}")
             logger.error("run %s cannot continue: %s", task.run_id, reason)
             self._leave(task, reason)
-        else:
-            self._notify(notices)
+
+    async def _is_lost(self, task: ClaimedTask) -> bool:
+        """Return True if the lease of a run is not this worker's any more, or not known to be."""
+        try:
+            run = (await self._store.get_runs([task.run_id])).get(task.run_id)
+        except HoldfastError:
+            return True
+        wait = None if run is None else run.wait
+        return wait is None or (wait.worker, wait.lease_no) != (self._worker_id, task.lease_no)
 
     def _leave(self, task: ClaimedTask, reason: str) -> None:
         """Give a run back, unless its lease is lost."""
