@@ -207,6 +207,48 @@ async def test_steps_libraries_and_own_sources_are_left_alone() -> None:
         assert (await env.run(checkout))[0] == random.Random(7).random()
 
 
+@dataclasses.dataclass
+class Stamped:
+    name: str
+    at: float = 0.0
+    id: uuid.UUID = dataclasses.field(default_factory=uuid.uuid4)
+
+    def __post_init__(self) -> None:
+        if self.name == "cancelled":
+            raise asyncio.CancelledError
+        self.at = time.time()
+        time.sleep(0)
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+async def test_types_of_an_activitys_parameters_are_not_code_of_the_workflow(by_name: bool) -> None:
+    """The call looks if its arguments fit them, and so makes values of them."""
+    app = App("shop")
+
+    @app.activity
+    async def note(item: Stamped) -> str:
+        return item.name
+
+    noted: Any = note
+
+    @app.workflow
+    async def checkout(ctx: Context, reads: bool) -> object:
+        given = {"name": "lamp"}
+        found = await (ctx.activity("note", given) if by_name else noted(given))
+        return [found, time.time()] if reads else found
+
+    @app.workflow
+    async def stop(ctx: Context) -> object:
+        return await ctx.activity("note", {"name": "cancelled"}, retry=Retry(attempts=1))
+
+    async with Environment(app) as env:
+        assert await env.run(checkout, False) == "lamp"
+        with pytest.raises(RunFailed, match="activity note failed"):
+            await env.run(stop)
+        with pytest.raises(AssertionError, match=r"calls time.time\(\) in a workflow"):
+            await env.run(checkout, True)
+
+
 async def test_a_run_that_fails_is_replayed_too_and_fails() -> None:
     app = App("shop")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
+from contextlib import nullcontext
 from typing import Final, TypeVar, cast, overload
 
 import msgspec
@@ -129,7 +130,14 @@ def call_activity(
     priority = run.workflow.priority
     run.ledger(Commands).give(
         command,
-        lambda: _scheduled(activity, command, text, priority, activity.count_units(args, kwargs)),
+        lambda: _scheduled(
+            activity,
+            command,
+            text,
+            priority,
+            activity.count_units(args, kwargs),
+            is_misfit=_is_misfit(run, activity, text),
+        ),
     )
 
     def read(event: Event) -> object:
@@ -144,6 +152,8 @@ def _scheduled(
     arguments: str,
     priority: int,
     units: int | None,
+    *,
+    is_misfit: bool,
 ) -> ActivityScheduled:
     return ActivityScheduled(
         activity_name=activity.full_name,
@@ -157,16 +167,21 @@ def _scheduled(
         heartbeat_timeout=activity.heartbeat_timeout_seconds,
         units=msgspec.UNSET if units is None else units,
         on_cancel=msgspec.UNSET if activity.on_cancel == "try" else activity.on_cancel,
-        misfit=_is_misfit(activity, arguments) or msgspec.UNSET,
+        misfit=is_misfit or msgspec.UNSET,
     )
 
 
-def _is_misfit(activity: Activity[..., object], arguments: str) -> bool:
-    """Return True if arguments do not fit the code that is called: no roll-back would mend that."""
-    try:
-        activity.decode_arguments(arguments)
-    except Exception:  # as the worker that is to begin an attempt
-        return True
+def _is_misfit(run: Run, activity: Activity[..., object], arguments: str) -> bool:
+    """Return True if arguments do not fit the code that is called: no roll-back would mend that.
+
+    That runs code of the parameters' types, which may read a clock: it is the activity's code.
+    """
+    watch = run.loop.watch
+    with nullcontext() if watch is None else watch.paused():
+        try:
+            activity.decode_arguments(arguments)
+        except BaseException:  # as the worker that is to begin an attempt; the code continues
+            return True
     return False
 
 

@@ -19,7 +19,8 @@ import sys
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, cast
 
@@ -103,6 +104,18 @@ class Watch:
     def end() -> None:
         """Stop watching."""
         sys.setprofile(None)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not watch meanwhile: what is called is not the workflow's code."""
+        if sys.getprofile() != self._see:
+            yield
+            return
+        sys.setprofile(None)
+        try:
+            yield
+        finally:
+            sys.setprofile(self._see)
 
     def _see(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "c_call":
