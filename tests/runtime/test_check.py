@@ -405,6 +405,65 @@ async def test_an_open_activity_whose_arguments_never_fitted_would_fail() -> Non
     assert "activity render has not ended, and would fail at its next attempt" in found.reason
 
 
+def studio(wanted: Any, *, later: bool = False) -> App:
+    """An app whose activity the runs of another call."""
+    app = App("studio")
+
+    async def render(size: Any) -> None:
+        if later:
+            current_activity().complete_later()
+
+    render.__annotations__["size"] = wanted
+    app.activity(queue="gpu")(render)
+    return app
+
+
+@pytest.mark.parametrize("waits", ["for its end", "for both", "for a signal"])
+async def test_an_open_activity_that_a_run_of_another_app_has_called_is_named(waits: str) -> None:
+    show = App("show")
+
+    @show.workflow
+    async def evening(ctx: Context) -> None:
+        call = ctx.activity("studio/render", 5, queue="gpu")
+        if waits == "for a signal":
+            await ctx.wait_for_signal("begin")
+        elif waits == "for both":
+            await asyncio.gather(call, ctx.wait_for_signal("begin"))
+        await call
+
+    async with Environment(show, replay=False) as env:
+        handle = await env.client.start("evening")
+        await env.wait_until_idle()
+        report = await checked(studio(str), env.store)
+        assert report.checked == 0
+        if waits == "for a signal":
+            assert not report.findings
+            return
+        [found] = report.findings
+        assert (found.kind, found.workflow, found.index) == ("held", "show/evening@1", 1)
+        assert found.run_ids == (handle.run_id,)
+        assert "activity render of this app has not ended" in found.reason
+        assert (found.file or "").endswith("test_check.py")
+        for fits in (int, Any):
+            assert not (await checked(studio(fits), env.store)).findings
+        assert not (await checked(show, env.store)).findings
+
+
+async def test_an_activity_for_another_app_that_is_completed_from_outside_needs_no_arguments() -> (
+    None
+):
+    show = App("show")
+
+    @show.workflow
+    async def evening(ctx: Context) -> None:
+        await ctx.activity("studio/render", 5, queue="gpu")
+
+    async with Environment(show, studio(int, later=True), replay=False) as env:
+        await env.client.start("evening")
+        await env.wait_until_idle()
+        assert not (await checked(studio(str), env.store)).findings
+
+
 @pytest.mark.parametrize("kind", ["job", "entity"])
 async def test_a_finding_of_a_job_or_an_entity_is_at_a_line_of_the_app(kind: str) -> None:
     app, made = clerks(kind, int)

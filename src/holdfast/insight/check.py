@@ -19,13 +19,13 @@ from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, PayloadError, UnknownWorkflow
 from holdfast.events import FORKED, TYPES, WORKFLOW_STARTED, read_forked
 from holdfast.insight.run_files import read_exported, runs_of
-from holdfast.insight.timeline import read_external
+from holdfast.insight.timeline import read_open
 from holdfast.runtime.loop.user_code import split_line
-from holdfast.runtime.turn.rehearsal import Difference, DifferenceKind, misfits, rehearse
+from holdfast.runtime.turn.rehearsal import Difference, DifferenceKind, Misfit, misfits, rehearse
 from holdfast.runtime.turn.turn import RunInfo
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
-from holdfast.types import Event, RunFilter, RunRecord, State, Value
+from holdfast.types import ANY_END, Event, RunFilter, RunRecord, State, Value
 from holdfast.values.moments import to_micros
 from holdfast.values.names import changed_kind
 
@@ -122,7 +122,8 @@ class Check:
         """Check the runs of the app that have not ended, created `since`.
 
         Runs that are pinned to another build than the app's never meet this code; those of `build`
-        are checked too, as they may move.
+        are checked too, as they may move. Of runs of other apps, the calls of this app's activities
+        are checked.
         With a `sample`, at most so many of each workflow and version, the newest. `told` hears how
         many were checked so far, now and then.
         """
@@ -141,6 +142,10 @@ class Check:
             if sample is not None:
                 runs = list(_up_to(sample, runs, taken))
             await self._add_page(store, [run for run in runs if part.has(run.run_id.int)])
+            callers = [run for run in page.runs if self._may_call(run)]
+            if sample is not None:
+                callers = list(_up_to(sample, callers, taken))
+            await self._add_callers(store, [run for run in callers if part.has(run.run_id.int)])
             told(self._checked)
             if page.cursor is None:
                 return
@@ -157,6 +162,27 @@ class Check:
         if run.kind == "flow" and (run.completed_at is not None or has_flow):
             return False
         return run.app == self._app.name
+
+    def _may_call(self, run: RunRecord) -> bool:
+        """Return True for the run of another app that may have an open activity of this one."""
+        if self._names or run.app == self._app.name or run.kind == "flow":
+            return False
+        if run.state == "waiting" and run.wait is not None and ANY_END not in run.wait.awaiting:
+            return False
+        return bool(self._app.registry.activities)
+
+    async def _add_callers(self, store: Store, runs: Sequence[RunRecord]) -> None:
+        """Check the open activities of this app that runs of other apps have called."""
+        logs = await store.read_events([(run.run_id, 0) for run in runs]) if runs else {}
+        for run in runs:
+            found = list[Misfit]()
+            with suppress(Exception):  # a check of its own app says what cannot be read
+                found = list(misfits(self._app.registry, logs[run.run_id]))
+            waits = await read_open(store, run, logs[run.run_id]) if found else {}
+            for each in found:
+                if waits.get(each.key) is False:
+                    difference = each.differ(f"activity {each.key} of this app")
+                    self._add(run, difference.kind, difference.reason, difference)
 
     def _has_other_kind(self, run: RunRecord) -> bool:
         """Return True if the name of a workflow is one of a flow now, or the other way."""
@@ -179,7 +205,8 @@ class Check:
         matters = False
         with suppress(Exception):  # the rehearsal says what cannot be read
             matters = any(misfits(self._app.registry, log))
-        return await read_external(store, run, log) if matters else set()
+        found = await read_open(store, run, log) if matters else {}
+        return {key for key, is_external in found.items() if is_external}
 
     # Exported logs
 

@@ -76,11 +76,11 @@ async def read_starts(store: Store, run: RunRecord, spans: Sequence[Span]) -> Ma
     return {each.key: each.started_at for each in found if each.started_at is not None}
 
 
-async def read_external(store: Store, run: RunRecord, log: Sequence[Event]) -> set[str]:
-    """Return the keys of a run's activities that wait to be completed from outside."""
+async def read_open(store: Store, run: RunRecord, log: Sequence[Event]) -> dict[str, bool]:
+    """Return the keys of a run's open activities; True: it is to be completed from outside."""
     now, found = await store.now(), await store.list_activities(run.run_id, limit=_MOST_ACTIVITIES)
     spans = {span.key: span for span in read_spans(log, None) if span.kind == "activity"}
-    return {each.key for each in found if is_external(each, spans.get(each.key), now)}
+    return {each.key: is_external(each, spans.get(each.key), now) for each in found}
 
 
 def with_starts(spans: Sequence[Span], starts: Mapping[str, int]) -> list[Span]:

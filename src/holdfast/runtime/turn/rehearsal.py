@@ -137,6 +137,17 @@ class Misfit(NamedTuple):
     error: InvalidInput
     line: str | None
 
+    def differ(self, what: str) -> Difference:
+        """Return what that means as long as the activity, which is `what`, has not ended."""
+        if self.never_fitted:
+            text = f"{what} has not ended, and would fail at its next attempt: {self.error}"
+            return Difference("fails", text, self.place, self.line)
+        text = (
+            f"{what} has not ended, and its arguments do not fit its code, so no attempt begins: "
+            f"{self.error}"
+        )
+        return Difference("held", text, self.place, self.line)
+
 
 def misfits(registry: Registry, log: Sequence[Event]) -> Iterator[Misfit]:
     """Yield the recorded calls of activities, also those that ended, that do not fit the code."""
@@ -236,15 +247,9 @@ class _Rehearsal:
         instance = self.turn.instance
         commands = instance.find(Commands)
         calls = {} if commands is None else commands.open
-        for place, key, never_fitted, error, line in misfits(instance.workflow.registry, self.log):
-            if key not in calls or key in external:
-                continue
-            what = f"activity {key} has not ended, and"
-            if never_fitted:
-                text = f"{what} would fail at its next attempt: {error}"
-                return Difference("fails", text, place, line)
-            text = f"{what} its arguments do not fit its code, so no attempt begins: {error}"
-            return Difference("held", text, place, line)
+        for each in misfits(instance.workflow.registry, self.log):
+            if each.key in calls and each.key not in external:
+                return each.differ(f"activity {each.key}")
         return None
 
     def _is_kept(self, event: Event) -> bool:
