@@ -154,10 +154,8 @@ class Worker:
         runs.takes_flow = late_flows.take if app.flows else None
         self._workload = Workload(runs, self._activities(app), self._steps, late_flows)
         self._run_logs = self._make_run_logs(runs) if options.run_logs else None
-        beats = heartbeat_store is not None
-        self._consumers = Consumers(
-            app, store, info, options, clock, self._launcher, notify, has_heartbeat=beats
-        )
+        given, beats = (app, store, info, options, clock), heartbeat_store is not None
+        self._consumers = Consumers(*given, self._launcher, notify, has_heartbeat=beats)
         self._heartbeat: HeartbeatService | None = None
         self._watchdog: Watchdog | None = None
         if heartbeat_store is not None:
