@@ -88,3 +88,5 @@ async def test_a_rate_lets_who_waits_have_a_message_when_it_is_time(
         assert await message.ack()
     assert 0.6 < time.monotonic() - began < 20
     assert [each.used for each in await client.limits.list()] == [1]
+    await asyncio.sleep(0.7)
+    assert [each.used for each in await client.limits.list()] == [0]

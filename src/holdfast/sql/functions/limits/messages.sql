@@ -23,7 +23,7 @@ begin
             from holdfast._payloads_in_flight(p_queue_id) as m (payload) group by 1
         ) as s;
     else
-        select coalesce(sum(least(u.used, p_limit.most)), 0)::bigint,
+        select coalesce(sum(least(coalesce(u.used, 0), p_limit.most)), 0)::bigint,
             count(*) filter (where u.free <= 0)::int,
             array_agg(u.slot) filter (where u.free <= 0)
         into used, full_keys, v_full
