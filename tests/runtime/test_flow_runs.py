@@ -146,6 +146,23 @@ async def test_why_names_the_run_that_a_step_waits_for() -> None:
         assert [action.run_id for action in found.actions] == [child.run_id]
 
 
+async def test_why_names_no_run_that_a_cancel_has_stopped() -> None:
+    flow = flow_of(slow)
+
+    @flow.step(trigger_rule="always", start_delay="1h")
+    async def clean() -> None:
+        pass
+
+    async with Environment(app) as env:
+        handle = await env.client.start(flow, Parcel("lamp", 1))
+        await env.wait_until_idle()
+        await handle.cancel("no")
+        await env.wait_until_idle()
+        found = await env.client.why(handle.run_id)
+        assert found.because is not None
+        assert found.because.startswith("step clean, which always runs at the end, begins at")
+
+
 async def test_runs_that_fail_are_followed_by_others_after_the_pauses() -> None:
     tries.clear()
     async with Environment(app) as env:

@@ -50,7 +50,8 @@ def explain_flow(
 
 def _steps_that_are_runs(flow: FlowSurroundings) -> Iterator[tuple[StepShape, StepProgress]]:
     """Give the steps under way that are runs."""
-    begun = {each.step: each for each in flow.steps if each.started_at and not each.has_ended}
+    over = {each.step for each in flow.steps if each.has_ended or each.state == "stopped"}
+    begun = {each.step: each for each in flow.steps if each.started_at and each.step not in over}
     for shape in () if flow.shape is None else flow.shape.steps:
         if shape.runs is not None and (step := begun.get(shape.slug)) is not None:
             yield shape, step
