@@ -52,7 +52,7 @@ LIMITS = {
     "step": 19,
     "signal": 23,
     "activity": 31,
-    "step of a flow": 17,
+    "step of a flow": 16,
     "message": 26,
     "start by HTTP": 26,
 }

@@ -1,15 +1,20 @@
-"""Report in batches how attempts ended: those of activities here, those of flows' steps elsewhere.
+"""Report in batches how attempts ended: those of activities, and those of flows' steps.
 
 A report needs no token: if a call whose answer was lost is repeated, the answer is that the attempt
 is `lost`, and the worker forgets the attempt in either case.
+
+Elements of maps are reported in separate calls: such calls of many workers do not wait for each
+other. A call may return tasks that became ready by it, leased to this worker: so the next step of a
+flow begins without a claim. If the answer is lost, these tasks wait until their leases expire.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,14 +22,29 @@ from holdfast.codec import describe, encode
 from holdfast.errors import LockTimeout, PayloadError
 from holdfast.store.port import Store
 from holdfast.store.port.locks import BriefLocks
-from holdfast.types import ActivityEnd, ActivityOutcome, Notice, StepTaskEnd, StepTaskOutcome
+from holdfast.types import (
+    ActivityEnd,
+    ActivityOutcome,
+    ClaimedTask,
+    Notice,
+    StepTaskEnd,
+    StepTaskOutcome,
+    StepTasksEnded,
+    Taker,
+)
 from holdfast.worker.clock import Clock
 from holdfast.worker.recording import Batcher, Lending, repeated
 
 logger = logging.getLogger("holdfast.committer")
 
+_MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
+_LOCK_MILLIS: Final = 500  # workers that end steps of one run wait for each other at its rows
+_FEW: Final = 10  # a place is kept for each so many ends, to notice if they bring work
+
 E = TypeVar("E", ActivityEnd, StepTaskEnd)
 Outcome = TypeVar("Outcome", ActivityOutcome, StepTaskOutcome)
+
+_StepEntry: TypeAlias = tuple[StepTaskEnd, Callable[[StepTaskOutcome], None]]
 
 
 class EndReporter(ABC, Generic[E, Outcome]):
@@ -78,7 +98,7 @@ class EndReporter(ABC, Generic[E, Outcome]):
         """Return the end as a final failure with an encoded error."""
 
     def _make_batchers(self) -> Sequence[Batcher[tuple[E, Callable[[Outcome], None]]]]:
-        return [Batcher(self._report, weight=weigh)]
+        return [Batcher(self._report, weight=_weigh)]
 
     def _batcher_of(self, end: E) -> Batcher[tuple[E, Callable[[Outcome], None]]]:
         return self._batchers[0]
@@ -143,7 +163,70 @@ class Reporter(EndReporter[ActivityEnd, ActivityOutcome]):
         return replace(end, result=None, error=error, retryable=False, details=None)
 
 
-def weigh(entry: tuple[ActivityEnd | StepTaskEnd, object]) -> int:
+class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
+    """Reports ends of tasks of steps, and accepts the tasks that come back.
+
+    `taker` says if the worker accepts so many tasks in return; `take` gets them, in the places of
+    the steps that have ended. If the last ends brought no work, only a few places are kept for it,
+    and the others are lent.
+    """
+
+    what = "task(s) of steps"
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+        lending: Lending,
+        taker: Callable[[int], Taker | None],
+        take: Callable[[Sequence[ClaimedTask]], None],
+    ) -> None:
+        super().__init__(store, worker_id, clock, notify, lending)
+        self._taker, self._take = taker, take
+        self._brings_work = False  # the last answer brought tasks
+
+    def _make_batchers(self) -> Sequence[Batcher[_StepEntry]]:
+        # Two calls for one map would wait for each other at its counter.
+        return [
+            Batcher(self._report, weight=_weigh, halves=self._halves),
+            Batcher(self._report, weight=_weigh, most_calls=1),
+        ]
+
+    def _halves(self, ends: list[_StepEntry]) -> bool:
+        """Return True if this process would wait for one call with all of them.
+
+        It waits if the answer brings the next steps. If these ends are those of runs, the next
+        tasks come from a claim at the same time, and a second call would only cost the database.
+        """
+        return self._brings_work and len(ends) >= _MANY
+
+    def _batcher_of(self, end: StepTaskEnd) -> Batcher[_StepEntry]:
+        return self._batchers[":" in end.key and end.error is None]
+
+    async def _send(self, ends: list[StepTaskEnd]) -> Sequence[StepTaskOutcome]:
+        kept = len(ends) if self._brings_work else -(-len(ends) // _FEW)
+        taker, patience = self._taker(kept), itertools.chain((1, 3, 9), itertools.repeat(27))
+
+        def call() -> Awaitable[StepTasksEnded]:
+            return self._store.end_step_tasks(self._worker_id, ends, taker, patience=next(patience))
+
+        lent = len(ends) - (0 if taker is None else kept)
+        with self._lending(lent), BriefLocks(_LOCK_MILLIS):
+            ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
+        if ended.notices:
+            self._notify(ended.notices)
+        self._brings_work = bool(ended.tasks)
+        if ended.tasks:
+            self._take(ended.tasks)
+        return ended.outcomes
+
+    def _failed(self, end: StepTaskEnd, error: str) -> StepTaskEnd:
+        return replace(end, output=None, error=error, retryable=False)
+
+
+def _weigh(entry: tuple[ActivityEnd | StepTaskEnd, object]) -> int:
     """Return the length of the values of an end, as text."""
     end = entry[0]
     texts = (

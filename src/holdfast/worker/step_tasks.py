@@ -26,7 +26,7 @@ from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_failed_flow_step
 from holdfast.worker.fitting import UNFIT
 from holdfast.worker.open_attempts import OpenAttempts
-from holdfast.worker.step_reporter import StepReporter
+from holdfast.worker.reporting import StepReporter
 
 logger = logging.getLogger("holdfast.run")
 

@@ -63,14 +63,13 @@ from holdfast.worker.observing import Observer, Observing, WorkerLoad
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.recording import Committer
 from holdfast.worker.releases import LastCalls, Releases
-from holdfast.worker.reporting import Reporter
+from holdfast.worker.reporting import Reporter, StepReporter
 from holdfast.worker.resources import Resources
 from holdfast.worker.run_logs import RunLogs
 from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.service import ServiceContext
 from holdfast.worker.shard import Shard, is_home
 from holdfast.worker.statistics import Statistics
-from holdfast.worker.step_reporter import StepReporter
 from holdfast.worker.step_tasks import StepTasks
 from holdfast.worker.streams import Streams
 from holdfast.worker.threads import (
