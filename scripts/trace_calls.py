@@ -53,7 +53,7 @@ LIMITS = {
     "signal": 23,
     "activity": 31,
     "step of a flow": 16,
-    "message": 26,
+    "message": 25,
     "start by HTTP": 26,
 }
 QUEUE = "orders"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.client.changing_queues import ack_messages, extend_messages, nack_messages
-from holdfast.client.messages import MessageData
+from holdfast.client.messages import MessageData, ack_messages, extend_messages, nack_messages
 from holdfast.client.session import Session
 from holdfast.types import MessageDelivery, Receipt, Receive
 from holdfast.values.durations import Duration, seconds

@@ -9,15 +9,21 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from holdfast.client import changing_queues
 from holdfast.client.control import list_pauses, set_pause
 from holdfast.client.message import Message, receive_messages
 from holdfast.client.messages import (
     Messages,
     Outgoing,
+    ack_messages,
     changes_of,
+    create_queue,
     encode_message,
     encode_receive,
+    extend_messages,
+    nack_messages,
+    purge_messages,
+    redrive_messages,
+    send_messages,
     settings_of,
 )
 from holdfast.client.session import Group
@@ -73,7 +79,7 @@ class Queues(Group):
         """
         kind = fifo, priorities, filters
         new = settings_of(name, kind, visibility, max_receives, dead_letters, deduplication, keep)
-        return await changing_queues.create_queue(self._session, new)
+        return await create_queue(self._session, new)
 
     async def update(
         self,
@@ -159,7 +165,7 @@ class Queues(Group):
         ```
         """
         new = [encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers, at))]
-        ids = await changing_queues.send_messages(self._session, queue, new, connection, notify)
+        ids = await send_messages(self._session, queue, new, connection, notify)
         return ids[0]
 
     async def send_many(
@@ -181,7 +187,7 @@ class Queues(Group):
         ```
         """
         new = [encode_message(message) for message in messages]
-        return await changing_queues.send_messages(self._session, queue, new, connection, notify)
+        return await send_messages(self._session, queue, new, connection, notify)
 
     async def receive(
         self,
@@ -246,7 +252,7 @@ class Queues(Group):
         await client.queues.ack(messages)
         ```
         """
-        return await changing_queues.ack_messages(self._session, messages, connection)
+        return await ack_messages(self._session, messages, connection)
 
     async def nack(
         self,
@@ -266,7 +272,7 @@ class Queues(Group):
         await client.queues.nack(message, delay="10s", error="the warehouse does not answer")
         ```
         """
-        return await changing_queues.nack_messages(self._session, messages, delay, error, counted)
+        return await nack_messages(self._session, messages, delay, error, counted)
 
     async def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
         """Keep messages in flight for so long from now. Return for each if it was in flight still.
@@ -278,7 +284,7 @@ class Queues(Group):
         await client.queues.extend(message, "5m")
         ```
         """
-        return await changing_queues.extend_messages(self._session, messages, visibility)
+        return await extend_messages(self._session, messages, visibility)
 
     async def purge(self, queue: str) -> int:
         """Delete all messages that wait in a queue; what is in flight stays. Return how many.
@@ -287,7 +293,7 @@ class Queues(Group):
         await client.queues.purge("parcels")
         ```
         """
-        return await changing_queues.purge_messages(self._session, queue)
+        return await purge_messages(self._session, queue)
 
     async def redrive(self, queue: str, message_ids: Iterable[int] | None = None) -> int:
         """Move dead letters back to the queue that they come from. Return how many.
@@ -300,7 +306,7 @@ class Queues(Group):
         ```
         """
         ids = None if message_ids is None else [*message_ids]
-        return await changing_queues.redrive_messages(self._session, queue, ids)
+        return await redrive_messages(self._session, queue, ids)
 
     async def metrics(self, queue: str | None = None) -> builtins.list[QueueMetrics]:
         """Count what is due, delayed, in flight and dead in a queue, or in all; up to 10,000 each.
