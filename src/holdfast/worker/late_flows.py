@@ -34,7 +34,7 @@ class LateFlows:
         now: Callable[[], int],
     ) -> None:
         """`handlers` are the flows of the app, as `app/name@version`."""
-        self._store, self._worker_id, self._handlers = store, worker_id, handlers
+        self._store, self._worker_id, self.handlers = store, worker_id, handlers
         self._notify, self._release, self._now = notify, release, now
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -45,7 +45,7 @@ class LateFlows:
 
     def take(self, task: ClaimedTask) -> bool:
         """Take a task if it is the run of a flow; return False if it is not."""
-        if f"{task.name}@{task.version}" not in self._handlers:
+        if f"{task.name}@{task.version}" not in self.handlers:
             return False
         call = asyncio.get_running_loop().create_task(self._run_as_flow(task))
         self._calls.add(call)

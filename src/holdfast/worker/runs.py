@@ -100,7 +100,7 @@ class Runs:
         self._app, self._reader, self._cache = app, reader, cache
         self._tracer = tracer
         self._release, self._room, self._due_at = release, room, due_at
-        self.takes_flow: Callable[[ClaimedTask], bool] | None = None  # set by the worker
+        self.takes_flow: Callable[[ClaimedTask], bool] | None = None  # set by the workload
         self._drivers: dict[UUID, RunDriver] = {}
         self._claimed_again: dict[UUID, ClaimedTask] = {}
         self._changed = asyncio.Event()  # while draining: a run has left, or the grace is over

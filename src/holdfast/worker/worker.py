@@ -149,9 +149,8 @@ class Worker:
         self._committer = Committer(*recorder, observing, claimer.suspects, claimer.committed)
         self._reporter = Reporter(*recorder)
         self._steps = self._step_tasks(app)
-        runs, late_flows = self._runs(app), self._late_flows(app)
-        runs.takes_flow = late_flows.take if app.flows else None
-        self._workload = Workload(runs, self._activities(app), self._steps, late_flows)
+        runs = self._runs(app)
+        self._workload = Workload(runs, self._activities(app), self._steps, self._late_flows(app))
         self._run_logs = self._make_run_logs(runs) if options.run_logs else None
         given, beats = (app, store, info, options, clock), heartbeat_store is not None
         self._consumers = Consumers(*given, self._launcher, notify, has_heartbeat=beats)

@@ -22,6 +22,8 @@ class Workload:
     ) -> None:
         self._runs, self._activities, self._steps = runs, activities, steps
         self._late_flows = late_flows
+        if late_flows.handlers:
+            runs.takes_flow = late_flows.take
         self.interrupted = 0  # attempts and turns that the drain has stopped
 
     @property
