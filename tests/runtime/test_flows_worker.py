@@ -361,6 +361,7 @@ async def test_a_late_flow_whose_lease_was_lost_is_left_to_who_has_it(
     assert released == []
     [told] = [each for each in caplog.messages if str(handle.run_id) in each]
     assert "its lease was lost: another worker has taken it over, or it has ended" in told
+    await handle.terminate()  # others look at all open runs of the app
 
 
 def kinds(kind: str) -> App:
