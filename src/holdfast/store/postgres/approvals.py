@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from msgspec.structs import astuple
+
 from holdfast.store.postgres.database import Part, read_event, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.types import Approval, Decided, Decision
@@ -13,16 +15,7 @@ _read_approval = reader(Approval)
 
 class PostgresApprovals(Part):
     async def decide_approval(self, decision: Decision) -> Decided:
-        row = await self._database.row(
-            "decide_approval",
-            decision.run_id,
-            decision.key,
-            decision.decision_id,
-            decision.approved,
-            decision.by,
-            decision.feedback,
-            decision.values,
-        )
+        row = await self._database.row("decide_approval", *astuple(decision))
         standing = None if row["event_type"] is None else read_event(row)
         return Decided(row["outcome"], standing, read_notices(row["notices"]))
 

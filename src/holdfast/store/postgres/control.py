@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from msgspec.structs import astuple
+
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.external import read_delivered
@@ -28,18 +30,7 @@ class PostgresControl(Part):
         reason: str | None = None,
         by: str | None = None,
     ) -> Delivered:
-        row = await self._database.row(
-            "reschedule_runs",
-            run_ids,
-            change.queue,
-            change.start_at,
-            change.delay_seconds,
-            change.deadline_at,
-            change.timeout_seconds,
-            change.no_deadline,
-            reason,
-            by,
-        )
+        row = await self._database.row("reschedule_runs", run_ids, *astuple(change), reason, by)
         return read_delivered(row)
 
     async def set_pause(

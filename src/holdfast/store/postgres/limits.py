@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from msgspec.structs import astuple
+
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.start_values import json_text
@@ -17,18 +19,7 @@ _read_wait = reader(LimitWait, "rule")
 
 class PostgresLimits(Part):
     async def set_limit(self, rule: LimitRule) -> bool:
-        changed: bool = await self._database.value(
-            "set_limit",
-            rule.scope,
-            rule.name,
-            rule.kind,
-            rule.most,
-            rule.period_seconds,
-            rule.key,
-            rule.holds,
-            rule.smooth,
-            rule.units,
-        )
+        changed: bool = await self._database.value("set_limit", *astuple(rule))
         return changed
 
     async def remove_limit(

@@ -57,18 +57,7 @@ _read_kept = reader(KeptMessage, "headers", group="group_key")
 
 class PostgresMessages(Part):
     async def create_queue(self, settings: QueueSettings) -> bool:
-        changed: bool = await self._database.value(
-            "create_queue",
-            settings.name,
-            settings.fifo,
-            settings.has_priorities,
-            settings.has_filters,
-            settings.visibility_seconds,
-            settings.max_receives,
-            settings.dead_letters,
-            settings.dedup_seconds,
-            settings.keep_seconds,
-        )
+        changed: bool = await self._database.value("create_queue", *astuple(settings))
         return changed
 
     async def update_queue(self, settings: QueueSettings) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import astuple
 
 from holdfast.codec import raw
 from holdfast.store.postgres.attributes import read_attributes
@@ -170,14 +171,7 @@ class PostgresSchedules(Part):
         return Fired(row["now"], frozenset(row["moved"]), read_notices(row["notices"]))
 
     async def fire_backfill(self, firing: BackfillFiring) -> tuple[bool, list[Notice]]:
-        row = await self._database.row(
-            "fire_backfill",
-            firing.backfill_id,
-            firing.position,
-            firing.new_position,
-            firing.ticks,
-            firing.error,
-        )
+        row = await self._database.row("fire_backfill", *astuple(firing))
         return row["moved"], read_notices(row["notices"])
 
     async def start_buffered(
