@@ -15,6 +15,7 @@ from holdfast.store.port import Store
 from holdfast.store.port.locks import persist
 from holdfast.store.shards import shards_of
 from holdfast.types import EnsuredFlow, FlowShape, Notice, Value
+from holdfast.values.composing import compose
 
 
 class Shaped(Protocol):
@@ -64,13 +65,7 @@ async def compile_flows(
             raise ConfigurationError(_mismatch(shape, ensured))
         notify(list(ensured.notices))
         done.append(
-            CompiledFlow(
-                name=shape.name,
-                version=shape.version,
-                status=ensured.status,
-                differences=_differences(shape, ensured.found),
-                ended=ensured.ended,
-            )
+            compose(CompiledFlow, shape, ensured, differences=_differences(shape, ensured.found))
         )
     return done
 

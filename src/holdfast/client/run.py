@@ -25,6 +25,7 @@ from holdfast.types import (
     Wait,
     continued_as,
 )
+from holdfast.values.composing import compose
 from holdfast.values.moments import maybe_datetime, to_datetime
 
 decode_plain = cast("Callable[[str], JSON]", decoder(object))
@@ -191,11 +192,4 @@ def read_page(page: RecordPage, app: App | None) -> RunPage:
 
 
 def _wait(wait: Wait) -> RunWait:
-    return RunWait(
-        until=maybe_datetime(wait.visible_at),
-        awaiting=wait.awaiting,
-        worker=wait.worker,
-        attempts=wait.attempts,
-        stuck=wait.stuck,
-        paused=wait.paused,
-    )
+    return compose(RunWait, wait, until=maybe_datetime(wait.visible_at))

@@ -22,8 +22,9 @@ from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
 from holdfast.store.port import Store
 from holdfast.types import Value
+from holdfast.values.composing import compose
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import maybe_datetime
 from holdfast.worker.claimer import Claimable
 from holdfast.worker.clock import Clock
 from holdfast.worker.options import WorkerOptions
@@ -207,18 +208,14 @@ class Sweep(Worker):
 
     def _result(self, now: int, next_due_at: int | None, took: float) -> SweepResult:
         tally = self._tally
-        return SweepResult(
+        return compose(
+            SweepResult,
+            tally,
             runs=len(tally.runs),
-            turns=tally.turns,
-            ended=tally.ended,
-            steps=tally.steps,
-            timers=tally.timers,
-            activities=tally.activities,
-            flow_steps=tally.flow_steps,
             messages=self._consumers.ended,
             interrupted=self._workload.interrupted,
             remaining=next_due_at is not None and next_due_at <= now,
-            next_due=None if next_due_at is None else to_datetime(next_due_at),
+            next_due=maybe_datetime(next_due_at),
             seconds=round(took, 3),
         )
 
