@@ -332,3 +332,74 @@ def test_an_accepted_update_whose_decoding_raises_makes_the_run_stuck() -> None:
     assert not bench.of_type(UPDATE_COMPLETED)
     bench.crash(version(str))
     assert bench.stuck is None
+
+
+@pytest.mark.parametrize("early", ["empty", "at once", "between", "timer"])
+def test_a_handler_that_returns_before_its_recorded_calls_makes_the_run_stuck(early: str) -> None:
+    """Fault: its answer was recorded, and what it had not done was never done."""
+
+    def version(early: str) -> Code:
+        async def code(ctx: Context) -> str:
+            async def move(to: str) -> str:
+                if early in ("empty", "at once"):
+                    return "early"
+                await pay(1)
+                if early == "between":
+                    return "early"
+                await ship(1)
+                if early != "timer":
+                    await ctx.sleep(60)
+                return to
+
+            ctx.handle_update("move", move)
+            await ctx.wait_for_signal("end")
+            return "done"
+
+        return code
+
+    bench = begun(version(""))
+    for key in ("pay", "ship"):
+        bench.complete(f"{WITHIN}/{key}", 1)
+        bench.settle()
+    length = len(bench.log)
+    bench.crash(version(early))
+    bench.settle()
+    if early == "timer":  # a sleep may be removed
+        assert bench.details_of(UPDATE_COMPLETED)[0]["result"] == "north"
+        return
+    assert "its handler has returned although the log has step" in str(bench.stuck)
+    assert [event.type for event in bench.log[length:]] == ["WorkerLost"]
+    bench.crash(version(""))
+    assert bench.stuck is None
+    bench.now += 60 * SECOND
+    bench.resume()
+    bench.settle()
+    assert bench.details_of(UPDATE_COMPLETED)[0]["result"] == "north"
+
+
+def test_a_handler_may_return_before_its_tasks_make_their_calls() -> None:
+    async def code(ctx: Context) -> str:
+        async def later() -> None:
+            await pay(1)
+            await ship(1)
+
+        async def move(to: str) -> str:
+            tasks.append(asyncio.create_task(later()))
+            await audit(1)
+            return to
+
+        tasks: list[asyncio.Task[None]] = []
+        ctx.handle_update("move", move)
+        await ctx.wait_for_signal("end")
+        return "done"
+
+    bench = begun(code)
+    bench.complete(f"{WITHIN}/audit", 1)
+    bench.complete(f"{WITHIN}/later/pay", 1)
+    bench.complete(f"{WITHIN}/later/ship", 1)
+    bench.log += bench.unrecorded()
+    assert not bench.of_type(UPDATE_COMPLETED)
+    bench.crash(code)
+    bench.settle()
+    assert bench.stuck is None
+    assert bench.details_of(UPDATE_COMPLETED)[0]["result"] == "north"

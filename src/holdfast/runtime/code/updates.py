@@ -113,6 +113,7 @@ class Updates(Ledger):
         "_waiting",
         "_written",
         "misraised",
+        "returned",
         "untaken",
     )
 
@@ -127,6 +128,8 @@ class Updates(Ledger):
         self.untaken: dict[str, str] = {}
         # the first update whose handler has raised where that of older code had not, and the error
         self.misraised: tuple[Message, BaseException] | None = None
+        # scope: the updates that older code had begun, and whose handlers have returned now
+        self.returned: dict[str, Message] = {}
         self._replies: dict[
             str, str
         ] = {}  # id: topic to notify of the answer, which is still to come
@@ -260,6 +263,8 @@ class Updates(Ledger):
                     self.misraised = self.misraised or (update, error)
                 self._complete(update, error=describe(error))
         else:
+            if accepted and not was_completed:
+                self.returned[scope.path] = update
             self._complete(update, result=msgspec.Raw(result))
 
     def _was_passed(self, update: Message, scope: Scope) -> bool:

@@ -134,14 +134,27 @@ def dropped_update(instance: Instance) -> Reason | None:
 
 
 def misraised_update(instance: Instance) -> Reason | None:
-    """Return the reason if a handler has raised where that of older code had not, else None."""
+    """Return the reason if a handler has ended where that of older code had not, else None."""
     updates = instance.find(Updates)
-    if updates is None or updates.misraised is None or _is_cancelled(instance):
+    if updates is None or _is_cancelled(instance):
         return None
+    if updates.misraised is None:
+        return _returned_early(instance, updates)
     update, error = updates.misraised
     text = f"update {update.name} was accepted, and its handler raised {summarize(error)} at a "
     text += "place that older code has passed"
     return Reason(text, update.id, line_of_error(error), error)
+
+
+def _returned_early(instance: Instance, updates: Updates) -> Reason | None:
+    """Return the reason if a handler has returned before its recorded calls, else None."""
+    for path, update in updates.returned.items():
+        for work in left_over(instance):
+            if work.key.startswith(f"{path}/") and work.key not in instance.history.copied:
+                text = f"update {update.name} was accepted, and its handler has returned although "
+                text += f"the log has {work}, which it has not called"
+                return Reason(text, work.key)
+    return None
 
 
 def waits_in_vain(commands: Commands, loop: WorkflowLoop) -> Reason | None:
