@@ -577,3 +577,66 @@ def test_code_that_awaits_a_call_that_it_cancels_itself_continues() -> None:
     bench.resume(bench.child_failed("kid", "cancelled"))
     bench.settle()
     assert bench.output == "cancelled"
+
+
+def attempt(code: Code, *, done: bool) -> Bench:
+    """Return a bench with the second attempt of a run whose call of ship has failed."""
+    bench = Bench(code)
+    if done:
+        bench.complete("pay", 1)
+        bench.settle()
+    kept = bench.log[: 1 + done]
+    tried = {"number": 1, "attempts": 5, "delay": 1.0, "run_id": str(RUN_ID)}
+    text = {"run_id": str(RUN_ID), "idx": 3, "seed": str(RUN_ID), "again": ["ship"], "after": []}
+    bench.log = [*kept, bench.plain(FORKED, json.dumps({**text, "attempt": tried}))]
+    return bench
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_an_attempt_is_stuck_that_raises_before_the_call_of_which_the_last_one_failed(
+    done: bool,
+) -> None:
+    """Fault: a deploy with a bug used up all attempts and failed the run for good."""
+
+    def version(bug: str) -> Code:
+        async def code(ctx: Context) -> str:
+            if done:
+                await pay(1)
+            if bug == "new call":
+                await recorded("audit")(1)
+            if bug:
+                raise KeyError("rate")
+            await ship(1)
+            raise ValueError("no")
+
+        return code
+
+    bench = attempt(version(""), done=done)
+    length = len(bench.log)
+    bench.claim(version("at once"))
+    bench.settle()
+    assert "raised KeyError: 'rate' before it called 'ship', of which" in str(bench.stuck)
+    assert len(bench.log) == length
+    bench.claim(version(""))
+    bench.complete("ship", 1)
+    bench.settle()
+    assert bench.error["message"] == "no"
+
+    bench = attempt(version(""), done=done)
+    bench.claim(version("new call"))
+    bench.complete("audit", 1)
+    bench.settle()
+    assert bench.error["kind"] == "builtins.KeyError"
+
+
+def test_an_attempt_may_raise_before_another_call_of_which_the_last_one_failed() -> None:
+    async def code(ctx: Context) -> None:
+        task = asyncio.create_task(ship(1))
+        await pay(1)
+        raise ValueError(task.get_name())
+
+    bench = attempt(code, done=True)
+    bench.claim()
+    bench.settle()
+    assert bench.stuck is None
+    assert bench.error["kind"] == "builtins.ValueError"

@@ -123,6 +123,7 @@ class History(msgspec.Struct, eq=False):
     `forked` is how many entries were copied from another run's log, with the one that says so (0 if
     none were). `copied` are the keys of copied calls that may still come, since the code has called
     what a retry left out: `again` has those calls, and for each the keys that were copied.
+    `left_out` are those of which the last attempt failed, until the code makes one of them.
 
     `origins` are the runs that this one retries, the newest first: their failures are left out.
 
@@ -141,6 +142,7 @@ class History(msgspec.Struct, eq=False):
     forked: int = 0
     copied: frozenset[str | None] = frozenset()
     again: dict[str, frozenset[str | None]] = {}
+    left_out: frozenset[str] = frozenset()
     origins: tuple[Origin, ...] = ()
     failures: Failures | None = None
     recorded: dict[str, Recorded] = {}
@@ -217,6 +219,8 @@ class History(msgspec.Struct, eq=False):
     def make_again(self, key: str) -> None:
         """Record that the code makes a call that may be one of those that a retry left out."""
         self.copied |= self.again.pop(key, frozenset())
+        if key in self.left_out:
+            self.left_out = frozenset()
 
     def origins_of(self, key: str) -> tuple[tuple[UUID, bool], ...]:
         """Return the runs that this one retries, the newest first, which may have made this call.

@@ -188,6 +188,8 @@ class Instance:
         if (commands := self.find(Commands)) is not None:
             commands.taken_back.clear()
         keys = frozenset(each.key for each in copied)
+        is_attempt = fork.attempt is not None
+        history.left_out = frozenset(fork.again or () if is_attempt else ()) - keys
         if fork.again is None:  # a cancel was left out: any call may come later, or not at all
             history.copied = keys
         else:

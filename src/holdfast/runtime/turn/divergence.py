@@ -183,7 +183,7 @@ def ended_early(instance: Instance) -> Reason | None:
 
     Code that raises ends its run in the same commit, or the log says that it has raised. So if the
     log continues without either, older code did not raise there. A fork may repeat the failure of
-    its origin.
+    its origin. An attempt does not raise before all calls of which the last one failed.
     """
     history, error = instance.history, raised(instance)
     if error is None:
@@ -198,6 +198,8 @@ def ended_early(instance: Instance) -> Reason | None:
     raised_at = -1 if failures is None else failures.raised_at
     if left is not None:
         where = f"although the log has {left}, which it has not called"
+    elif history.left_out and 0 <= raised_at <= history.forked:
+        where = f"before it called {min(history.left_out)!r}, of which the last attempt failed"
     elif instance.ledger(Values).has_raised:
         return None
     elif cancelled_calls:

@@ -252,7 +252,8 @@ class Replayer:
         A cancel ends a run in any case. New commands are then dropped if they may be in the log.
         """
         log = self.log
-        if self.unexplained or self.instance.history.replayed:
+        history = self.instance.history
+        if self.unexplained or history.replayed or history.left_out:
             self._refuse(misraised_update(self.instance) or ended_early(self.instance))
         if self.unexplained and self._careful and repeated_by_commands(self.instance, log.fresh):
             new = {event.key for event in log.fresh if event.type in CALLS}
