@@ -251,6 +251,12 @@ FIRED = ORDER.replace(
     "    beside = asyncio.create_task(asyncio.sleep(20))\n    await asyncio.sleep(40)\n    receipt",
 )
 
+RETRIED = ORDER.replace(
+    'did(f"pay {item}")', 'did(f"pay {item}") if pays.pop() else 1 / 0'
+).replace(
+    "@app.step\nasync def pay", "pays = [1, 0]\n\n\n@app.step(retry=Retry(base=60))\nasync def pay"
+)
+
 
 @dataclass(frozen=True)
 class Base:
@@ -275,6 +281,7 @@ BASES = {
     "waited": Base(WAITED, ("reserve lamp", "pay lamp"), seconds=30),
     "nested": Base(NESTED, ("reserve lamp", "pay lamp"), seconds=30),
     "fired": Base(FIRED, ("reserve lamp", "pay lamp"), seconds=60),
+    "retried": Base(RETRIED, ("reserve lamp",), ("pay lamp", "ship lamp")),
     "asleep": Base(TIMED, ("reserve lamp",), ("pay lamp", "ship lamp")),
     "later": Base(LATER, ("reserve lamp",), ("weigh lamp", "ship lamp"), seconds=1),
     "signals": Base(SIGNALS, ("pay lamp",), sent=("ordered",)),
@@ -826,6 +833,42 @@ CHANGES = (
         "a removed timer that has fired",
         "fired",
         (("    beside = asyncio.create_task(asyncio.sleep(20))\n", ""),),
+    ),
+    Change(
+        "a removed step and a removed timeout",
+        "rushed",
+        (
+            (PAY, '    receipt = ""\n'),
+            ("    async with asyncio.timeout(60):\n    ", ""),
+            ('("packed")', '("packed")  # HERE'),
+        ),
+        "held",
+        "stuck",
+    ),
+    Change(
+        "a removed step that is to be tried again",
+        "retried",
+        ((PAY, '    receipt = ""\n'), (WAIT, WAIT[:-1] + "  # HERE\n")),
+        "held",
+        "stuck",
+    ),
+    Change(
+        "a removed step before a wait that looks up now and then",
+        "order",
+        (
+            (PAY, '    receipt = ""\n'),
+            (
+                WAIT,
+                "    while True:\n"
+                "        try:\n"
+                '            await ctx.wait_for_signal("packed", timeout=60)  # HERE\n'
+                "            break\n"
+                "        except TimeoutError:\n"
+                "            pass\n",
+            ),
+        ),
+        "held",
+        "stuck",
     ),
     Change(
         "a sleep with an id",

@@ -188,7 +188,8 @@ class _Rehearsal:
         self, default: str | None, awaiting: Sequence[str], external: Collection[str]
     ) -> Difference | None:
         """Give the turn its inputs until it would do something new."""
-        effects, held, turn = self.turn.begin(), None, self.turn
+        effects, turn = self.turn.begin(), self.turn
+        found = held = None
         for _ in range(_MOST_INPUTS):
             if effects.state is State.STUCK:
                 if held is not None:
@@ -220,6 +221,7 @@ class _Rehearsal:
             if following is None:
                 break
             effects = following
+        held = held or found  # code that has woken itself all the time is held back, too
         if held is None:
             return None
         return Difference("held", held.text, _index(self.log, held.key), held.line or default)
@@ -269,9 +271,9 @@ class _Rehearsal:
         return raised(instance) if fails and is_new else None
 
     def _pass_time(self, effects: Effects) -> Effects | None:
-        """Let the next timer or retry come due; None if only others can wake the run."""
+        """Let the code's next timer or retry come due; None if only others can wake it."""
         is_suspended = effects.state is State.SUSPENDED
-        at = effects.visible_at if is_suspended else effects.next_due
+        at = self.turn.wakes_itself_at if is_suspended else effects.next_due
         if at is None:
             return None
         self.now = max(self.now, at)

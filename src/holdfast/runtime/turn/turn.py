@@ -120,6 +120,14 @@ class Turn:
         return self._replayer.log.last == hash(event)
 
     @property
+    def wakes_itself_at(self) -> int | None:
+        """When a timer or a retry of the suspended code is due.
+
+        A run may be due before: at what other code has recorded, and this code has not called.
+        """
+        return self._replayer.wake_at()
+
+    @property
     def executing(self) -> dict[str, Call]:
         """The steps that the driver has been told to start, by key."""
         return self._replayer.executions.executing
