@@ -203,6 +203,24 @@ def test_the_code_can_handle_a_value_that_never_fitted(kind: str) -> None:
     assert bench.commit_due is None
 
 
+def test_a_value_that_never_fitted_is_raised_after_a_removed_sleep_too() -> None:
+    """Fault: the run was stuck for ever."""
+
+    async def sleeping(ctx: Context) -> str:
+        await ctx.sleep(5)
+        return await by_signal(Old)(ctx)
+
+    bench = Bench(sleeping)
+    bench.settle()
+    bench.now += 5 * SECOND
+    bench.resume()
+    bench.settle()
+    bench.crash(by_signal(Old))
+    fit(bench, "signal", {"wrong": 1})
+    bench.settle()
+    assert bench.types()[-1] == FAILED
+
+
 def test_a_value_that_never_fitted_fails_a_run_that_does_not_handle_it() -> None:
     bench = Bench(by_signal(Old))
     fit(bench, "signal", {"wrong": 1})

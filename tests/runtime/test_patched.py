@@ -272,6 +272,64 @@ def test_a_run_that_changed_its_path_under_an_older_release_is_replayed_as_it_wa
     assert bench.starts == ["extra#2"]
 
 
+async def pausing(ctx: Context) -> bool:
+    await ctx.sleep(60)
+    await work(1)
+    await ctx.wait_for_signal("go")
+    return False
+
+
+async def not_pausing(ctx: Context) -> bool:
+    await work(1)
+    await ctx.wait_for_signal("go")
+    return ctx.patched("p")
+
+
+async def charging(ctx: Context) -> bool:
+    await extra(1)
+    if ctx.patched("charge"):
+        return True
+    await ctx.wait_for_signal("paid")
+    await ctx.sleep(60)
+    return False
+
+
+def test_a_removed_sleep_does_not_keep_a_run_on_the_old_path() -> None:
+    """Fault: ctx.patched was False for ever, also at places that no code had passed."""
+    bench = Bench(pausing)
+    bench.settle()
+    bench.now += 60 * SECOND
+    bench.resume()
+    bench.settle()
+    bench.complete("work", 1)
+    bench.settle()
+    bench.crash(not_pausing)
+    bench.settle()
+    bench.resume(bench.signal("go"))
+    bench.settle()
+    assert bench.output is True
+
+
+def test_a_run_that_sleeps_beyond_the_patch_stays_on_the_old_path() -> None:
+    """A new step before the patch has moved the code beyond the log."""
+
+    async def paid(ctx: Context) -> None:
+        await ctx.wait_for_signal("paid")
+        await ctx.sleep(60)
+
+    bench = Bench(paid)
+    bench.settle()
+    bench.resume(bench.signal("paid"))
+    bench.settle()
+    bench.crash(charging)
+    bench.complete("extra", 1)
+    bench.settle()
+    bench.now += 60 * SECOND
+    bench.resume()
+    bench.settle()
+    assert bench.output is False
+
+
 # A new call before the patch
 
 pay_old, pay_new = Step(_elsewhere, name="pay_old"), Step(_elsewhere, name="pay_new")

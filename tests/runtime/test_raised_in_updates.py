@@ -313,6 +313,38 @@ def test_a_task_of_a_handler_may_be_left_behind_by_its_failure() -> None:
     assert len(bench.of_type(UPDATE_COMPLETED)) == 1
 
 
+@pytest.mark.parametrize("timer", ["a sleep", "a timeout"])
+def test_a_handler_may_refuse_what_comes_although_a_timer_was_removed(timer: str) -> None:
+    """Fault: the run was stuck."""
+
+    def version(sleep: float, limit: float | None) -> Code:
+        async def code(ctx: Context) -> str:
+            async def move(to: str) -> str:
+                if sleep:
+                    await ctx.sleep(sleep)
+                await pay(1)
+                if not await ctx.wait_for_signal("go", timeout=limit):
+                    raise ValueError("refused")
+                return to
+
+            ctx.handle_update("move", move)
+            await ctx.wait_for_signal("end")
+            return "done"
+
+        return code
+
+    is_sleep = timer == "a sleep"
+    bench = begun(version(60, None) if is_sleep else version(0, 600))
+    if is_sleep:
+        by_timer(bench)
+    by_step(bench)
+    bench.crash(version(0, None))
+    bench.settle()
+    bench.resume(bench.signal("go", 0))
+    bench.settle()
+    assert bench.details_of(UPDATE_COMPLETED)[0]["error"]["message"] == "refused"
+
+
 def test_an_accepted_update_whose_decoding_raises_makes_the_run_stuck() -> None:
     def version(kind: type) -> Code:
         async def code(ctx: Context) -> str:

@@ -6,7 +6,7 @@ Also which kinds of calls there are, and how a command is read from the event th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from holdfast.events import (
     EVENT_SUBSCRIBED,
     SIGNAL_SENT,
     STREAM_WRITTEN,
+    TIMER_FIRED,
     WEBHOOK_OPENED,
     read_approval_requested,
     read_event_subscribed,
@@ -166,8 +167,15 @@ class History(msgspec.Struct, eq=False):
 
     @property
     def is_behind(self) -> bool:
-        """True if the code has yet to make calls that it has been fed, or is to be fed."""
-        return bool(self.ends or self.recorded or self.retries)
+        """True if the code has yet to make calls that it has been fed, or is to be fed.
+
+        A timer counts while it runs: older code may wait for it, and this code may come to it
+        later. One that is over may have been removed: it would count for ever.
+        """
+        if next(self.left_keys(), None) is not None:
+            return True
+        timers = (each.timer for each in self.recorded.values())
+        return any(each is not None and each.fire_at > self._loop.now for each in timers)
 
     @property
     def was_passed(self) -> bool:
@@ -237,6 +245,12 @@ class History(msgspec.Struct, eq=False):
     def unused(self) -> list[str]:
         """Return the keys of calls that are in the log and that the code has not made."""
         return sorted({*self.ends, *self.recorded, *self.retries})
+
+    def left_keys(self) -> Iterator[str]:
+        """Yield the keys of `unused` calls that are not timers, which have no effect to repeat."""
+        yield from (key for key, command in self.recorded.items() if command.family != TIMER)
+        yield from (key for key, event in self.ends.items() if event.type != TIMER_FIRED)
+        yield from self.retries
 
     def unmade_at(self, now: int) -> int | None:
         """Return when other code may have to do what is recorded and this code has not called.

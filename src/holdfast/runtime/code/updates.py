@@ -273,7 +273,7 @@ class Updates(Ledger):
         if self._run.ledger(Values).has_raised_in(update.id or ""):
             return False
         within = f"{scope.path}/"
-        left = any(key.startswith(within) for key in {*history.unused()} - history.copied)
+        left = any(key.startswith(within) for key in {*history.left_keys()} - history.copied)
         replayed = history.forked < history.replayed and history.position <= history.proven
         return left or replayed
 
