@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast import App, Client, Context, SyncClient, sweep
 from holdfast.errors import PayloadLocked
+from holdfast.insight.run_files import read_file
 from holdfast.payloads import AesGcm, LargePayloads, Zlib
 from tests.cli.conftest import CommandLine
 
@@ -167,3 +169,34 @@ def test_what_is_outside_is_read_or_named(
     assert "(8 kB in " in cli("runs", "log", run_id).output
     monkeypatch.setenv("HOLDFAST_LARGE_PAYLOADS", url)
     assert cli.json("runs", "show", run_id)["output"] == long * 2
+
+
+@pytest.mark.parametrize(
+    ("codec", "large"),
+    [(None, True), (Zlib(min_bytes=64), False), (AesGcm(KEYS), False), (AesGcm(KEYS), True)],
+)
+async def test_an_exported_run_loses_no_payload(
+    cli: CommandLine, tmp_path: Path, codec: AesGcm | Zlib | None, large: bool
+) -> None:
+    """What is encrypted stays so; what is an object stands in the file, which needs no store."""
+    url = f"file://{tmp_path}/objects"
+    kept = LargePayloads(url, above="2kB") if large else None
+    app = App("library", payload_codec=codec, large_payloads=kept)
+
+    @app.workflow
+    async def lend(ctx: Context, text: str) -> str:
+        if text == "fail":
+            raise ValueError(SECRET)
+        return await ctx.step("copy", lambda: text) + SECRET
+
+    file = tmp_path / "run.jsonl"
+    async with Client(cli.url, app=app) as client:
+        for text in (SECRET, SECRET * 1_000, "fail"):
+            run = await client.start(lend, text)
+            await sweep(app, cli.url)
+            log = [entry.event for entry in await client.runs.log(run.run_id)]
+            exported = await asyncio.to_thread(cli, "runs", "export", str(run.run_id))
+            assert not isinstance(codec, AesGcm) or SECRET not in exported.stdout
+            file.write_text(exported.stdout)
+            shutil.rmtree(tmp_path / "objects", ignore_errors=True)
+            assert read_file(file, app)[1] == log

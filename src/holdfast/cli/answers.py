@@ -54,11 +54,20 @@ def current_settings() -> Settings:
     return settings_of(click.get_current_context())
 
 
-def call(work: Callable[[Link], Awaitable[T]], *, app: App | None = None, make: bool = False) -> T:
-    """Open a client on the database of the settings, and return what `work` does with it."""
+def call(
+    work: Callable[[Link], Awaitable[T]],
+    *,
+    app: App | None = None,
+    make: bool = False,
+    stored: bool = False,
+) -> T:
+    """Open a client on the database of the settings, and return what `work` does with it.
+
+    The options are those of `with_link`.
+    """
     from holdfast.cli.connecting import with_link
 
-    return with_link(current_settings(), work, app=app, make=make)
+    return with_link(current_settings(), work, app=app, make=make, stored=stored)
 
 
 def answer(

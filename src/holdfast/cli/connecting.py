@@ -109,15 +109,17 @@ def with_link(
     *,
     app: App | None = None,
     make: bool = False,
+    stored: bool = False,
 ) -> T:
     """Open a client, do a command's work with it, and close it.
 
     An embedded database that does not exist is created only with `make`: commands that read runs
-    or send them messages do not create one. Raises DatabaseUnavailable.
+    or send them messages do not create one. With `stored`, payloads are as the database has them:
+    nothing is opened, and nothing is labelled. Raises DatabaseUnavailable.
     """
 
     known = None if app is None else app.payloads  # the client takes these of the app itself
-    readers = known or readable()
+    readers = None if stored else known or readable()
 
     async def connected(database: Database) -> T:
         async with (

@@ -45,13 +45,11 @@ def export(reference: str, output: Path | None) -> None:
     """Write a run with its log as one line of JSON, for `holdfast check --logs` and `replay`.
 
     The run may be open or ended. Payloads stand in the line as they are; those that are encrypted
-    stay so.
+    stay so. Of those in an object store it has the contents.
     """
-    from holdfast.retention.reading import write_run
-
     if output is not None and output.exists():
         raise click.UsageError(f"{output} exists: name a new file")
-    line = write_run(*call(lambda link: _read_run(link, reference)))
+    line = call(lambda link: _read_line(link, reference), stored=True)
     if output is None:
         click.echo(line)
         return
@@ -239,6 +237,14 @@ async def _read_run(link: Link, reference: str) -> tuple[RunRecord, list[Event],
     log = [entry.event for entry in await link.client.runs.log(run.run_id)]
     clocks = await clocks_of_forks(link.store, {run.run_id: log})
     return run, log, clocks.get(run.run_id)
+
+
+async def _read_line(link: Link, reference: str) -> str:
+    from holdfast.payloads import with_objects
+    from holdfast.retention.reading import write_run
+
+    [line] = await with_objects(link.store, [write_run(*await _read_run(link, reference))])
+    return line
 
 
 def _only_app() -> str:
