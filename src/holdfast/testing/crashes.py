@@ -42,6 +42,7 @@ _NOT_COMPARED: Final = (
     | events.TIMERS
     | events.UPDATE_REPLIES
 )
+_WITHDRAWALS: Final = events.with_role("withdrawal")
 _FIELDS_NOT_COMPARED: Final = frozenset(
     {"started_at", "attempt", "seen", "python", "streams", "args", "decision_id"}
 )
@@ -153,8 +154,11 @@ class Record:
         self._places: dict[Entry, int] = {}
         for run_id, log in store.logs().items():
             seen = Counter[tuple[str, str | None]]()
+            # Whether the end of a call that was taken back comes before that of the run is chance.
+            unawaited = {each.key for each in log if each.type in _WITHDRAWALS}
             for index, event in enumerate(log):
-                if event.type not in _NOT_COMPARED:
+                is_late = event.type in events.COMMAND_ENDS and event.key in unawaited
+                if event.type not in _NOT_COMPARED and not is_late:
                     seen[event.type, event.key] += 1
                     entry = run_id, event.type, event.key, seen[event.type, event.key]
                     self.entries[entry], self._places[entry] = _compared(event), index
@@ -171,10 +175,16 @@ def _compared(event: Event) -> dict[str, Any]:
         details: Any = msgspec.json.decode(event.details or "{}")
     except msgspec.DecodeError:
         details = event.details  # encoded by a codec
-    if event.type in events.TERMINAL or not isinstance(details, dict):
+    if event.type in events.TOLD_BY_RUN or not isinstance(details, dict):
         return {"value": details}
-    fields = cast("dict[str, Any]", details)
-    return {name: fields[name] for name in fields if name not in _FIELDS_NOT_COMPARED}
+    fields = _kept(cast("dict[str, Any]", details))
+    if isinstance(again := fields.get("again"), dict):
+        fields["again"] = _kept(cast("dict[str, Any]", again))
+    return fields
+
+
+def _kept(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: each for name, each in fields.items() if name not in _FIELDS_NOT_COMPARED}
 
 
 class Crashes:

@@ -37,6 +37,10 @@ class _Source:
         high, low = counter >> _LOW_BITS, counter & ((1 << _LOW_BITS) - 1)
         return UUID(int=(moment << 80) | (7 << 76) | (high << 64) | (0b10 << 62) | low)
 
+    def moment_of(self, now: int) -> int:
+        """Return the milliseconds that an id of a moment in microseconds begins with."""
+        return now // 1000
+
     def _draw(self) -> int:
         if len(self._pool) < _SEED_BYTES:
             self._pool = os.urandom(_POOL_BYTES)
@@ -53,13 +57,19 @@ class _Counted(_Source):
             self._counter += 1
             return UUID(int=(7 << 76) | (0b10 << 62) | self._counter)
 
+    def moment_of(self, now: int) -> int:
+        return 0  # a kill may have moved it
+
 
 _source = _Source()
 
 
 @contextmanager
 def counted_ids() -> Generator[None]:
-    """Let `uuid7` count from 1 in the block: for tests whose runs are to be the same each time."""
+    """Let `uuid7` count from 1 in the block: for tests whose runs are to be the same each time.
+
+    The moments at which runs continue do not count then either.
+    """
     global _source
     before, _source = _source, _Counted()
     try:
@@ -113,7 +123,7 @@ def continued_run_id(run_id: UUID, now: int) -> UUID:
     A UUIDv8 of sha256(id, 0x00, "continued") behind the moment in milliseconds, which orders it
     as it does other ids.
     """
-    return _derived((now // 1000).to_bytes(6), f"{run_id}\0continued")
+    return _derived(_source.moment_of(now).to_bytes(6), f"{run_id}\0continued")
 
 
 def _derived(prefix: bytes, text: str) -> UUID:
