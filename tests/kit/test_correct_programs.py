@@ -105,3 +105,28 @@ async def test_a_cancelled_child_ends_when_it_does(environment: Environment) -> 
 async def test_a_run_continues_as_the_same_run(environment: Environment) -> None:
     """Fault: its id has the moment in it, which a kill moves."""
     assert await environment.run(loop, 0)
+
+
+class TestSchedules:
+    """An app with a schedule."""
+
+    @pytest.fixture
+    def holdfast_app(self) -> App:
+        app = App("ticking")
+
+        @app.workflow
+        async def tick(ctx: Context) -> str:
+            return "tick"
+
+        @app.workflow
+        async def order(ctx: Context) -> str:
+            await asyncio.sleep(3 * 3600)
+            return await ctx.step("note", lambda: "done")
+
+        app.schedule(tick, every="1h", name="ticks")
+        return app
+
+    async def test_a_killed_worker_gives_no_schedule_back(self, environment: Environment) -> None:
+        """Fault: the call was cancelled, and the test with it."""
+        handle = await environment.client.start("order")
+        assert await environment.result(handle) == "done"

@@ -141,6 +141,7 @@ class KillableWorker(Worker):
         What runs in a thread cannot be stopped, and is waited for: it has had its effect then.
         """
         self._last_calls.make = _in_vain  # type: ignore[method-assign]
+        self._duties.scheduler.forget()
         await self.stop(grace=0)
         await asyncio.to_thread(self._threads.shutdown)
 

@@ -86,7 +86,7 @@ class Scheduler(Service):
             await asyncio.wait([self._taking], timeout=_RELEASE_SECONDS)
             self._taking.cancel()
         schedules, backfills = [*self._given.values()], [*self._backfills.values()]
-        self._given, self._backfills, self._planned = {}, {}, []
+        self.forget()
         if not schedules and not backfills:
             return
         try:
@@ -94,6 +94,10 @@ class Scheduler(Service):
                 self._notify(await self._store.release_schedules(schedules, backfills))
         except (DatabaseError, TimeoutError) as error:
             logger.info("schedules are fired by others a little later: %s", error)
+
+    def forget(self) -> None:
+        """Fire nothing of what this worker was given, and do not give it back at a stop."""
+        self._given, self._backfills, self._planned = {}, {}, []
 
     async def run_once(self) -> None:
         """Fire everything that is due now, and start the buffered ticks that can start."""
