@@ -107,6 +107,27 @@ async def test_a_run_continues_as_the_same_run(environment: Environment) -> None
     assert await environment.run(loop, 0)
 
 
+class TestEvents:
+    """An app with a subscription."""
+
+    @pytest.fixture
+    def holdfast_app(self) -> App:
+        app = App("told")
+
+        @app.workflow
+        async def listen(ctx: Context, text: str) -> str:
+            return await ctx.step("note", lambda: text)
+
+        app.subscribe("order.#", listen)
+        return app
+
+    async def test_an_event_needs_no_id(self, environment: Environment) -> None:
+        """Fault: its id was drawn, and those of the runs that it starts follow from it."""
+        await environment.publish("order.placed", "lamp")
+        await environment.advance("1m")
+        assert [run.state async for run in environment.client.runs.iterate()] == ["completed"]
+
+
 class TestSchedules:
     """An app with a schedule."""
 

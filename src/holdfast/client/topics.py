@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from typing import Unpack, cast
-from uuid import uuid4
 
 from holdfast.client.publishing import Subscription, publish_within
 from holdfast.client.scheduling import RUN_OPTIONS, RunsOfSchedule, new_target
@@ -28,6 +27,7 @@ from holdfast.types import (
     SubscriptionKind,
     UrlTarget,
 )
+from holdfast.values.ids import uuid7
 from holdfast.values.names import check_queue_name
 from holdfast.values.patterns import check_pattern, check_topic
 from holdfast.values.texts import check_id
@@ -76,7 +76,7 @@ class Topics(Group):
         if notify:
             raise ConfigurationError("notify is for a publish within a connection's transaction")
         # A drawn id counts as well: if the answer is lost, the call is repeated.
-        drawn = str(uuid4()) if event_id is None else event_id
+        drawn = str(uuid7()) if event_id is None else event_id
         event = NewEvent(topic=check_topic(topic), payload=text, event_id=drawn)
         published, notices = await persist(lambda: self._session.store.publish(event))
         self._session.tell(notices)

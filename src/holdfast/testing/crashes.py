@@ -230,7 +230,11 @@ class Crashes:
     def _note_changing(self, first: Record, found: Record) -> str | None:
         """Note what differs without a kill. Return how the runs differ that the test starts."""
         if first.names != found.names:
-            runs = (", ".join(sorted(each.names.values())) for each in (first, found))
+            same = sorted(first.names.values()) == sorted(found.names.values())
+            runs = (
+                ", ".join(sorted(f"{name} {key}" if same else name for key, name in each))
+                for each in (first.names.items(), found.names.items())
+            )
             return (
                 f"two tries without a kill start other runs: {' and then '.join(runs)}. The test "
                 "must do the same each time: let it draw nothing, and share nothing with the last"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
@@ -42,7 +42,7 @@ from holdfast.types import (
     UrlTarget,
 )
 from holdfast.values.composing import compose
-from holdfast.values.ids import keyed_run_id
+from holdfast.values.ids import keyed_run_id, uuid7
 from holdfast.values.patterns import EVENT_HEADER, TOPIC_HEADER, check_pattern, check_topic, fits
 from holdfast.webhooks import check_secret, check_url
 
@@ -146,7 +146,7 @@ def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[
     """Start, tell and send what is subscribed to an event."""
     _check_topic(event.topic)
     check_json("payload", event.payload)
-    event_id = str(uuid4()) if event.event_id is None else event.event_id
+    event_id = str(uuid7()) if event.event_id is None else event.event_id
     if not 1 <= len(event_id.encode()) <= _MOST_ID:
         raise InvalidInput(f"an event id takes 1 to 255 bytes, not {len(event_id.encode())}")
     if event.event_id is not None:
@@ -297,7 +297,7 @@ def _checked(new: NewSubscription) -> NewSubscription:
         except ConfigurationError as error:
             raise InvalidInput(str(error)) from None
         return new
-    check_run(_run_of(target, uuid4()))
+    check_run(_run_of(target, uuid7()))
     return new
 
 
