@@ -164,7 +164,8 @@ async def delete_message_queue(call: Call[Nothing, None]) -> Changed:
 
 async def send_message(call: Call[Nothing, NewMessageBody]) -> Reply:
     """Send a message to a queue."""
-    given = asdict(call.body) | {"dedup_id": one_id(call, call.body.dedup_id, "dedup_id")}
+    given: dict[str, Any] = asdict(call.body)
+    given["dedup_id"] = one_id(call, call.body.dedup_id, "dedup_id")
     message_id = await call.site.client.queues.send(call.path["name"], **given)
     return Reply(Sent(message_id), 201)
 
