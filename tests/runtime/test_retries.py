@@ -678,6 +678,43 @@ async def test_a_retry_of_the_failed_steps_repeats_what_the_code_handled(
     assert third == "ship-c"
 
 
+async def test_a_retry_of_the_failed_steps_finds_them_under_their_alias(store: Store) -> None:
+    """Fault: the retry was stuck: it did not know the call that it was to make again."""
+    paid = list[str]()
+
+    def version(name: str, *aliases: str) -> App:
+        app = App("shop", retry=Retry.NEVER)
+
+        @app.step(name=name, aliases=aliases)
+        async def charge(card: str) -> str:
+            paid.append(card)
+            if card == "b" and name == "pay":
+                raise LookupError(card)
+            return card
+
+        @app.workflow
+        async def checkout(ctx: Context) -> str:
+            found = ""
+            for card in "abc":
+                with contextlib.suppress(CallFailed):
+                    found += await charge(card)
+            if found != "abc":
+                raise ValueError(found)
+            return found
+
+        return app
+
+    async with Client(store=store) as client:
+        async with working(version("pay"), store):
+            handle = await client.start("shop/checkout")
+            with pytest.raises(RunFailed):
+                await handle.result(timeout="60s")
+        retry = await client.runs.retry(handle.run_id, failed_steps=True)
+        async with working(version("charge", "pay"), store):
+            assert await retry.result(timeout="60s") == "abc"
+    assert paid == ["a", "b", "c", "b"]
+
+
 @pytest.mark.parametrize("shop", ["step"], indirect=True)
 async def test_why_names_what_a_retry_keeps_and_what_it_makes_again(shop: Shop) -> None:
     async def code(ctx: Context, pay: Pay) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -683,6 +684,102 @@ def test_an_alias_counts_the_attempts_under_the_old_name_and_a_roll_back_heals()
     bench.crash(first)
     bench.settle()
     assert bench.output == 5
+
+
+def renamed(name: str, *aliases: str) -> Step[[object], int]:
+    return Step(_elsewhere, name=name, aliases=aliases)
+
+
+def three(step: Step[[object], int]) -> Code:
+    async def code(ctx: Context) -> object:
+        return [await step(item) for item in "abc"]
+
+    return code
+
+
+def at_once(step: Step[[object], int]) -> Code:
+    async def code(ctx: Context) -> object:
+        return await asyncio.gather(*map(step, "abc"))
+
+    return code
+
+
+def test_a_step_is_renamed_again_and_again_between_its_calls() -> None:
+    """Fault: the second call was not found under the name that it had, so the run was stuck."""
+    bench = Bench(three(pay))
+    for number, step in enumerate((renamed("charge", "pay"), renamed("bill", "charge", "pay"))):
+        bench.complete(bench.starts[-1], number)
+        bench.settle()
+        bench.crash(three(step))
+    assert bench.starts == ["bill#3"]
+    bench.crash(three(renamed("pay", "charge")))
+    assert bench.starts == ["pay#3"]
+    bench.complete("pay#3", 2)
+    bench.settle()
+    assert bench.output == [0, 1, 2]
+    assert [event.key for event in bench.of_type(STEP_COMPLETED)] == ["pay", "charge#2", "pay#3"]
+
+
+@pytest.mark.parametrize("open_call", [0, 1, 2])
+def test_an_alias_finds_the_calls_beside_one_that_has_not_ended(open_call: int) -> None:
+    """Fault: it looked for the first call only, as long as the log did not have it."""
+    bench = Bench(at_once(pay))
+    keys = ["pay", "pay#2", "pay#3"]
+    for number, key in enumerate(keys):
+        if number != open_call:
+            bench.complete(key, number)
+    bench.settle()
+    bench.crash(at_once(renamed("charge", "pay")))
+    [start] = bench.starts
+    assert start == keys[open_call].replace("pay", "charge")
+    bench.complete(start, open_call)
+    bench.settle()
+    assert bench.output == [0, 1, 2]
+
+
+def test_an_alias_finds_the_call_after_one_that_was_given_up() -> None:
+    def version(step: Step[[object], int]) -> Code:
+        async def code(ctx: Context) -> object:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    await step("first")
+            found = await step("second")
+            await ctx.wait_for_signal("go")
+            return found
+
+        return code
+
+    bench = Bench(version(pay))
+    bench.pass_time(5)
+    bench.settle()
+    bench.complete("pay#2", 7)
+    bench.settle()
+    bench.crash(version(renamed("charge", "pay")))
+    bench.settle()
+    bench.resume(bench.signal("go"))
+    bench.settle()
+    assert bench.output == 7
+
+
+def test_two_steps_may_share_an_alias_and_one_may_have_two() -> None:
+    async def before(ctx: Context) -> object:
+        return [await pay("a"), await pay("b"), await audit("c"), await ship("d")]
+
+    async def split(ctx: Context) -> object:
+        first, second = renamed("charge", "pay"), renamed("refund", "pay")
+        return [await first("a"), await second("b"), await audit("c"), await ship("d")]
+
+    async def merged(ctx: Context) -> object:
+        step = renamed("charge", "pay", "audit")
+        return [await step("a"), await step("b"), await step("c"), await ship("d")]
+
+    bench = Bench(before)
+    for number, key in enumerate(("pay", "pay#2", "audit")):
+        bench.complete(key, number)
+        bench.commit()
+    for code in (split, merged, before):
+        bench.crash(code)
+        assert bench.starts == ["ship"]
 
 
 def test_a_new_run_uses_the_new_name() -> None:

@@ -186,13 +186,19 @@ class Steps(Ledger):
         return coro
 
     def _take_alias(self, call: Call) -> None:
-        """Give a call the key and the name that its step had before, if the log has those."""
-        scope, recorded = self._run.loop.scope(), self._recorded
-        if call.key in recorded:
+        """Give a call the key and the name that its step had before, if the log has those.
+
+        It is the next call of that name, else the one with the same number: others have no end yet.
+        """
+        scope, recorded, again = self._run.loop.scope(), self._recorded, self._run.history.again
+        if call.key in recorded or call.key in again:
             return
-        for alias in call.step.aliases:
-            if scope.next_key(alias) in recorded:
-                call.key, call.name = scope.key(alias), alias
+        own = scope.count(call.name)
+        numbers = [(scope.count(alias) + 1, alias) for alias in call.step.aliases]
+        numbers += [(own, alias) for following, alias in numbers if following < own]
+        for number, alias in numbers:
+            if (key := scope.numbered_key(alias, number)) in recorded or key in again:
+                call.key, call.name = scope.skip_to(alias, number), alias
                 return
 
     async def _perform(self, call: Call) -> object:

@@ -56,10 +56,20 @@ class Scope(msgspec.Struct, eq=False):
         leaf = name if ordinal == 1 else f"{name}#{ordinal}"
         return f"{self.path}/{leaf}" if self.path else leaf
 
-    def next_key(self, name: str) -> str:
-        """Return the key that `key` would return next for this name."""
-        ordinal = 1 + (self._counts or {}).get(name, 0)
-        leaf = name if ordinal == 1 else f"{name}#{ordinal}"
+    def count(self, name: str) -> int:
+        """Return the number of the last key that was made for this name, 0 if none was."""
+        return (self._counts or {}).get(name, 0)
+
+    def skip_to(self, name: str, number: int) -> str:
+        """Return the key with this number for a name; the next one has the number after it."""
+        if self._counts is None:
+            self._counts = {}
+        self._counts[name] = number - 1
+        return self.key(name)
+
+    def numbered_key(self, name: str, number: int) -> str:
+        """Return the key that `skip_to` would return."""
+        leaf = name if number == 1 else f"{name}#{number}"
         return f"{self.path}/{leaf}" if self.path else leaf
 
     def child(self, name: str) -> Scope:
