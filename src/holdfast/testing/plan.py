@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from holdfast.store.memory import MemoryStore
-from holdfast.types import Event
+from holdfast.types import Delivered, Event
 from holdfast.values.ids import counted_ids
 from holdfast.worker.attempts import Execution
 
@@ -33,6 +33,12 @@ class LoggedStore(MemoryStore):
             for task in self._tables.tasks.values()
             if task.key and task.worker is None and task.stuck is not None
         ]
+
+    async def resume_runs(self, run_ids: Sequence[UUID], *, by: str | None = None) -> Delivered:
+        """Resume runs, and tell all workers: the one that has a paused run may have been killed."""
+        resumed = await super().resume_runs(run_ids, by=by)
+        self.wake_all()
+        return resumed
 
     def wake_all(self) -> None:
         """Tell all listeners that they may have missed wake-ups: a worker died with them."""
