@@ -113,13 +113,13 @@ def input_of(definition: object, args: tuple[Any, ...], input: object) -> object
         raise TypeError("a start takes either arguments or input=…, not both")
     if isinstance(definition, Job):
         return args
-    if len(args) > 1:
-        what, way = "of a workflow", "make them the fields of a dataclass"
-        if isinstance(definition, str):
-            what = "by name"
-            way = 'give the arguments of a job as an object, such as {"to": …, "text": …}'
-        raise TypeError(f"a start {what} takes one input, not {len(args)}: {way}")
-    return args[0]
+    if len(args) == 1:
+        return args[0]
+    what, way = "of a workflow", "make them the fields of a dataclass"
+    if isinstance(definition, str):
+        what = "by name"
+        way = 'give the arguments of a job as an object, such as {"to": …, "text": …}'
+    raise TypeError(f"a start {what} takes one input, not {len(args)}: {way}")
 
 
 class Named(Protocol):

@@ -19,7 +19,7 @@ import sys
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, cast
@@ -106,7 +106,7 @@ class Watch:
         sys.setprofile(None)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Generator[None]:
         """Do not watch meanwhile: what is called is not the workflow's code."""
         if sys.getprofile() != self._see:
             yield
