@@ -8,6 +8,7 @@ durable, and this worker does nothing for it.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator
 from typing import ClassVar, Final
 from uuid import UUID
@@ -30,6 +31,7 @@ from holdfast.events import (
     with_role,
     write_details,
 )
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.history import (
     ACTIVITY,
     APPROVAL,
@@ -45,7 +47,7 @@ from holdfast.runtime.code.history import (
 )
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.causes import RUN_CANCEL
-from holdfast.types import ANY_END, Event
+from holdfast.types import ANY_END, UPDATE_REPLY, Event
 from holdfast.values.names import is_same_name
 
 _COMMANDS: Final = {family: kind for kind, family in CALLS.items()}
@@ -217,6 +219,8 @@ class Commands(Ledger):
             del history.recorded[key]
             self._compare(command, recorded)
         end = history.take_end(key) if history.ends else None
+        if sys.exception() is not None and command.name != UPDATE_REPLY:
+            self._run.ledger(Caught).note_call(key, is_new=recorded is None and end is None)
         if recorded is None and end is None:
             if command.family in _ROWS:
                 _check_row_key(command)

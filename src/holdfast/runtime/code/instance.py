@@ -8,9 +8,11 @@ looked up by key.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 from uuid import UUID
 
 from holdfast.codec import check_depth
@@ -32,6 +34,7 @@ from holdfast.events import (
 )
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.attributes import Attributes
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.children import call_startable
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
@@ -95,7 +98,7 @@ class Instance:
         loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
         loop.now = info.started_at
         loop.limit_seconds = workflow.registry.blocking_seconds
-        loop.caller = self
+        loop.caller, loop.watch_task = self, self._watch_task
         self.workflow, self.info, self.record = workflow, info, record
         self.seed = info.run_id
         self.history = History(loop)
@@ -231,9 +234,28 @@ class Instance:
         root = loop.root
         # After the end of the run's own code, its other tasks stand still.
         if root is None or not root.done():
-            loop.drain()
+            self._drain()
         if loop.broken is not None:
             raise loop.broken
+
+    def _drain(self) -> None:
+        loop = self.loop
+        loop.ambient = sys.exception()
+        loop.drain()
+        loop.ambient = None
+        if Caught in self.ledgers:
+            self.ledger(Caught).flush()
+
+    def _watch_task(self, task: WorkflowTask[Any]) -> None:
+        """Note a task that begins because of an exception, and each that ends with one."""
+        if sys.exception() is not None:
+            self.ledger(Caught).note_call(f"begin {task.scope.path}", is_new=True)
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        error = cast("BaseException | None", getattr(task, "_exception", None))  # it stays unseen
+        if error is not None:
+            self.ledger(Caught).note_end(error, cast("WorkflowTask[Any]", task).scope)
 
     def complete(self, call: Call, result: str | Restored, at: int) -> None:
         """Deliver the result of a step that the turn of this instance has just recorded.
@@ -246,7 +268,7 @@ class Instance:
             call.future.set_result(result)
         if at > loop.now:
             loop.now = at
-        loop.drain()
+        self._drain()
         if loop.broken is not None:
             raise loop.broken
 

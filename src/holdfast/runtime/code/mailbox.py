@@ -7,6 +7,7 @@ decoded once, and only if a pattern asks for it.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, Generic, TypeVar, cast, overload
 
@@ -16,6 +17,7 @@ from holdfast.codec import decoder, without_nul
 from holdfast.details import CarriedSignal
 from holdfast.errors import InvalidInput
 from holdfast.events import read_signal
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.patterns import Pattern, Scalars, Shape, scalars_at
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.values import Values
@@ -231,10 +233,10 @@ class Mailbox(Ledger):
     `taken` are the places of those that were taken since it was set; None if nobody asks.
     """
 
-    __slots__ = ("_boxes", "_loop", "_received", "taken")
+    __slots__ = ("_boxes", "_loop", "_received", "_run", "taken")
 
     def __init__(self, run: Run) -> None:
-        self._loop = run.loop
+        self._run, self._loop = run, run.loop
         self._boxes: dict[str, Box] = {}  # none of them is empty
         self._received = 0
         self.taken: list[int] | None = None
@@ -267,6 +269,9 @@ class Mailbox(Ledger):
         """
         pattern = None if match is None else Pattern(match)
         loop, box = self._loop, self._open(name)
+        if sys.exception() is not None:
+            key = loop.scope().key(f"wait:{name}")
+            self._run.ledger(Caught).note_call(key, is_new=True)
         found = None if loop.ended else box.find(pattern)
         waiter = box.join(pattern) if found is None else None
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -27,6 +28,7 @@ from holdfast.events import (
     write_step_failed,
     write_step_retry,
 )
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.code.values import Values
 from holdfast.types import ErrorInfo, Event
@@ -214,6 +216,8 @@ class Steps(Ledger):
         call.future = future
         if history.recorded or history.ends or history.retries or history.again or history.origins:
             self._compare(call)
+        if sys.exception() is not None:
+            run.ledger(Caught).note_call(key, is_new=not future.done() and call.attempt == 1)
         if not future.done():
             pending[key] = call
             self.issued.append(call)

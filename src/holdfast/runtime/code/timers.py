@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import collections
 import heapq
+import sys
 from typing import ClassVar, Final
 
 from holdfast.details import Timer
 from holdfast.events import TIMER_FIRED, TIMER_SCHEDULED, read_timer
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.history import TIMER, Recorded
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.tasks import WorkflowTimer
@@ -93,6 +95,9 @@ class Timers(Ledger):
             history.check(key, "a timer" if event.type == TIMER_FIRED else "a step", "a timer")
             del self.live[key]
             self._fire(timer, event)
+        if sys.exception() is not None:
+            is_new = not timer.recorded and key in self.live
+            self._run.ledger(Caught).note_call(key, is_new=is_new)
 
     def cancel(self, timer: WorkflowTimer) -> None:
         """Drop a timer that the code has cancelled."""

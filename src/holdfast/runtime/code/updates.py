@@ -25,6 +25,7 @@ from holdfast.events import (
     read_update_reply,
     write_details,
 )
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.sending import send_signal
@@ -259,7 +260,7 @@ class Updates(Ledger):
             result = await handler.call(args)
         except (Exception, asyncio.CancelledError) as error:
             if not self._loop.closing:
-                if accepted and not was_completed and self._was_passed(update, scope):
+                if accepted and not was_completed and self._was_passed(update, scope, error):
                     self.misraised = self.misraised or (update, error)
                 self._complete(update, error=describe(error))
         else:
@@ -267,7 +268,7 @@ class Updates(Ledger):
                 self.returned[scope.path] = update
             self._complete(update, result=msgspec.Raw(result))
 
-    def _was_passed(self, update: Message, scope: Scope) -> bool:
+    def _was_passed(self, update: Message, scope: Scope, error: BaseException) -> bool:
         """Return True if older code has passed the place where the handler of an update raises."""
         history = self._run.history
         if self._run.ledger(Values).has_raised_in(update.id or ""):
@@ -275,7 +276,7 @@ class Updates(Ledger):
         within = f"{scope.path}/"
         left = any(key.startswith(within) for key in {*history.left_keys()} - history.copied)
         replayed = history.forked < history.replayed and history.position <= history.proven
-        return left or replayed
+        return left or replayed or self._run.ledger(Caught).find(error) is not None
 
     async def _pass_over(self, update: Message, scope: Scope) -> None:
         """Let an update that was answered end where it ended, without carrying it out again."""

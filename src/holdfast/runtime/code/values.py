@@ -146,8 +146,12 @@ class Values(Ledger):
         """Return True if the log says that the handler of an update has raised."""
         return raised_in(update_id) in self._recorded
 
-    def record_raised(self, key: str) -> None:
-        """Record, once, that the run's own code or a handler has raised."""
+    def has(self, key: str) -> bool:
+        """Return True if the log has what the code has recorded with this key."""
+        return key in self._recorded
+
+    def record_once(self, key: str) -> None:
+        """Record, once, that the code has raised or handled an exception."""
         if key not in self._recorded:
             self._record(key)
 

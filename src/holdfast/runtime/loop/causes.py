@@ -11,10 +11,15 @@ from typing import Final, cast
 RUN_CANCEL: Final = "the run is cancelled"
 
 
-def causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """Yield an error and all that led to it, with True for those that were only being handled."""
+def causes(
+    error: BaseException, but: BaseException | None = None
+) -> Iterator[tuple[BaseException, bool]]:
+    """Yield an error and all that led to it, with True for those that were only being handled.
+
+    What comes after `but` is left out.
+    """
     left: list[tuple[BaseException, bool]] = [(error, False)]
-    visited: set[int] = set()
+    visited = {id(but)}
     while left:
         one, handled = left.pop()
         if id(one) in visited:

@@ -23,7 +23,14 @@ _T = TypeVar("_T")
 
 
 class NumberingLoop(asyncio.AbstractEventLoop):
-    """An event loop that numbers the tasks, futures and timers that are made on it."""
+    """An event loop that numbers the tasks, futures and timers that are made on it.
+
+    `watch_task` is told of each task that the code has created. `ambient` is what the worker's own
+    code handles while it runs that of the loop.
+    """
+
+    ambient: BaseException | None = None
+    watch_task: Callable[[WorkflowTask[Any]], None] | None = None
 
     def next_hash(self) -> int:
         """Return the number of a new task, future or timer: its hash."""

@@ -22,6 +22,7 @@ from holdfast.events import (
     WORKER_LOST,
     read_step,
 )
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.history import CALLS, STEP, TIMER, end_family, read_command
 from holdfast.runtime.code.instance import Instance
@@ -146,6 +147,17 @@ def misraised_update(instance: Instance) -> Reason | None:
     return Reason(text, update.id, line_of_error(error), error)
 
 
+def misraised_call(instance: Instance) -> Reason | None:
+    """Return the reason if code makes a call because of what older code did not raise, or None."""
+    caught = instance.find(Caught)
+    if caught is None or caught.misraised is None or _is_cancelled(instance):
+        return None
+    key, error = caught.misraised
+    text = f"the code raised {summarize(error)} at a place that older code has passed, and makes "
+    text += f"the new call {key!r} because of it"
+    return Reason(text, key, line_of_error(error), error)
+
+
 def _returned_early(instance: Instance, updates: Updates) -> Reason | None:
     """Return the reason if a handler has returned before its recorded calls, else None."""
     for path, update in updates.returned.items():
@@ -209,6 +221,8 @@ def ended_early(instance: Instance) -> Reason | None:
         history.proven >= raised_at or history.is_behind
     ):
         where = "at a place that older code has passed"
+    elif instance.ledger(Caught).find(error) is not None:
+        where = "because of what it raised at a place that older code has passed"
     else:
         return None
     text = f"the code raised {summarize(error)} {where}"

@@ -29,6 +29,7 @@ from holdfast.events import (
     write_timer,
     write_value,
 )
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.history import CALLS
 from holdfast.runtime.code.instance import Instance
@@ -46,6 +47,7 @@ from holdfast.runtime.turn.divergence import (
     differences,
     dropped_update,
     ended_early,
+    misraised_call,
     misraised_update,
     missed_signal,
     renamed_signal,
@@ -219,6 +221,12 @@ class Replayer:
 
     # Changed code
 
+    @property
+    def doubtful(self) -> bool:
+        """True if the code may have changed, so that what it does is looked at."""
+        caught = self.instance.find(Caught)
+        return self.unexplained or (caught is not None and caught.misraised is not None)
+
     def compare(self, *, strict: bool) -> list[str]:
         """Return warnings about differences of code and log; with `strict` they are an error."""
         found = [text for each in differences(self.log, self.instance) for text in each]
@@ -232,14 +240,16 @@ class Replayer:
     def check_commands(self) -> None:
         """Raise DeterminismError if a fresh command may be in the log under another name.
 
-        Or if a handler has raised before its recorded calls.
+        Or if a handler has ended before its recorded calls, or code cleans up after what older code
+        did not raise.
         """
-        self._refuse(misraised_update(self.instance))
+        self._refuse(misraised_update(self.instance) or misraised_call(self.instance))
         self._refuse(repeated_by_commands(self.instance, self.log.fresh))
 
     def check_calls(self, calls: list[Call]) -> None:
         """Raise DeterminismError if a step may be in the log under another name."""
         try:
+            self._refuse(misraised_call(self.instance))
             for call in calls:
                 self._refuse(repeated_by_call(self.instance, call))
         except DeterminismError:
@@ -254,7 +264,8 @@ class Replayer:
         log = self.log
         history = self.instance.history
         if self.unexplained or history.replayed or history.left_out:
-            self._refuse(misraised_update(self.instance) or ended_early(self.instance))
+            self._refuse(misraised_update(self.instance) or misraised_call(self.instance))
+            self._refuse(ended_early(self.instance))
         if self.unexplained and self._careful and repeated_by_commands(self.instance, log.fresh):
             new = {event.key for event in log.fresh if event.type in CALLS}
             log.fresh = [
@@ -364,7 +375,7 @@ class Replayer:
         A commit of the first `count` entries comes before that.
         """
         for key in self._raised(self.log.fresh[count:]):
-            self.instance.ledger(Values).record_raised(key)
+            self.instance.ledger(Values).record_once(key)
             self.log.fresh.sort(key=lambda event: not is_raised(event))
 
     def _raised(self, later: Iterable[Event]) -> Iterator[str]:

@@ -414,7 +414,7 @@ class Turn:
         instance, log, executions = replayer.instance, replayer.log, replayer.executions
         steps, issued, ended = instance.steps, instance.steps.issued, instance.loop.ended
         certain = log.certain
-        if (ended or replayer.unexplained) and not log.committing:
+        if (ended or replayer.doubtful) and not log.committing:
             replayer.check_end() if ended else replayer.check_commands()
         if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts):
             self._ship_apart()
@@ -443,7 +443,7 @@ class Turn:
         if replayer.log.barred and replayer.log.bars_steps:
             return
         if calls := replayer.executions.start(replayer.instance.steps, certain):
-            if replayer.unexplained:
+            if replayer.doubtful:
                 replayer.check_calls(calls)
             self._start = tuple(calls)
 
