@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from uuid import uuid4
@@ -198,8 +199,11 @@ def test_a_replay_is_debugged(log: str, tmp_path: Path, monkeypatch: pytest.Monk
     debugged = call("replay", log, app, *one_entry, stdin="n\np receipt\nc\n")
     assert "'paid lamp'" in debugged.stdout
     assert "pack#2 awaits signal" in debugged.stdout
-    left = call("replay", log, app, *one_entry, stdin="q\n")
-    assert (left.returncode, "awaits" in left.stdout) == (0, False), left.stderr
+    for entry in ((), ("--until", "0"), ("--until", "1")):
+        left = call("replay", log, app, *entry, "--pdb", stdin="q\n")
+        assert (left.returncode, "awaits" in left.stdout) == (0, False), left.stderr
+        assert re.findall(r"^> (.*)\(\d+\)order\(\)", left.stdout, re.M) == [app]
+        assert "Traceback" not in left.stderr
     reached: list[str] = []
     monkeypatch.setattr(
         sys, "breakpointhook", lambda: reached.append(sys._getframe(1).f_code.co_name)

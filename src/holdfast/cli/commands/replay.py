@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,9 @@ from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_argument, complete_app
 
 if TYPE_CHECKING:
+    from pdb import Pdb
+    from types import FrameType
+
     from holdfast.cli.connecting import Link
     from holdfast.definitions.app import App
     from holdfast.runtime.code.instance import Instance
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
 
 _MOST_KEYS: Final = 10  # that an error names
 _SHOWN: Final = 200  # characters of a local variable
-_OWN: Final = ("holdfast.*", "asyncio.*", "asyncio", "contextlib", "contextvars")
 _NOT_COMPARED: Final = {"started_at", "fire_at", "seen", "python", "run_id", "child_run_id", "seed"}
 
 
@@ -124,6 +127,8 @@ def replay(
     written, and no step runs: each call gets what the log has. Breakpoints in workflow code work.
     Exit code 1 if the code does not follow the log. With --json each line is an object.
     """
+    from bdb import BdbQuit
+
     from holdfast.cli.process.hash_seed import fix_hash_seed
     from holdfast.errors import DeterminismError
 
@@ -134,19 +139,26 @@ def replay(
         _compare(one, _load(other, app_reference))
         return
     first = 0 if until is None else until
-    debugger = _debugger(first) if debug else None
+    debugger = _debugger() if debug else None
+    before = None if debugger is None else partial(_before, debugger, first)
     last: tuple[TaskStack, ...] = ()
     try:
-        with closing(one.entries(until, debugger)) as entries:
+        with closing(one.entries(until, before)) as entries:
             for place, (event, instance) in enumerate(entries):
-                if debug and _was_quit(instance):
+                if debugger is not None and debugger.quitting:
                     return
                 last = _stack_of(instance)
                 _write_entry(place, event, last)
             if not current_settings().json:
                 _write(last, with_locals=with_locals)
+    except BdbQuit:  # raised in code that runs outside of the tasks of the run
+        return
     except DeterminismError:
-        pass  # told below, with what a worker would say
+        if debugger is not None and debugger.quitting:
+            return  # the code has failed of it; else it is told below what a worker would say
+    finally:
+        if debugger is not None:
+            sys.settrace(None)  # what follows is not debugged
     if until is None:
         _refuse(one.difference())
 
@@ -269,25 +281,26 @@ def _refuse(difference: Difference | None) -> None:
         raise Refusal(f"{place}the run {would}{entry}: {difference.reason}", FAILED)
 
 
-def _debugger(first: int) -> Callable[[int, Event], None]:
-    """Return what begins to debug before an entry is fed: the next line is one of the user's."""
-    import pdb
+def _debugger() -> Pdb:
+    """Return a debugger that stops only in code of the user."""
+    from pdb import Pdb
 
-    def before(place: int, event: Event) -> None:
-        if place == first:
-            click.echo(f"before entry {place}: {event.type} {event.key or ''}", err=True)
-            pdb.Pdb(skip=_OWN, nosigint=True).set_trace()
+    from holdfast.runtime.loop.user_code import is_user_code
 
-    return before
+    class Debugger(Pdb):
+        quitting = False  # until it begins
+
+        def stop_here(self, frame: FrameType) -> bool:
+            return is_user_code(frame.f_code.co_filename) and super().stop_here(frame)
+
+    return Debugger(nosigint=True)
 
 
-def _was_quit(instance: Instance) -> bool:
-    """Return True if the person has left the debugger, of which the code has then failed."""
-    from bdb import BdbQuit
-
-    root = instance.root
-    ended = root is not None and root.done() and not root.cancelled()
-    return ended and root is not None and isinstance(root.exception(), BdbQuit)
+def _before(debugger: Pdb, first: int, place: int, event: Event) -> None:
+    """Begin to debug before the entry at `first` is fed: the next line is one of the user's."""
+    if place == first:
+        click.echo(f"before entry {place}: {event.type} {event.key or ''}", err=True)
+        debugger.set_trace()
 
 
 def _compare(one: _Replay, two: _Replay) -> None:
