@@ -10,7 +10,7 @@ import pytest
 from clocks import Clock
 
 from holdfast.store.port import SCHEDULES_TOPIC, Store
-from holdfast.types import Bucket, ClaimedTask, Finish, Overlap, RunTarget
+from holdfast.types import BackfillFiring, Bucket, ClaimedTask, Finish, Overlap, RunTarget
 
 from .actors import ManualWorker, get, log_types, start_notice
 from .commands import command
@@ -248,3 +248,62 @@ async def test_a_tick_starts_a_run_of_a_flow(
 async def sally_fires(sally: ManualScheduler, due: Any, tick: int) -> Bucket:
     assert (await sally.move(due, tick)).moved == {NAME}
     return await sally.bucket(tick)
+
+
+async def test_ticks_that_were_asked_for_start_during_a_pause(
+    store: Store, sally: ManualScheduler, clock: Clock, ann: ManualWorker
+) -> None:
+    """Those of a trigger and of a backfill, one after the other; not the regular ones."""
+    regular = await ticks(sally, clock, 2, overlap="buffer_all")
+    await store.pause_schedule(NAME)
+    now = await store.now()
+    for at in (now - 2, now - 1):
+        asked, _ = await store.trigger_schedule(NAME, at=at)
+        assert asked is not None
+        assert asked.outcome == "buffered"
+    assert (await store.next_look()).has_buffered
+    for at in (now - 2, now - 1):
+        task = await ann.take(handlers=ORDER)
+        await ann.finish(task)
+        assert (await store.start_buffered(run_ids=[task.run_id]))[0] == 1
+        assert (await sally.bucket(at)).outcome == "started"
+    assert not (await store.next_look()).has_buffered
+    await end_run(ann)
+    assert await store.start_buffered() == (0, [])
+    assert (await sally.bucket(regular[1].tick_at)).outcome == "buffered"
+    await store.resume_schedule(NAME)
+    assert (await store.start_buffered())[0] == 1
+    assert (await sally.record()).buffered == 0
+
+
+@pytest.mark.parametrize("overlap", ["skip", "buffer_one", "buffer_all", "cancel_running"])
+async def test_a_regular_tick_that_a_pause_holds_is_in_no_triggers_way(
+    store: Store, sally: ManualScheduler, clock: Clock, ann: ManualWorker, overlap: Overlap
+) -> None:
+    await ticks(sally, clock, 2, overlap="buffer_one")
+    await store.pause_schedule(NAME)
+    await end_run(ann)
+    await clock.advance(1)
+    asked, _ = await store.trigger_schedule(NAME, overlap=overlap)
+    assert asked is not None
+    assert asked.outcome == "started"
+
+
+async def test_a_backfill_continues_during_a_pause_without_a_notice(
+    store: Store, sally: ManualScheduler, clock: Clock, ann: ManualWorker
+) -> None:
+    """A scheduler that looks around by itself finds what waits."""
+    first = await sally.create()
+    await clock.advance(300)
+    await store.pause_schedule(NAME)
+    await store.backfill_schedule(NAME, first, first + 2 * MINUTE, backfill_id=uuid4())
+    [due] = await store.due_backfills()
+    at = [first, first + MINUTE, first + 2 * MINUTE]
+    firing = BackfillFiring(
+        backfill_id=due.backfill_id, position=due.position, ticks=at, new_position=at[-1]
+    )
+    await store.fire_backfill(firing)
+    for each in at[1:]:
+        await end_run(ann)
+        assert (await store.start_buffered())[0] == 1
+        assert (await sally.bucket(each)).outcome == "started"

@@ -105,7 +105,10 @@ def schedule_lines(record: ScheduleRecord, now: int) -> Iterator[str]:
     if record.error is not None:
         yield f"  its ticks cannot be computed: {record.error}"
     if record.buffered:
-        yield f"  {several(record.buffered, 'tick')} wait for the end of a run"
+        until = "for the end of a run"
+        if record.paused_at is not None:
+            until += ", or of the pause if they were not asked for"
+        yield f"  {several(record.buffered, 'tick')} wait {until}"
     if record.backfills:
         yield f"  {several(record.backfills, 'backfill')} under way"
 

@@ -37,8 +37,9 @@ begin
 end $$;
 
 -- Start buffered ticks of schedules that have no open run any more, the oldest tick of each, of at
--- most p_limit schedules. With p_run_ids, only of the schedules that started these runs. Returns
--- how many schedules had such a tick; notices are (topic, payload).
+-- most p_limit schedules; of one that is paused, only those that were asked for. With p_run_ids,
+-- only of the schedules that started these runs. Returns how many schedules had such a tick;
+-- notices are (topic, payload).
 -- Locks: the schedules, skipping locked ones; as _await_open; then as _start_ticks. Called by
 -- schedulers.
 create or replace function holdfast.start_buffered(
@@ -50,6 +51,12 @@ as $$
 declare
     v_now timestamptz := holdfast.now();
     v_names text[] := holdfast._lock_buffering(p_limit, p_run_ids);
+    v_paused text[] := array(
+        select u.name from unnest(v_names) as u (name)
+        cross join lateral (
+            select s.paused_at from holdfast.schedules s where s.name = u.name limit 1
+        ) as s
+        where s.paused_at is not null);
     v_ticks holdfast._tick[];
 begin
     started := 0;
@@ -61,7 +68,9 @@ begin
     from holdfast._buffering(v_names) as s
     cross join lateral (
         select b.schedule, b.tick_at, b.origin, b.stopped_run_id from holdfast.schedule_buckets b
-        where b.schedule = s.name and b.outcome = 'buffered' order by b.tick_at limit 1
+        where b.schedule = s.name and b.outcome = 'buffered'
+            and (b.origin <> 'tick' or s.name <> all (v_paused))
+        order by b.tick_at limit 1
     ) as b;
     if v_ticks is null then
         return;
@@ -93,8 +102,8 @@ begin
     end if;
 end $$;
 
--- Lock schedules with buffered ticks: with p_run_ids those that started these runs, else those
--- whose runs have ended. Returns their names.
+-- Lock schedules with buffered ticks that may start: with p_run_ids those that started these runs,
+-- else those whose runs have ended. Returns their names.
 -- Locks: the schedules by name, skipping locked ones. Called by start_buffered.
 create or replace function holdfast._lock_buffering(p_limit int, p_run_ids uuid[])
 returns text[]
@@ -117,7 +126,7 @@ begin
                 select s.name, s.buffered, s.paused_at from holdfast.schedules s
                 where s.name = n.name for update skip locked
             ) as s
-            where s.buffered > 0 and s.paused_at is null);
+            where s.buffered > 0 and (s.paused_at is null or holdfast._asked(s.name) > 0));
     end if;
     return array(
         select s.name from holdfast.schedules s
@@ -125,8 +134,53 @@ begin
             and cardinality(holdfast._still_open(s.open_run_ids)) = 0
         order by s.name
         limit p_limit
-        for update skip locked);
+        for update skip locked)
+    || array(
+        select s.name
+        from (select p.name from holdfast._asked_in_pauses() as p (name) order by 1) as p
+        cross join lateral (
+            select s.name, s.paused_at, s.open_run_ids from holdfast.schedules s
+            where s.name = p.name for update skip locked
+        ) as s
+        where s.paused_at is not null
+            and cardinality(holdfast._still_open(s.open_run_ids)) = 0
+        limit p_limit);
 end $$;
+
+-- Count the buffered ticks of a schedule that were asked for: a pause does not hold them. Called by
+-- _judged, _lock_buffering and _asked_in_pauses.
+create or replace function holdfast._asked(p_schedule text) returns int
+language sql stable
+as $$
+    select count(*)::int from holdfast.schedule_buckets b
+    where b.schedule = p_schedule and b.outcome = 'buffered' and b.origin <> 'tick'
+$$;
+
+-- Return the paused schedules with buffered ticks that were asked for. The search jumps from one to
+-- the next through the index of buffered ticks. Called by _lock_buffering and next_look.
+create or replace function holdfast._asked_in_pauses() returns setof text
+language sql stable
+set enable_seqscan = off
+as $$
+    with recursive names as (
+        (select b.schedule from holdfast.schedule_buckets b
+        where b.outcome = 'buffered' order by b.schedule limit 1)
+        union all
+        select n.schedule
+        from names o
+        cross join lateral (
+            select b.schedule from holdfast.schedule_buckets b
+            where b.schedule > o.schedule and b.outcome = 'buffered'
+            order by b.schedule limit 1
+        ) as n
+    )
+    select n.schedule
+    from names n
+    cross join lateral (
+        select s.paused_at from holdfast.schedules s where s.name = n.schedule limit 1
+    ) as s
+    where s.paused_at is not null and holdfast._asked(n.schedule) > 0
+$$;
 
 -- Return the schedules of these that have buffered ticks, with their runs that have not ended.
 -- Locks nothing. Called by start_buffered and _await_open.

@@ -259,9 +259,9 @@ begin
     return true;
 end $$;
 
--- Pause a schedule: its ticks do not fire, and those that are buffered do not start. Returns false
--- if it was paused before, which changes the note if there is one, and null if there is no such
--- schedule. Refuses a note that is too long (22023).
+-- Pause a schedule: its ticks do not fire, and those that are buffered do not start, unless they
+-- were asked for. Returns false if it was paused before, which changes the note if there is one,
+-- and null if there is no such schedule. Refuses a note that is too long (22023).
 -- Locks: the schedule. Called by clients and users.
 create or replace function holdfast.pause_schedule(p_name text, p_note text default null)
 returns boolean

@@ -143,7 +143,8 @@ begin
         select holdfast._micros(min(holdfast._backfill_due_at(f.look_at, holdfast.now())))
         from holdfast.schedule_backfills f where f.ended_at is null);
     has_buffered := exists (
-        select from holdfast.schedules s where s.buffered > 0 and s.paused_at is null);
+        select from holdfast.schedules s where s.buffered > 0 and s.paused_at is null)
+        or exists (select from holdfast._asked_in_pauses());
 end $$;
 
 -- Let schedules begin again from now that the clock left behind when it was set back. They have

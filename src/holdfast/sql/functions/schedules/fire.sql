@@ -249,9 +249,10 @@ begin
 end $$;
 
 -- Return the ticks with what becomes of them by their policies: 'started' means that it is to be
--- started. Locks nothing. Called by _fire_round.
+-- started. In a pause, only buffered ticks that were asked for come first. Locks nothing. Called by
+-- _fire_round.
 create or replace function holdfast._judged(p_ticks holdfast._tick[]) returns holdfast._tick[]
-language plpgsql immutable
+language plpgsql stable
 as $$
 begin
     return array(
@@ -262,13 +263,18 @@ begin
             null, u.stopped_run_id, null, null, null)::holdfast._tick
         from unnest(p_ticks) as u
         cross join lateral (
+            select case when u.buffered > 0 and s.paused_at is not null
+                then holdfast._asked(s.name) else u.buffered end as buffered
+            from holdfast.schedules s where s.name = u.schedule limit 1
+        ) as w
+        cross join lateral (
             select case
                 when u.overlap in ('allow', 'terminate_running')
                     or cardinality(u.open_run_ids) = 0
-                        and (u.buffered = 0 or u.overlap = 'cancel_running') then 'started'
+                        and (w.buffered = 0 or u.overlap = 'cancel_running') then 'started'
                 when u.overlap = 'cancel_running'
-                    or u.overlap = 'buffer_one' and u.buffered = 0
-                    or u.overlap = 'buffer_all' and u.buffered < 10000 then 'buffered'
+                    or u.overlap = 'buffer_one' and w.buffered = 0
+                    or u.overlap = 'buffer_all' and w.buffered < 10000 then 'buffered'
                 end as verdict
         ) as j);
 end $$;

@@ -53,6 +53,17 @@ def still_open(tables: Tables, row: ScheduleRow) -> list[UUID]:
     return found
 
 
+def startable(tables: Tables, row: ScheduleRow) -> list[int]:
+    """Return the buffered ticks that may start; during a pause, those that were asked for."""
+    if not row.buffered:
+        return []
+    return [
+        at
+        for at, bucket in tables.buckets[row.new.name].items()
+        if bucket.outcome == "buffered" and (row.paused_at is None or bucket.origin != "tick")
+    ]
+
+
 def fire_tick(
     tables: Tables, now: int, row: ScheduleRow, at: int, origin: TickOrigin, asked: Overlap | None
 ) -> list[Notice]:
@@ -74,7 +85,7 @@ def fire_tick(
     row.open_run_ids = opened
     if overlap in ("buffer_one", "buffer_all", "cancel_running"):
         await_ends(tables, opened)
-    outcome, cause = _judge(row, overlap, opened)
+    outcome, cause = _judge(len(startable(tables, row)), overlap, opened)
     if overlap in ("cancel_running", "terminate_running"):
         _replace_buffered(tables, row)
     tick = Bucket(
@@ -146,16 +157,16 @@ def _is_final(bucket: Bucket, origin: TickOrigin) -> bool:
 
 
 def _judge(
-    row: ScheduleRow, overlap: Overlap, opened: list[UUID]
+    buffered: int, overlap: Overlap, opened: list[UUID]
 ) -> tuple[TickOutcome, SkipCause | None]:
     if overlap in ("allow", "terminate_running"):
         return "started", None
-    if not opened and (not row.buffered or overlap == "cancel_running"):
+    if not opened and (not buffered or overlap == "cancel_running"):
         return "started", None
-    if overlap == "cancel_running" or (overlap == "buffer_one" and not row.buffered):
+    if overlap == "cancel_running" or (overlap == "buffer_one" and not buffered):
         return "buffered", None
     if overlap == "buffer_all":
-        if row.buffered < MOST_BUFFERED:
+        if buffered < MOST_BUFFERED:
             return "buffered", None
         return "skipped", "buffer_full"
     return "skipped", "overlap"

@@ -14,7 +14,13 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules import code
 from holdfast.store.memory.schedules.checks import check_overlap_of, check_range, check_schedule
-from holdfast.store.memory.schedules.firing import await_ends, fire_tick, start_tick, still_open
+from holdfast.store.memory.schedules.firing import (
+    await_ends,
+    fire_tick,
+    start_tick,
+    startable,
+    still_open,
+)
 from holdfast.store.memory.schedules.reading import due_schedule, open_backfills, record
 from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow
 from holdfast.store.memory.schedules.senders import check_queue_of
@@ -234,7 +240,7 @@ class MemorySchedules(Part):
             moments = [row.look_at for row in rows if row.look_at < NEVER]
             backfills = tables.backfills.values()
             asked = [_due_at(each, now) for each in backfills if each.ended_at is None]
-            buffered = any(row.buffered and row.paused_at is None for row in rows)
+            buffered = any(startable(tables, row) for row in rows)
             return NextLook(min(moments, default=None), min(asked, default=None), buffered)
 
     async def fire_schedules(self, firings: Sequence[Firing]) -> Fired:
@@ -270,7 +276,7 @@ class MemorySchedules(Part):
                 if not still_open(tables, row) and started < limit:
                     row.open_run_ids = []
                     buckets = tables.buckets[row.new.name]
-                    at = min(at for at, each in buckets.items() if each.outcome == "buffered")
+                    at = min(startable(tables, row))
                     buckets[at], more = start_tick(tables, now, row, buckets[at])
                     row.buffered -= 1
                     started += 1
@@ -307,7 +313,7 @@ def _retention(tables: Tables, name: str) -> int:
 
 
 def _buffering(tables: Tables, run_ids: Sequence[UUID] | None) -> list[ScheduleRow]:
-    """Return the schedules with buffered ticks, by name, that started these runs.
+    """Return the schedules with buffered ticks that may start, by name, that started these runs.
 
     Without runs: those that have no open run.
     """
@@ -318,7 +324,7 @@ def _buffering(tables: Tables, run_ids: Sequence[UUID] | None) -> list[ScheduleR
         headers = (tables.runs[run_id].new.headers for run_id in run_ids if run_id in tables.runs)
         names = {(each or {}).get(SCHEDULE_HEADER) for each in headers}
         rows = [row for row in rows if row.new.name in names]
-    return [row for row in rows if row.buffered and row.paused_at is None]
+    return [row for row in rows if startable(tables, row)]
 
 
 def _is_at(row: ScheduleRow, firing: Firing, now: int) -> bool:
