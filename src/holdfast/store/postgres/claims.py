@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -42,14 +42,12 @@ _PARTS_AGAIN: Final = 400_000
 
 
 _decode_tail = msgspec.json.Decoder(list[tuple[str, str | None, str | None, int]]).decode
-_run = itemgetter(
-    *("run_id", "key", "kind", "queue", "handler"),
+_task = itemgetter("run_id", "key", "kind", "queue")
+_turn = itemgetter(
     *("attempts", "lease_no", "log_length", "started_at", "input"),
+    *("payload", "deadline_at", "heartbeat", "parent_run_id", "tail_from"),
 )
-_more = itemgetter(
-    *("payload", "deadline_at", "heartbeat", "parent_run_id", "tail_from", "tail"),
-    *("run_key", "headers", "first_claimed_at"),
-)
+_more = itemgetter("handler", "tail", "run_key", "headers", "first_claimed_at")
 
 
 class PostgresClaims(Part):
@@ -189,32 +187,10 @@ async def _fail_poisoned(database: Database, wanted: Claim, whole: asyncpg.Recor
 
 def claimed_task(row: asyncpg.Record) -> ClaimedTask:
     """Return the task of a row."""
-    run_id, key, kind, queue, handler, attempts, lease_no, log_length, started_at, text = _run(row)
-    payload, deadline_at, heartbeat, parent_run_id, tail_from, tail, *last = _more(row)
-    run_key, headers, first_claimed_at = last
-    name, version = _name_and_version(handler)
-    return ClaimedTask(
-        run_id,
-        key,
-        kind,
-        queue,
-        name,
-        version,
-        attempts,
-        lease_no,
-        log_length,
-        started_at,
-        text,
-        payload,
-        deadline_at,
-        heartbeat,
-        parent_run_id,
-        tail_from,
-        () if tail is None else _tail(tail),
-        run_key,
-        read_headers(headers),
-        first_claimed_at,
-    )
+    handler, tail, run_key, headers, first_claimed_at = _more(row)
+    last = () if tail is None else _tail(tail), run_key, read_headers(headers), first_claimed_at
+    fields: tuple[Any, ...] = (*_task(row), *_name_and_version(handler), *_turn(row), *last)
+    return ClaimedTask(*fields)
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias, cast
+from itertools import chain, compress
+from operator import attrgetter, itemgetter
+from typing import Any, Final, Literal, TypeAlias, cast
 from uuid import UUID
 
 import asyncpg
@@ -33,6 +35,10 @@ _PACKED: Final[Packing] = (
     *((18, "uuid"), (19, "text"), (20, "json"), (21, "json"), (29, "bigint")),
 )
 _TEXTS: Final = (7, 13, 20, 21)  # the details of events, outputs, errors: how much a call sends
+
+_NO_TURNS: Final[list[tuple[Any, ...]]] = [()] * len(TurnCommit.__struct_fields__)
+_first: Final = itemgetter(0)
+_status, _output, _error = attrgetter("status"), attrgetter("output"), attrgetter("error")
 
 _Undelivered: TypeAlias = tuple[UUID, UUID, str, Literal["ended", "missing"]]
 _Tail: TypeAlias = list[tuple[str, str | None, str | None, int]]
@@ -77,30 +83,32 @@ def commit_arguments(
     worker_id: str, token: UUID, turns: Sequence[TurnCommit], tell: str | None = None
 ) -> tuple[object, ...]:
     """Return the arguments of `commit`: first events, further ones, suspends, ends, flags."""
-    firsts = [turn.events[0] for turn in turns]
-    rest = [
-        (turn.run_id, idx, event)
-        for turn in turns
-        if len(turn.events) > 1
-        for idx, event in enumerate(turn.events[1:], turn.expected + 1)
+    # Column by column, without code of Python for each turn: most of it is the same for all.
+    columns: list[tuple[Any, ...]] = [
+        *zip(*map(msgspec.structs.astuple, turns), strict=True)
+    ] or _NO_TURNS
+    runs, leases, expected, events, thens, commanding, touches, parents, after, last_at = columns
+    rest: list[tuple[UUID, int, Event]] = [
+        (run_id, idx, event)
+        for run_id, first, some in zip(runs, expected, events, strict=True)
+        if len(some) > 1
+        for idx, event in enumerate(some[1:], first + 1)
     ]
     suspended: list[tuple[UUID, Suspend]] = []
     ended: list[tuple[UUID, Finish]] = []
-    for turn in turns:
-        match turn.then:
-            case Finish() as finish:
-                ended.append((turn.run_id, finish))
-            case Suspend() as suspend:
-                suspended.append((turn.run_id, suspend))
-            case None:
-                pass
+    for run_id, then in zip(runs, thens, strict=True):
+        if isinstance(then, Finish):
+            ended.append((run_id, then))
+        elif then is not None:
+            suspended.append((run_id, then))
+    ends = [end for _, end in ended]
     return (
         worker_id,
         token,
-        [turn.run_id for turn in turns],
-        [turn.lease_no for turn in turns],
-        [turn.expected for turn in turns],
-        *_columns(firsts),
+        list(runs),
+        list(leases),
+        list(expected),
+        *_columns(list(map(_first, events))),
         [run_id for run_id, _, _ in rest],
         [idx for _, idx, _ in rest],
         *_columns([event for _, _, event in rest]),
@@ -111,17 +119,17 @@ def commit_arguments(
             for _, suspend in suspended
         ],
         [run_id for run_id, _ in ended],
-        [finish.status for _, finish in ended],
-        [finish.output for _, finish in ended],
-        [finish.error for _, finish in ended],
-        [turn.run_id for turn in turns if turn.has_commands],
-        list({run_id for turn in turns for run_id in turn.touches}),
-        [turn.run_id for turn in turns if turn.has_children and isinstance(turn.then, Finish)],
-        [turn.run_id for turn in turns if turn.after_others],
+        list(map(_status, ends)),
+        list(map(_output, ends)),
+        list(map(_error, ends)),
+        list(compress(runs, commanding)),
+        list(set(chain.from_iterable(touches))),
+        [turn.run_id for turn in compress(turns, parents) if isinstance(turn.then, Finish)],
+        list(compress(runs, after)),
         tell,
         True,  # details come back as text
         True,  # undelivered signals are returned
-        [turn.last_at for turn in turns],
+        list(last_at),
     )
 
 
