@@ -10,14 +10,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from operator import attrgetter
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 from holdfast.errors import DatabaseUnavailable, LockTimeout, TransientDatabaseError
 from holdfast.store.port import Store
-from holdfast.types import Ahead, Committed, Finish, Notice, Refusal, TurnCommit, count_bearable
+from holdfast.types import (
+    HEAVY,
+    Ahead,
+    Committed,
+    Finish,
+    Notice,
+    Refusal,
+    TurnCommit,
+    count_bearable,
+)
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_undelivered_signal
@@ -26,6 +37,8 @@ from holdfast.worker.observing import Observing
 logger = logging.getLogger("holdfast.committer")
 
 _BUSY_SECONDS: Final = 0.05
+_events, _then, _details = attrgetter("events"), attrgetter("then"), attrgetter("details")
+_told: Final = attrgetter("output", "error")  # of a run's end
 _MANY: Final = 64  # from so many checkpoints on, two calls are faster than one
 
 # Lets other tasks have the places of so many that have ended, in a `with` block.
@@ -76,21 +89,21 @@ class Batcher(Generic[T]):
     With two calls the database is busy while this process works on an answer; more calls would only
     make the batches smaller. If many entries came at once and one call took them all, the database
     and this process would wait for each other: so if `halves` returns True for them, they are sent
-    in two calls. The `weight` of a batch is limited (see `count_bearable`), unless it is a single
-    entry: a call that is too long for the connection or for the server's memory would fail each
-    time it is repeated.
+    in two calls. `bearable` returns how many of the first entries one call takes (see
+    `count_bearable`): a longer one, for the connection or for the server's memory, would fail each
+    time it is repeated. It is not asked about a single entry.
     """
 
     def __init__(
         self,
         send: Callable[[list[T]], Coroutine[object, object, None]],
         *,
-        weight: Callable[[T], int],
+        bearable: Callable[[Sequence[T]], int],
         halves: Callable[[list[T]], bool] = lambda _: False,
         most_calls: int = 2,
         most_entries: int = 400,
     ) -> None:
-        self._send, self._halves, self._weight = send, halves, weight
+        self._send, self._halves, self._bearable = send, halves, bearable
         self._most_calls, self._most_entries = most_calls, most_entries
         self._waiting: list[T] = []
         self._later: list[T] = []
@@ -156,7 +169,7 @@ class Batcher(Generic[T]):
                 size = min(size, -(-len(self._waiting) // 2))
             size = min(size, len(self._waiting))
             if size > 1:  # one entry is sent whatever its weight
-                size = count_bearable(map(self._weight, self._waiting[:size]))
+                size = self._bearable(self._waiting[:size])
             entries, self._waiting = self._waiting[:size], self._waiting[size:]
             call = asyncio.get_running_loop().create_task(self._send(entries))
             self._calls.add(call)
@@ -192,7 +205,7 @@ class Committer:
         self._suspects, self._committed = suspects, committed
         self._batcher = Batcher[_Part](
             lambda entries: self._commit(entries, uuid4()),
-            weight=lambda entry: weigh_part(entry[0]),
+            bearable=_count_bearable,
             halves=_halves,
         )
         self._retries: set[asyncio.Task[None]] = set()  # repetitions for parts that met a lock
@@ -279,6 +292,18 @@ class Committer:
         """Repeat parts that met the lock of another transaction, in a call of their own."""
         await asyncio.sleep(_BUSY_SECONDS)
         await self._commit(entries, token)
+
+
+def _count_bearable(entries: Sequence[_Part]) -> int:
+    """Return how many of the first entries one call takes."""
+    parts = [part for part, _ in entries]
+    events = chain.from_iterable(map(_events, parts))
+    ends = [then for then in map(_then, parts) if isinstance(then, Finish)]
+    told = chain.from_iterable(map(_told, ends))
+    texts: Iterable[str | None] = chain(map(_details, events), told)
+    if sum(map(len, filter(None, texts))) <= HEAVY:  # nearly always, and found without a loop
+        return len(parts)
+    return count_bearable(map(weigh_part, parts))
 
 
 def weigh_part(part: TurnCommit) -> int:

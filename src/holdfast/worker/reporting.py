@@ -31,6 +31,7 @@ from holdfast.types import (
     StepTaskOutcome,
     StepTasksEnded,
     Taker,
+    count_bearable,
 )
 from holdfast.worker.clock import Clock
 from holdfast.worker.recording import Batcher, Lending, repeated
@@ -98,7 +99,7 @@ class EndReporter(ABC, Generic[E, Outcome]):
         """Return the end as a final failure with an encoded error."""
 
     def _make_batchers(self) -> Sequence[Batcher[tuple[E, Callable[[Outcome], None]]]]:
-        return [Batcher(self._report, weight=_weigh)]
+        return [Batcher(self._report, bearable=_count_bearable)]
 
     def _batcher_of(self, end: E) -> Batcher[tuple[E, Callable[[Outcome], None]]]:
         return self._batchers[0]
@@ -190,8 +191,8 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
     def _make_batchers(self) -> Sequence[Batcher[_StepEntry]]:
         # Two calls for one map would wait for each other at its counter.
         return [
-            Batcher(self._report, weight=_weigh, halves=self._halves),
-            Batcher(self._report, weight=_weigh, most_calls=1),
+            Batcher(self._report, bearable=_count_bearable, halves=self._halves),
+            Batcher(self._report, bearable=_count_bearable, most_calls=1),
         ]
 
     def _halves(self, ends: list[_StepEntry]) -> bool:
@@ -226,9 +227,13 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
         return replace(end, output=None, error=error, retryable=False)
 
 
-def _weigh(entry: tuple[ActivityEnd | StepTaskEnd, object]) -> int:
+def _count_bearable(entries: Sequence[tuple[ActivityEnd | StepTaskEnd, object]]) -> int:
+    """Return how many of the first ends one call takes."""
+    return count_bearable(_weigh(end) for end, _ in entries)
+
+
+def _weigh(end: ActivityEnd | StepTaskEnd) -> int:
     """Return the length of the values of an end, as text."""
-    end = entry[0]
     texts = (
         (end.result, end.error, end.details)
         if isinstance(end, ActivityEnd)
