@@ -360,14 +360,14 @@ def write_value(value: str) -> str:
 # An entry of a worker that was written after what others had appended says in its details, as
 # `seen`, how many entries of the log the code had seen. Those of others from that index on stand
 # before it in the log, and the code saw them after it.
-_BEGINNINGS: Final = ('{"seen":', '{"python":')
+MARKED: Final = ('{"seen":', '{"python":')
 _seen = re.compile(r'\{(?:"python":"[^"]*",)?"seen":(\d+),')
 
 
 def read_seen(event: Event) -> int | None:
     """Return how many entries the code had seen before this one, None if it does not say so."""
     text = event.details
-    if event.type not in DELIVERED or text is None or not text.startswith(_BEGINNINGS):
+    if event.type not in DELIVERED or text is None or not text.startswith(MARKED):
         return None
     found = _seen.match(text)
     return None if found is None else int(found[1])

@@ -23,6 +23,7 @@ from holdfast.events import (
     EVENT_SUBSCRIBED,
     EXTERNAL,
     FORKED,
+    MARKED,
     STREAM_WRITTEN,
     TERMINAL,
     VALUE_RECORDED,
@@ -41,6 +42,7 @@ from holdfast.types import Event, count_bearable
 _PROOFS: Final = DELIVERED | {YIELDED}
 _BARS: Final = frozenset({EVENT_SUBSCRIBED, WEBHOOK_OPENED, STREAM_WRITTEN})
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+_SIGNED: Final = f'{{"python":"{PYTHON}"'  # how the first entry of a run's first commit begins
 _stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
 
 
@@ -84,8 +86,9 @@ class VirtualLog:
         self._split = False  # True: the code saw the fresh entries, too, before others wrote
         self._newest: Event | None = None  # the last durable one, after `forget`
         self.last: int | None = None
-        self.last_at = _last_at(durable)
-        self.python = _python_of(durable)
+        is_new = len(durable) <= 1  # no more than its first entry
+        self.last_at = 0 if is_new else _last_at(durable)
+        self.python = None if is_new else _python_of(durable)
 
     @property
     def length(self) -> int:
@@ -102,11 +105,16 @@ class VirtualLog:
 
         What the code records about itself comes directly after what it was fed last.
         """
-        fresh, place = self.fresh, len(self.fresh)
-        while kind == VALUE_RECORDED and place and fresh[place - 1].type not in DELIVERED:
-            place -= 1
-        fresh.insert(place, Event(kind, key, text, self._clock()))
-        self.barred = self.barred or kind in _BARS
+        fresh, event = self.fresh, Event(kind, key, text, self._clock())
+        if kind == VALUE_RECORDED:
+            place = len(fresh)
+            while place and fresh[place - 1].type not in DELIVERED:
+                place -= 1
+            fresh.insert(place, event)
+        else:
+            fresh.append(event)
+            if kind in _BARS:
+                self.barred = True
 
     @property
     def bars_steps(self) -> bool:
@@ -155,8 +163,8 @@ class VirtualLog:
         else:
             self.flight, self.fresh = self.fresh[:count], self.fresh[count:]
             self._split = bool(self.fresh)
-        if self.python is None:
-            self.flight = self.signed(self.flight)
+        if self.python is None and self.flight:
+            _sign(self.flight)
         if after_others:
             self.flight = [mark_after_others(each, self.durable_length) for each in self.flight]
         self.committing = True
@@ -232,7 +240,9 @@ def in_delivery_order(events: Sequence[Event], first: int = 0) -> Sequence[Event
     marks = [
         (position, seen)
         for position, event in enumerate(events)
-        if event.type in DELIVERED and (seen := read_seen(event)) is not None
+        if event.type in DELIVERED
+        and (event.details or "").startswith(MARKED)
+        and (seen := read_seen(event)) is not None
     ]
     if not marks:
         return events
@@ -304,5 +314,5 @@ def _sign(events: list[Event]) -> None:
     text = first.details
     if first.type in TERMINAL or _stamp.match(text or ""):
         return  # a run that has ended is not replayed
-    signed = f'{{"python":"{PYTHON}"' + ("}" if text is None else f",{text[1:]}")
+    signed = _SIGNED + ("}" if text is None else f",{text[1:]}")
     events[0] = Event(first.type, first.key, signed, first.at)

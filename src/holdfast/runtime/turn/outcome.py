@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
 
 def raised(instance: Instance) -> BaseException | None:
     """Return what the run's own code has raised, if the run fails of it."""
-    root, fatal = instance.root, instance.loop.fatal
+    root, fatal = instance.loop.root, instance.loop.fatal
     if fatal is not None or root is None or not root.done():
         return fatal
     if root.cancelled():
@@ -44,10 +44,12 @@ def must_stay_open(instance: Instance) -> bool:
     run, which would not be paused. A cancelled run stays open for activities that a cancel does not
     stop, or that must have stopped.
     """
+    commands: Commands | None = instance.ledgers.get(Commands)
+    if commands is None and instance.paused_events is None:
+        return False
     root = instance.loop.root
     if instance.loop.fatal is not None or root is None:
         return False
-    commands: Commands | None = instance.ledgers.get(Commands)
     error = None if root.cancelled() else root.exception()
     is_continued = isinstance(error, ContinueAsNew)
     if root.cancelled() or (is_continued and instance.cancel_unheard):
@@ -71,19 +73,22 @@ def outcome(instance: Instance, unstorable: PayloadError | None = None) -> Outco
     A cancellation that was not requested is a failure, and so is an output that cannot be stored:
     `unstorable` is the error if the database has refused it.
     """
-    root, failure = instance.root, unstorable or raised(instance)
+    root, error = instance.loop.root, instance.loop.fatal or unstorable
+    if error is None and root is not None and not root.cancelled():
+        error = root.exception()
+        if error is None:
+            try:
+                output = instance.workflow.encode_output(root.result())
+                return Outcome(COMPLETED, None, Finish("completed", output))
+            except PayloadError as refused:
+                return _failed(instance, refused)
+    failure = unstorable or raised(instance)
     if failure is not None:
         return _failed(instance, failure)
     assert root is not None, "only code that was started ends"
     if root.cancelled():
         return Outcome(CANCELLED, _cleanup(instance), Finish("cancelled"))
-    error = root.exception()
-    if error is None:
-        try:
-            output = instance.workflow.encode_output(root.result())
-            return Outcome(COMPLETED, None, Finish("completed", output))
-        except PayloadError as refused:
-            return _failed(instance, refused)
+    assert error is not None, "code that raised nothing has completed"
     if not isinstance(error, ContinueAsNew):
         raise error  # a DeterminismError
     if instance.cancel_unheard:  # the next run would not receive the cancel
@@ -117,6 +122,8 @@ def leftovers(instance: Instance) -> list[str]:
             found.append(f"the workflow has ended, and its task {task.get_name()!r} is dropped")
         elif task._log_traceback:  # asyncio's own flag: its exception was never retrieved
             found.append(f"task {task.get_name()!r} failed unseen: {task.exception()!r}")
-    if instance.history.is_behind and (unused := instance.history.unused()):
+    history = instance.history
+    # Most runs have recorded nothing more: then `unused` need not be asked.
+    if (history.ends or history.recorded or history.retries) and (unused := history.unused()):
         found.append(f"recorded, but no longer called by the code: {', '.join(unused)}")
     return found

@@ -68,7 +68,8 @@ _UNFED: Final = _FACTS | _LAST
 class Replayer:
     """Keeps a run's instance and its virtual log in step.
 
-    The instance has been fed the whole virtual log, one event a drain. `broken` is the error for
+    The instance has been fed the whole virtual log, one event a drain. `checks` is True if the end
+    of the code is to be verified. `broken` is the error for
     something that a replay could not repeat: after it the code is fed nothing. While `needs_log` is
     True there is no code: it needs the whole log to be built again.
     """
@@ -83,6 +84,7 @@ class Replayer:
         "_undelivered",
         "_workflow",
         "broken",
+        "checks",
         "closed",
         "executions",
         "instance",
@@ -101,6 +103,7 @@ class Replayer:
         careful: bool = True,
     ) -> None:
         self._workflow, self._info, self._check, self._careful = workflow, info, check, careful
+        self.checks = check != "no"
         self._clock, self.log = clock, VirtualLog(log, clock)
         self.executions = Executions()
         self.broken: DeterminismError | None = None
@@ -156,7 +159,8 @@ class Replayer:
         """Feed a step's result if the code still waits for it; else only record the event."""
         instance = self.instance
         call = instance.steps.pending.get(key)
-        if call is None or not self.receptive:
+        # `needs_log` and `closed` leave no call pending.
+        if call is None or self.broken is not None or instance.loop.ended:
             self._keep(event)
             return
         if instance.paused_events is not None:
@@ -311,10 +315,11 @@ class Replayer:
         With `after_others` it may be appended after entries of others, if nothing is lost by that.
         """
         log = self.log
-        after_others = after_others and may_follow_others(then)
-        updates = self.instance.find(Updates)
-        if isinstance(then, Finish) and updates is not None and updates.refuses:
-            after_others = False  # what others wrote may be a call that is to be refused
+        if after_others:
+            updates = self.instance.find(Updates)
+            after_others = may_follow_others(then)
+            if isinstance(then, Finish) and updates is not None and updates.refuses:
+                after_others = False  # what others wrote may be a call that is to be refused
         events = log.commit_sent(count, after_others=after_others)
         commands: Commands | None = self.instance.ledgers.get(Commands)
         return _part(self._info, lease_no, log, events, then, commands, after_others)
@@ -429,15 +434,14 @@ class Replayer:
         return _part(self._info, lease_no, log, log.signed(ends), None, None, True)
 
     def verify(self) -> None:
-        """Replay the log of code that has ended.
+        """Replay the log of code that has ended, in a check.
 
         Raises DeterminismError if it does not end again and make the same calls, and in a check
         that refuses if it has not awaited a step.
         """
         log = self.log
-        if self._check != "no":
-            check_end(self.instance)
-        if self._check != "no" and log.durable is not None:
+        check_end(self.instance)
+        if log.durable is not None:
             whole = in_delivery_order([*log.durable, *log.fresh])
             unused = self.instance.history.unused()
             replay_to_end(self._workflow, self._info, whole, unused)
@@ -486,18 +490,20 @@ class Replayer:
         instance = self.instance = Instance(self._workflow, self._info, self.log.record)
         instance.timers.kept = deadlines
         instance.history.length = len(log)
-        if self._check != "no":
+        if self.checks:
             watch(instance, refuse=self._check == "refuse")
-        feed = instance.feed
+        feed, history = instance.feed, instance.history
         try:
-            if not is_new:
-                instance.foresee(log)
-            instance.history.live_from = (
-                instance.history.replayed if live_from is None else live_from
-            )
+            if is_new:
+                history.live_from = live_from or 0
+                for event in log:
+                    feed(event)
+                return
+            instance.foresee(log)
+            history.live_from = history.replayed if live_from is None else live_from
             for event in log:
                 feed(event)
-            self.unexplained = instance.history.is_behind
+            self.unexplained = history.is_behind
             if Updates in instance.ledgers:
                 self._refuse(dropped_update(instance) or misraised_update(instance))
         except DeterminismError as error:

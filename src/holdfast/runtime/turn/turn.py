@@ -95,7 +95,7 @@ class Turn:
         self._problems: tuple[str, ...] = ()
         self._notices: tuple[Notice, ...] = ()
         # State across inputs
-        lost = is_taken_away(log, lease_no)
+        lost = len(log) > 1 and is_taken_away(log, lease_no)
         self.state = State.LOST if lost else _RUNNING
         self._next_due: int | None = None
         self._visible_at: int | None = None
@@ -212,7 +212,8 @@ class Turn:
             if ahead:
                 updates = replayer.instance.ledger(Updates)
                 self._notices += tuple(updates.replies(self.info.run_id, (), ends=True))
-            self._warn(leftovers(replayer.instance))
+            if found := leftovers(replayer.instance):
+                self._warn(found)
             self._stop(State.ENDED)
         elif self.state is _SUSPENDING:
             self.state = State.SUSPENDED
@@ -364,8 +365,9 @@ class Turn:
 
     def _stop(self, state: State) -> None:
         """Stop: cancel the steps and close the code."""
-        self.state = state
-        self._cancel += tuple(self._replayer.executions.stop())
+        self.state, executions = state, self._replayer.executions
+        if executions.executing:
+            self._cancel += tuple(executions.stop())
         self.abandon()
 
     # Pumping
@@ -376,12 +378,13 @@ class Turn:
         self._next_due = None
         if replayer.closed:
             return self._effects()
+        instance = replayer.instance
         if replayer.needs_log:
             self.state = State.NEEDS_LOG
         if self._recorded:
             self._take_recorded()
         if self.state is _RUNNING:
-            if replayer.instance.timers.live:
+            if instance.timers.live:
                 replayer.fire_timers()
             if replayer.broken is None:
                 try:
@@ -390,7 +393,7 @@ class Turn:
                     replayer.broken = error
         if replayer.broken is not None:
             self._give_up(replayer.broken)
-        if replayer.instance.loop.problems:
+        if instance.loop.problems:
             self._gather_problems()
         if self.state is not _RUNNING or self._cancel or self._problems or self._notices:
             return self._effects()
@@ -411,9 +414,8 @@ class Turn:
 
     def _act(self) -> None:
         replayer = self._replayer
-        instance, log, executions = replayer.instance, replayer.log, replayer.executions
-        steps, issued, ended = instance.steps, instance.steps.issued, instance.loop.ended
-        certain = log.certain
+        instance, log = replayer.instance, replayer.log
+        ended = instance.loop.ended
         if (ended or replayer.doubtful) and not log.committing:
             replayer.check_end() if ended else replayer.check_commands()
         if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts):
@@ -421,14 +423,17 @@ class Turn:
         if ended:
             self._finish()
             return
+        steps, executions = instance.steps, replayer.executions
         if steps.given_up:
-            self._cancel += tuple(executions.cancel(steps, certain))
+            self._cancel += tuple(executions.cancel(steps, log.certain))
         if instance.paused_events is not None:
             self._stand_still()
             return
         # The first call is looked at here: after most inputs it has to wait for the commit.
-        if issued and (issued[0].mark <= certain or issued[0].retry_at is not None):
-            self._start_issued(certain)
+        if issued := steps.issued:
+            certain, first = log.certain, issued[0]
+            if first.mark <= certain or first.retry_at is not None:
+                self._start_issued(certain)
         if executions.pausing or instance.timers.live:
             self._await_moments()
         elif not log.committing:
@@ -531,17 +536,18 @@ class Turn:
         if replayer.log.committing:
             return
         instance = replayer.instance
-        replayer.verify()
+        if replayer.checks:
+            replayer.verify()
         found = None if must_stay_open(instance) else outcome(instance, self._unstorable)
         if found is not None and self._unstorable is None:
             found = retried(instance, found)
-        if (updates := instance.find(Updates)) is not None and not awaits_attempt(instance, found):
-            updates.answer_accepted()
+        if Updates in instance.ledgers and not awaits_attempt(instance, found):
+            instance.ledger(Updates).answer_accepted()
         if found is None:
             self._stay_open()
             return
         replayer.log.record(found.kind, None, found.text)
-        self.state, self._end = State.ENDING, found.end
+        self.state, self._end = _ENDING, found.end
         self._ship(found.end)
 
     def _stay_open(self) -> None:
