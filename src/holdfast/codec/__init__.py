@@ -18,6 +18,7 @@ from holdfast.codec._references import (
 from holdfast.codec._values import (
     MAX_DEPTH,
     MAX_PAYLOAD,
+    SHALLOW,
     Decode,
     check_depth,
     check_open,
@@ -38,6 +39,7 @@ __all__ = [
     "MAX_PAYLOAD",
     "MOST_ADDED",
     "REFERENCE_MARK",
+    "SHALLOW",
     "Decode",
     "Reference",
     "check_depth",

@@ -28,7 +28,7 @@ MAX_DEPTH: Final = 256  # levels of nesting of a value that is stored
 # What is read may have more: a value, and what the store and callers put around it. Interpreters
 # differ in how deep they get, and all get through this.
 _READ_DEPTH: Final = 300
-_SHALLOW: Final = 2 * _READ_DEPTH  # bytes that have no room for more levels
+SHALLOW: Final = 2 * _READ_DEPTH  # bytes that have no room for more levels
 _BRIEF: Final = len(MARK)  # bytes of JSON that have no room for an encoded payload
 _FLAT: Final = 2 * MAX_DEPTH  # bytes that have no room for more levels than a value may have
 
@@ -102,7 +102,7 @@ def depth(data: bytes) -> int:
 
 def check_depth(text: str | bytes | msgspec.Raw) -> None:
     """Raise InvalidInput for JSON text that is nested too deeply to be read."""
-    if len(text) <= _SHALLOW:
+    if len(text) <= SHALLOW:
         return
     data = text.encode() if isinstance(text, str) else bytes(text)
     if depth(data) > _READ_DEPTH:
@@ -161,11 +161,12 @@ def _checked(value: object, data: bytes, limit: int) -> str:
     if b"\\u0000" in data and has_nul(data):
         place = _locate(value, lambda part: _nul.search(_encode(part)) is not None)
         raise PayloadError(f"{place}: PostgreSQL stores no NUL characters in text; store bytes")
-    if len(data) > _FLAT and depth(data) > MAX_DEPTH:
+    size = len(data)
+    if size > _FLAT and depth(data) > MAX_DEPTH:
         raise PayloadError(f"the value is nested more than {MAX_DEPTH} levels deep")
-    if len(data) > limit:
+    if size > limit:
         raise PayloadError(
-            f"the value takes {len(data):,} bytes of JSON, more than the limit of {limit:,}: "
+            f"the value takes {size:,} bytes of JSON, more than the limit of {limit:,}: "
             "store it elsewhere and pass a reference"
         )
     return data.decode()
@@ -253,7 +254,7 @@ def _build(annotation: object) -> Decode:
             # As check_open() does, but without a call: a replay comes here for each step.
             if (MARK in text) if isinstance(text, str) else (MARK_BYTES in bytes(text)):
                 check_open((text,))
-            if len(text) > _SHALLOW:
+            if len(text) > SHALLOW:
                 check_depth(text)
         try:
             return decode_json(text)
@@ -311,7 +312,8 @@ def _walk(described: object, seen: set[int]) -> Iterator[object]:
 def check_open(texts: Iterable[str | bytes | msgspec.Raw | None]) -> None:
     """Raise PayloadLocked for JSON text that has an encoded payload in it."""
     for text in texts:
-        if text is not None:
-            known = text if isinstance(text, str) else bytes(text)
-            if MARK in known if isinstance(known, str) else MARK_BYTES in known:
-                raise PayloadLocked(locked_message(known))
+        if isinstance(text, str):
+            if MARK in text:
+                raise PayloadLocked(locked_message(text))
+        elif text is not None and MARK_BYTES in (known := bytes(text)):
+            raise PayloadLocked(locked_message(known))

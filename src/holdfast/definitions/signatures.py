@@ -69,12 +69,16 @@ class Declared:
 
         Nothing fits a type that cannot be resolved.
         """
-        if self._decode is None:
+        decode = self._decode
+        if decode is None:
             try:
-                self._resolved()
+                decode = self._resolved()
             except Exception as error:
                 raise InvalidInput(str(error)) from error
-        return self._restore(text)
+        try:
+            return decode(text)
+        except InvalidInput as error:
+            raise InvalidInput(f"{self.place}: {error}") from error.__cause__
 
     def fits(self, text: str | bytes | msgspec.Raw) -> bool:
         """Return True if JSON text can be decoded into the declared type."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final, cast
 from uuid import UUID
 
-from holdfast.codec import check_depth
+from holdfast.codec import SHALLOW, check_depth
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.startable import Startable
 from holdfast.definitions.steps import Step
@@ -164,12 +164,14 @@ class Instance:
         if Step.any_aliases:
             for event in events:
                 self.steps.learn_keys(event)
+        history = self.history
         for place, event in enumerate(events):
             try:
-                if event.details is not None:
-                    check_depth(event.details)
-                if self.history.delivered is not None and _continues(event):
-                    self.history.delivered = self.history.position + place + 1
+                details = event.details
+                if details is not None and len(details) > SHALLOW:
+                    check_depth(details)
+                if history.delivered is not None and _continues(event):
+                    history.delivered = history.position + place + 1
                 if (ledger := FACTS.get(event.type)) is not None:
                     self.ledger(ledger).learn(event)
                 elif event.type == FORKED:
@@ -219,7 +221,7 @@ class Instance:
         kind = event.type
         try:
             if (ledger := DELIVERED.get(kind)) is not None:
-                self.ledger(ledger).deliver(event)
+                (self.ledgers.get(ledger) or self.ledger(ledger)).deliver(event)
             elif (own := self._OWN.get(kind)) is not None:
                 own(self, event)
             else:

@@ -134,7 +134,8 @@ class Steps(Ledger):
         assert future is not None, "only a call that is awaited has an end"
         if event.type == STEP_COMPLETED:
             done = read_step_completed(text)
-            self._check(call, done.name, done.args)
+            if done.name != call.name or done.args != fingerprint(call.arguments):
+                self._check(call, done.name, done.args)
             future.set_result(done.result)
             return
         failed = read_step_failed(text)
@@ -247,8 +248,7 @@ class Steps(Ledger):
             history.make_again(key)
         if (recorded := history.recorded.get(key)) is not None:
             history.check(key, str(recorded), f"a call of {call.name}")
-        retry = history.retries.pop(key, None)
-        if retry is not None:
+        if (retry := history.retries.pop(key, None)) is not None:
             self._check(call, retry.name, retry.args)
             call.attempt, call.retry_at = retry.attempt + 1, retry.retry_at
         event = history.take_end(key)

@@ -25,9 +25,11 @@ from holdfast.runtime.loop.tasks import (
     NeverBegun,
     NumberingLoop,
     Scope,
+    SoonHandle,
     WorkflowFuture,
     WorkflowTask,
     WorkflowTimer,
+    current_task,
     inner_coroutine,
 )
 from holdfast.runtime.loop.user_code import running_line
@@ -57,27 +59,6 @@ class TimerKeeper(Protocol):
     def cancel(self, timer: WorkflowTimer) -> None:
         """Drop a timer that the code has cancelled."""
         ...
-
-
-class SoonHandle(asyncio.Handle):
-    """A callback to run in this drain, without the fields that asyncio adds for debugging."""
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[object, ...],
-        loop: NumberingLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback = None
 
 
 class WorkflowLoop(GuardedLoop, NumberingLoop):
@@ -176,7 +157,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
 
     def scope(self) -> Scope:
         """Return the scope in which the running code's calls get their keys."""
-        task = asyncio.current_task(self)
+        task = current_task(self)
         if isinstance(task, WorkflowTask):
             return task.scope
         if task is not None:  # it could not be closed; its cleanup would run when it is freed

@@ -21,6 +21,13 @@ from holdfast.runtime.loop.causes import RUN_CANCEL, is_run_cancel
 
 _T = TypeVar("_T")
 
+# Before 3.12 asyncio's own is a function of Python, and each call of a step comes here.
+current_task: Callable[[asyncio.AbstractEventLoop], asyncio.Task[Any] | None]
+if sys.version_info >= (3, 12):
+    current_task = asyncio.current_task
+else:
+    current_task = asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
+
 
 class NumberingLoop(asyncio.AbstractEventLoop):
     """An event loop that numbers the tasks, futures and timers that are made on it.
@@ -198,6 +205,29 @@ class ActingAs:
             asyncio.tasks._swap_current_task(self._loop, self._before)
         else:
             asyncio.tasks._leave_task(self._loop, self._task)
+
+
+class SoonHandle(asyncio.Handle):
+    """A callback to run in this drain, without the fields that asyncio adds for debugging."""
+
+    __slots__ = ()
+
+    # Read by asyncio, and set in debug mode alone, which these loops do not have.
+    _repr = None
+    _source_traceback = None
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        loop: NumberingLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
 
 
 class WorkflowTimer(asyncio.TimerHandle):
