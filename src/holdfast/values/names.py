@@ -12,6 +12,7 @@ The app is a namespace: in a database, a workflow or an activity has its full na
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, Literal
 
 from holdfast.errors import InvalidName
@@ -41,6 +42,7 @@ def full_name(app: str, name: str) -> str:
     return f"{app}/{name}"
 
 
+@lru_cache(maxsize=1024)
 def split_name(full: str) -> tuple[str, str]:
     """Return the app and the name of `app/name`; of a name alone, the app is empty."""
     app, _, name = full.rpartition("/")

@@ -267,9 +267,9 @@ class Launcher:
         function = execution.function
         if self._observing is not None:
             execution.observe(self._observing)
-        variables = contextvars.copy_context()
-        execution.context.streams = None if execution.transacts else self._streams
-        variables.run(execution.context.variable.set, execution.context)
+        variables, context = contextvars.copy_context(), execution.context
+        context.streams = None if execution.transacts else self._streams
+        variables.run(context.variable.set, context)
         if self._lifespans:
             variables.run(bind_lifespans, self._lifespans)
         if self._tracer is not None:
@@ -281,7 +281,7 @@ class Launcher:
         if function.is_async:
             call: AsyncFunction = execution.code
             if layers:
-                call = surround(layers, execution.context, _bound(call, given))
+                call = surround(layers, context, _bound(call, given))
                 given = NO_ARGUMENTS
             attempt = _limited if execution.limit_seconds is not None else _guarded
             coroutine = attempt(execution, call, given)
@@ -292,7 +292,7 @@ class Launcher:
             if layers:
                 call = surround(
                     layers,
-                    execution.context,
+                    context,
                     # In a thread with what the middleware has set.
                     lambda: self._submit(execution, contextvars.copy_context(), in_thread),
                 )
@@ -346,10 +346,10 @@ class StepRunner:
     ) -> StepExecution:
         """Start an attempt. `report` is called when it has ended, never before this returns."""
         step, context = call.step, StepContext(info, call, lease_no)
-        at, limit = self._clock.now(), step.timeout_seconds
-        given = (step, context, at, limit, report, lease_no, info.headers)
-        within = None if step.connects is None else self._launcher.transact
-        execution = Execution(*given) if within is None else within(call, *given)
+        at, limit, headers = self._clock.now(), step.timeout_seconds, info.headers
+        transact = None if step.connects is None else self._launcher.transact
+        make: Any = Execution if transact is None else partial(transact, call)
+        execution: StepExecution = make(step, context, at, limit, report, lease_no, headers)
         self._launcher.launch(execution, call.arguments, self._layers)
         return execution
 

@@ -49,7 +49,7 @@ _ACTIVE: Final = DriverState.ACTIVE
 _GIVEN_UP: Final = DriverState.GIVEN_UP
 _RUNNING: Final = State.RUNNING
 _SUSPENDING: Final = State.SUSPENDING
-_ENDING: Final = State.ENDING
+_ENDING, _ENDED = State.ENDING, State.ENDED
 
 
 class Host(Protocol):
@@ -234,9 +234,11 @@ class RunDriver:
         state = effects.state
         if state is _RUNNING or state is _SUSPENDING or state is _ENDING:
             self._move(effects)
+        elif state is _ENDED:
+            self._end(effects.end)
         else:
             self._stop(effects)
-        if self.turn.lacks_entries and self.state is _ACTIVE and not self._reads_tail:
+        if self.state is _ACTIVE and self.turn.lacks_entries and not self._reads_tail:
             self._reads_tail = True
             self._host.need_tail(self)
         if self._host.draining and self.quiet and self.state is _ACTIVE:
@@ -247,25 +249,24 @@ class RunDriver:
         match effects.state:
             case State.SUSPENDED:
                 self._host.suspended(self, effects.visible_at)
-            case State.ENDED:
-                if effects.end is not None:
-                    self._tell_end(effects.end)
-                self._host.end_recorded(self)
-                self._host.ended(self)
             case State.LOST:
                 self._host.ended(self)
             case State.STUCK:
                 self._host.stuck(self, str(effects.error))
             case State.NEEDS_LOG:
                 self._need_log()
-            case State.RUNNING | State.SUSPENDING | State.ENDING:
+            case State.RUNNING | State.SUSPENDING | State.ENDING | State.ENDED:
                 raise AssertionError("the turn continues")
 
-    def _tell_end(self, end: Finish) -> None:
-        host, info, at = self._host, self.turn.info, self._host.clock.now()
-        took = at - (info.first_claimed_at or info.started_at)
-        host.observing.run_ended(info.name, end.status, at, took if took > 0 else 0)
-        log_end(self.run_id, info.name, end)
+    def _end(self, end: Finish | None) -> None:
+        host = self._host
+        if end is not None:
+            info, at = self.turn.info, host.clock.now()
+            took = max(0, at - (info.first_claimed_at or info.started_at))
+            host.observing.run_ended(info.name, end.status, at, took)
+            log_end(self.run_id, info.name, end)
+        host.end_recorded(self)
+        host.ended(self)
 
     def _need_log(self) -> None:
         """Ask for the log once: a second one would undo what was done after the first."""
@@ -293,10 +294,10 @@ class RunDriver:
             if self.state is not _ACTIVE:
                 return
             self._starting = True
-        start, info = self._host.runner.start, self.turn.info
+        start, info, lease_no = self._host.runner.start, self.turn.info, self.lease_no
         try:
             for call in calls:
-                self.running[call.key] = start(call, info, self._reported, self.lease_no)
+                self.running[call.key] = start(call, info, self._reported, lease_no)
         finally:
             self._starting = False
 

@@ -204,9 +204,7 @@ class Committer:
         self._observing = observing or Observing()
         self._suspects, self._committed = suspects, committed
         self._batcher = Batcher[_Part](
-            lambda entries: self._commit(entries, uuid4()),
-            bearable=_count_bearable,
-            halves=_halves,
+            lambda entries: self._commit(entries, uuid4()), bearable=_count_bearable, halves=_halves
         )
         self._retries: set[asyncio.Task[None]] = set()  # repetitions for parts that met a lock
 

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from holdfast.worker.tracer import Tracer
 logger = logging.getLogger("holdfast.worker")
 
 _MARK_SECONDS: Final = 1.0  # for the commits that say which runs a drain has interrupted
+_details: Final = attrgetter("details")
 _ALL_READ: Final = 2**31 - 1  # a log that is being read has no unread events
 
 
@@ -98,6 +100,7 @@ class Runs:
         self._replaying: Lease | None = None  # of a run that has no driver yet
         self._check: Check = check
         self._app, self._reader, self._cache = app, reader, cache
+        self._find = app.registry.find
         self._tracer = tracer
         self._release, self._room, self._due_at = release, room, due_at
         self.takes_flow: Callable[[ClaimedTask], bool] | None = None  # set by the workload
@@ -199,33 +202,33 @@ class Runs:
         if not log:  # deleted meanwhile
             self._room.freed()
             return
-        if not self._take_over(task):
+        run_id, lease_no = task.run_id, task.lease_no
+        if run_id in self._drivers and not self._take_over(task):
             return
-        _, name = split_name(task.name)
-        tracer = self._tracer
-        if task.lease_no == 1:
+        name, tracer = split_name(task.name)[1], self._tracer
+        if lease_no == 1:
             self.observing.run_begun(name, task.first_claimed_at or task.started_at)
         if len(log) > 1:
             self.observing.replayed(name)
         info = RunInfo(
-            task.run_id,
+            run_id,
             name,
             task.version,
             task.attempts,
             task.started_at,
             task.parent_run_id,
             task.run_key,
-            task.headers if tracer is None else tracer.headers_of(task.run_id, task.headers),
+            task.headers if tracer is None else tracer.headers_of(run_id, task.headers),
             task.first_claimed_at,
         )
-        replaying = self._replaying = Lease(task.run_id, "", task.lease_no, len(log))
+        replaying = self._replaying = Lease(run_id, "", lease_no, len(log))
         try:
-            check_open([event.details for event in log])
-            workflow = self._app.find(name, task.version)
+            check_open(map(_details, log))
+            workflow = self._find(name, task.version)
             turn = Turn(
                 workflow,
                 info,
-                task.lease_no,
+                lease_no,
                 log,
                 self.clock.now,
                 strict=self._app.strict,
@@ -242,7 +245,7 @@ class Runs:
             turn.abandon()
             self._room.freed()
             return
-        driver = self._drivers[task.run_id] = RunDriver(self, task.run_id, task.lease_no, turn)
+        driver = self._drivers[run_id] = RunDriver(self, run_id, lease_no, turn)
         driver.begin()
 
     def _give_back_unreadable(self, task: ClaimedTask, error: Exception) -> None:
@@ -331,8 +334,7 @@ class Runs:
     def _leave(self, driver: RunDriver) -> None:
         if self._drivers.get(driver.run_id) is driver:
             del self._drivers[driver.run_id]
-        again = self._claimed_again.pop(driver.run_id, None)
-        if again is not None:
+        if self._claimed_again and (again := self._claimed_again.pop(driver.run_id, None)):
             asyncio.get_running_loop().call_soon(self._open, again)
         if self.draining:
             self._changed.set()
