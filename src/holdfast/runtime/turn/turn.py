@@ -378,11 +378,11 @@ class Turn:
         self._next_due = None
         if replayer.closed:
             return self._effects()
-        instance = replayer.instance
         if replayer.needs_log:
             self.state = State.NEEDS_LOG
         if self._recorded:
             self._take_recorded()
+        instance = replayer.instance
         if self.state is _RUNNING:
             if instance.timers.live:
                 replayer.fire_timers()
