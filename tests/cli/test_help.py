@@ -69,6 +69,16 @@ def test_help_imports_neither_rich_nor_the_engine() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_command_that_ends_searches_nothing_that_exists_for_garbage() -> None:
+    """The interpreter would, more than once: a quarter of what a short command takes."""
+    script = (
+        "import atexit, gc, os, sys; sys.argv = ['holdfast', '--help']\n"
+        "atexit.register(lambda: os._exit(0 if gc.get_freeze_count() > 10_000 else 7))\n"
+        "from holdfast.cli import main; main()"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
+
+
 def test_a_worker_starts_again_with_its_hash_seed_before_it_imports_the_engine() -> None:
     """All that it has imported by then is imported twice."""
     script = (

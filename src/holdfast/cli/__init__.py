@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from typing import Final
@@ -21,6 +22,7 @@ def main() -> None:
         print(f"holdfast {__version__}")
         return
     gc.set_threshold(*_COLLECTOR)
+    atexit.register(gc.freeze)  # or the interpreter visits all that is left, more than once
     try:
         from holdfast.cli.root import holdfast
 
