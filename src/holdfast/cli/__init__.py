@@ -24,6 +24,10 @@ def main() -> None:
     gc.set_threshold(*_COLLECTOR)
     atexit.register(gc.freeze)  # or the interpreter visits all that is left, more than once
     try:
+        if "worker" in sys.argv[1:]:  # before the rest is imported, or it is imported twice
+            from holdfast.cli.process.hash_seed import fix_hash_seed
+
+            fix_hash_seed()
         from holdfast.cli.root import holdfast
 
         holdfast(prog_name="holdfast")

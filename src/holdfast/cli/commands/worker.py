@@ -153,14 +153,11 @@ def worker(
     With --once it is for hosts without a worker: it does what is due within a limited time, writes
     what it did to stdout, and exits. Schedules, time-outs and maintenance are among what is due.
     """
-    from holdfast.cli.process.hash_seed import fix_hash_seed
     from holdfast.database.resolve import names_several
 
     settings = settings_of(context)
     several = shard is None and names_several(settings.database, settings.data)
     _check_once(context, once=once, processes=processes, metrics=metrics, several=several)
-    if processes == 1 and not several:
-        fix_hash_seed()
     from holdfast.cli.process.logs import configure
     from holdfast.worker import SweepLimits, WorkerOptions
 
