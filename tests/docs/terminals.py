@@ -61,6 +61,7 @@ class Terminals:
     def __init__(self, directory: Path, database_url: str) -> None:
         self.directory, self.database_url = directory, database_url
         self._open: list[asyncio.subprocess.Process] = []
+        self._connection: asyncpg.Connection | None = None
         self._port = free_port()  # in the place of the server's usual one, which may be taken
 
     async def type(self, command: str, comment: str) -> None:
@@ -84,6 +85,8 @@ class Terminals:
 
     async def close(self) -> None:
         """End what is still open."""
+        if self._connection is not None:
+            await self._connection.close()
         for process in self._open:
             if process.returncode is None:
                 with suppress(ProcessLookupError):  # it has just ended, which asyncio hears later
@@ -171,8 +174,7 @@ class Terminals:
         return int(str(await self._ask(f"select count(*) from holdfast.{table}")))
 
     async def _ask(self, query: str) -> object:
-        connection = await asyncpg.connect(self.database_url)
-        try:
-            return await connection.fetchval(query)
-        finally:
-            await connection.close()
+        """Ask over one connection: most questions are asked again and again."""
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await asyncpg.connect(self.database_url)
+        return await self._connection.fetchval(query)
