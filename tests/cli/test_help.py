@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from holdfast import __version__
 from holdfast.cli import exits
 from holdfast.cli.root import holdfast
-from tests.cli.processes import command
+from tests.cli.processes import SAMPLE, command, environment
 
 
 def all_commands() -> list[tuple[str, ...]]:
@@ -77,6 +77,26 @@ def test_a_command_that_ends_searches_nothing_that_exists_for_garbage() -> None:
         "from holdfast.cli import main; main()"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
+
+
+def test_no_garbage_is_searched_while_a_worker_is_loaded() -> None:
+    """Each search visits all that exists, and finds nearly nothing."""
+    script = (
+        "import atexit, gc, os, sys\n"
+        f"sys.argv = ['holdfast', 'worker', {SAMPLE!r}, '--database', 'postgresql://127.0.0.1:1/x']\n"
+        "searches = lambda: sum(each['collections'] for each in gc.get_stats())\n"
+        "def end():\n"
+        "    from holdfast.cli.process.interpreter import skip_what_exists\n"
+        "    skip_what_exists()\n"
+        "    os._exit(searches() - before if 'holdfast.worker.worker' in sys.modules else 99)\n"
+        "atexit.register(end)\n"
+        "from holdfast.cli import main\n"
+        "before = searches()\n"
+        "main()"
+    )
+    env = environment({"PYTHONHASHSEED": "0"})
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True)
+    assert (done.returncode, done.stderr.count(b"no server answers")) == (0, 1)
 
 
 def test_a_worker_starts_again_with_its_hash_seed_before_it_imports_the_rest() -> None:

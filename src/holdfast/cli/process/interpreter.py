@@ -19,7 +19,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 def skip_what_exists() -> None:
     """Let the garbage collector skip the objects that exist now: modules, types, functions.
 
-    How often it runs is set when the command line begins.
+    Nearly none is garbage, so it does not look for any first. How often it runs is set when the
+    command line begins.
     """
-    gc.collect()
     gc.freeze()
