@@ -12,6 +12,7 @@ trap 'exit 1' HUP INT TERM
 
 found() {
     case $1 in
+    chromium-headless-shell) command -v chromium-headless-shell ;;
     chromium) command -v chromium || command -v chromium-browser ;;
     pgbouncer) PATH=$PATH:/usr/sbin:/usr/local/sbin command -v pgbouncer ;;
     redis-tools) command -v redis-server || command -v redis-check-rdb ;;
@@ -45,7 +46,9 @@ needs() {
     found "$1" || install "$1" || echo "no $1: $2" >&2
 }
 
-needs chromium "tests of pages in a browser are skipped"
+# The shell does the same for half of the processor time, but not every system has it.
+found chromium-headless-shell || install chromium-headless-shell 2>/dev/null ||
+    needs chromium "tests of pages in a browser are skipped"
 needs pgbouncer "tests of a pooler are skipped"
 needs redis-tools "tests of hints run with Valkey only"
 needs postgresql "tests of stores run on the embedded server only"
