@@ -10,18 +10,22 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: demo test test-quick test-random test-shards test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures bench-curves clean
+.PHONY: demo test bytecode test-quick test-random test-shards test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures bench-curves clean
 
 demo: .venv/runtime
 	$(BIN)/holdfast demo
 
-# Compiled at once: where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each of the
-# thousand processes that tests start would compile it again, for half a second.
 test: .venv/runtime
 	$(MAKE) --no-print-directory -j 2 .venv/tools .venv/programs
-	$(MAKE) --no-print-directory lint
-	$(BIN)/python -m compileall -q src
+	$(MAKE) --no-print-directory -j 2 $(LINT) bytecode
 	$(BIN)/pytest -n 4 --dist worksteal
+
+# Compiled at once: where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each of the
+# thousand processes that tests start would compile it again, for half a second. Nor would each of
+# four make the asserts of all tests and plugins again, for eight seconds.
+bytecode: .venv/tools
+	$(BIN)/python -m compileall -q src
+	-PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --collect-only >/dev/null
 
 # The daily loop: the stores in memory, and no test of random programs.
 QUICK := tests/unit tests/runtime tests/store/contract tests/store/client \
@@ -47,8 +51,9 @@ test-others: .venv/tools
 	--ignore tests/runtime/test_mutants.py --ignore tests/runtime/test_random_programs.py
 
 # The two type checkers take most of the time, and each uses one processor: they run side by side.
+LINT := mypy pyright ruff layers words
 lint: .venv/tools
-	$(MAKE) --no-print-directory -j 2 mypy pyright ruff layers words
+	$(MAKE) --no-print-directory -j 2 $(LINT)
 
 ruff: .venv/tools
 	$(BIN)/ruff format --check
