@@ -106,6 +106,7 @@ class DatabaseServer:
     url: str
     worker: str
     schema: str = DEFAULT_SCHEMA
+    also: str = ""  # statements for the template, after the schema
     spare: list[str] = field(default_factory=list[str])  # as new
     # The sessions that empty databases: a new one has to read the catalogs first.
     keepers: dict[str, psycopg.Connection[TupleRow]] = field(default_factory=dict)
@@ -153,6 +154,7 @@ class DatabaseServer:
         if self.template is None:
             name = self._create("template1")
             execute(self.url_of(name), render(self.schema))
+            execute(self.url_of(name), self.also)
             with psycopg.connect(self.url_of(name), autocommit=True) as connection:
                 tables = connection.execute(TABLES.format(schema=self.schema).encode()).fetchall()
                 rows = {table: _rows(connection, table) for (table,) in tables}

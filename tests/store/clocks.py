@@ -128,11 +128,14 @@ class PostgresClock:
 
     @classmethod
     @asynccontextmanager
-    async def install(cls, url: str, *, schema: str = DEFAULT_SCHEMA) -> AsyncGenerator[Self, None]:
-        """Empty the database, and let its time stand still."""
+    async def install(
+        cls, url: str, *, schema: str = DEFAULT_SCHEMA, is_there: bool = False
+    ) -> AsyncGenerator[Self, None]:
+        """Empty the database, and let its time stand still. `is_there` if its template did."""
         connection = await asyncpg.connect(url)
         try:
-            await connection.execute(in_schema(INSTALL, schema))
+            if not is_there:
+                await connection.execute(in_schema(INSTALL, schema))
             clock = cls(connection, schema)
             await clock.reset()
             yield clock

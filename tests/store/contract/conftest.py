@@ -7,16 +7,18 @@ engine works in a schema of another name. The other tests of the store use that 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import cast
 
 import pytest
 import pytest_asyncio
-from clocks import Clock, Clocks, MemoryClock, PostgresClock, ThoroughStore
+from clocks import INSTALL, Clock, Clocks, MemoryClock, PostgresClock, ThoroughStore
 from tests.databases import DatabaseServer
 from tests.shards.spread import spread, spread_over
 
+from holdfast.database.embedded import EmbeddedServer
+from holdfast.database.scripts import in_schema
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 
@@ -48,7 +50,7 @@ class Kept:
     async def empty(self) -> tuple[ThoroughStore, PostgresClock]:
         """Return a store without anything in it, at the first moment of its clock."""
         if self._clock is None:
-            clock = PostgresClock.install(self._url, schema=self._schema)
+            clock = PostgresClock.install(self._url, schema=self._schema, is_there=True)
             self._clock = await self._stack.enter_async_context(clock)
         else:
             await self._clock.reset()
@@ -69,11 +71,20 @@ class Kept:
         await self._stack.aclose()
 
 
+@pytest.fixture(scope="session")
+def clocked(embedded_server: EmbeddedServer, worker_id: str) -> Iterator[DatabaseServer]:
+    """The shared server, with databases of another schema, in which time stands still."""
+    schema = "elsewhere"
+    server = DatabaseServer(embedded_server.url, worker_id, schema, also=in_schema(INSTALL, schema))
+    yield server
+    server.close()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def kept(elsewhere: DatabaseServer) -> AsyncIterator[list[Kept]]:
+async def kept(clocked: DatabaseServer) -> AsyncIterator[list[Kept]]:
     with ExitStack() as stack:
-        urls = [stack.enter_context(elsewhere.database()) for _ in range(SHARDS or 1)]
-        kept = [Kept(url, elsewhere.schema) for url in urls]
+        urls = [stack.enter_context(clocked.database()) for _ in range(SHARDS or 1)]
+        kept = [Kept(url, clocked.schema) for url in urls]
         yield kept
         for each in kept:
             await each.close()
