@@ -189,20 +189,15 @@ class Steps(Ledger):
         return coro
 
     def _take_alias(self, call: Call) -> None:
-        """Give a call the key and the name that its step had before, if the log has those.
-
-        It is the next call of that name, else the one with the same number: others have no end yet.
-        """
+        """Give a call the key and the name that its step had before, if the log has those."""
         scope, recorded, again = self._run.loop.scope(), self._recorded, self._run.history.again
-        if call.key in recorded or call.key in again:
-            return
-        own = scope.count(call.name)
-        numbers = [(scope.count(alias) + 1, alias) for alias in call.step.aliases]
-        numbers += [(own, alias) for following, alias in numbers if following < own]
-        for number, alias in numbers:
-            if (key := scope.numbered_key(alias, number)) in recorded or key in again:
-                call.key, call.name = scope.skip_to(alias, number), alias
-                return
+
+        def is_known(key: str) -> bool:
+            return key in recorded or key in again
+
+        if not is_known(call.key):
+            found = scope.former_key(call.name, call.step.aliases, is_known)
+            call.key, call.name = found or (call.key, call.name)
 
     async def _perform(self, call: Call) -> object:
         run, key, pending = self._run, call.key, self.pending

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import random
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import CoroutineType
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -70,21 +70,23 @@ class Scope(msgspec.Struct, eq=False):
         leaf = name if ordinal == 1 else f"{name}#{ordinal}"
         return f"{self.path}/{leaf}" if self.path else leaf
 
-    def count(self, name: str) -> int:
-        """Return the number of the last key that was made for this name, 0 if none was."""
-        return (self._counts or {}).get(name, 0)
+    def former_key(
+        self, name: str, before: Sequence[str], is_known: Callable[[str], bool]
+    ) -> tuple[str, str] | None:
+        """Take the known key that the last call of a name had under a name `before`; return both.
 
-    def skip_to(self, name: str, number: int) -> str:
-        """Return the key with this number for a name; the next one has the number after it."""
-        if self._counts is None:
-            self._counts = {}
-        self._counts[name] = number - 1
-        return self.key(name)
-
-    def numbered_key(self, name: str, number: int) -> str:
-        """Return the key that `skip_to` would return."""
-        leaf = name if number == 1 else f"{name}#{number}"
-        return f"{self.path}/{leaf}" if self.path else leaf
+        It is the next call of that name, else the one with the same number, if others have no end.
+        """
+        counts = self._counts or {}
+        numbers = [(counts.get(each, 0) + 1, each) for each in before]
+        numbers += [(counts[name], each) for following, each in numbers if following < counts[name]]
+        for number, each in numbers:
+            leaf = each if number == 1 else f"{each}#{number}"
+            key = f"{self.path}/{leaf}" if self.path else leaf
+            if is_known(key):
+                counts[each] = number
+                return key, each
+        return None
 
     def child(self, name: str) -> Scope:
         """Return a new scope for a task; tasks are counted separately from calls."""
