@@ -187,6 +187,27 @@ def test_an_activity_that_fails_is_tried_again_unless_it_is_final(
     assert types[-2:] == ["ActivityRetryScheduled", "ActivityFailed"]
 
 
+def test_json_says_why_a_run_was_not_changed(cli: CommandLine) -> None:
+    """As the text does."""
+    run = cli.start("double", "1")
+
+    def refused(*words: str) -> str:
+        told = cli.json("runs", words[0], run, *words[1:], code=exits.FAILED)
+        [[reason]] = [[each.pop("reason") for each in told]]
+        assert told == [{"run_id": run, "changed": False}]
+        assert cli("runs", words[0], run, *words[1:], code=exits.FAILED).output == (
+            f"{run}: {reason}\n"
+        )
+        return str(reason)
+
+    assert refused("resume") == "it was neither paused nor stuck"
+    assert refused("retry").startswith("only a run that failed")
+    cli("runs", "terminate", run)
+    assert refused("cancel") == "it had ended before"
+    assert refused("pause") == "it has ended (terminated) and cannot be changed"
+    assert "ended" in refused("reschedule", "--queue", "slow")
+
+
 def test_an_update_of_a_run_that_ended_is_refused(cli: CommandLine) -> None:
     run = cli.start("double", "1")
     late = ("runs", "update", run, "add", "1", "--timeout", "10ms")

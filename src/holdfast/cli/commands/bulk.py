@@ -106,7 +106,7 @@ async def _act_on_each(link: Link, what: Act, references: tuple[str, ...], dry_r
     runs = [await find_run(link.client, each) for each in references]
     change = _foreseen if dry_run else _attempt
     changes = {run.run_id: await change(what, link.client, run) for run in runs}
-    objects = [_object(run_id, change) for run_id, change in changes.items()]
+    objects = [_object(run_id, change, dry_run) for run_id, change in changes.items()]
     text = "\n".join(f"{run_id}: {change.text}" for run_id, change in changes.items())
     ok = dry_run or all(change.changed for change in changes.values())
     return Answer(objects, lambda: click.echo(text), ok=ok)
@@ -132,8 +132,10 @@ async def _attempt(what: Act, client: Client, run: RunRecord) -> Change:
         return Change(False, error.reason)
 
 
-def _object(run_id: UUID, change: Change) -> dict[str, object]:
+def _object(run_id: UUID, change: Change, dry_run: bool) -> dict[str, object]:
     made: dict[str, object] = {}
+    if not change.changed and not dry_run:
+        made["reason"] = change.text
     if change.new_run_id is not None:
         made["new_run_id"] = change.new_run_id
     if change.plan is not None:
