@@ -193,6 +193,13 @@ def test_a_replay_says_where_each_entry_led_and_where_the_code_differs(
     assert f":{CALL} in order: the run would be stuck (entry 1)" in differs.stderr
 
 
+def test_a_run_is_not_replayed_with_the_code_of_another_app(log: str, tmp_path: Path) -> None:
+    other = shop(tmp_path, source=SHOP.replace('App("shop")', 'App("store")'))
+    for command in (("replay",), ("runs", "stack")):
+        told = NOWHERE(*command, log, other, code=exits.USAGE).stderr
+        assert " is one of app 'shop', and this is 'store'" in told
+
+
 def test_a_replay_is_debugged(log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the line that an entry leads to, and at breakpoints of the code itself."""
     app, one_entry = shop(tmp_path), ("--until", "1", "--pdb")

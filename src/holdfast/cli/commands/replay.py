@@ -235,7 +235,12 @@ def _load(reference: str, app_reference: str | None) -> _Replay:
         found = read_file(path, app)
     else:
         found = call(lambda link: _read_run(link, reference), app=app)
-    check_log(found[1])
+    run, log, _ = found
+    if run.app not in ("", app.name):
+        raise click.UsageError(
+            f"run {run.run_id} is one of app {run.app!r}, and this is {app.name!r}"
+        )
+    check_log(log)
     return _Replay(app, *found)
 
 
