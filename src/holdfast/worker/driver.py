@@ -294,7 +294,7 @@ class RunDriver:
             if self.state is not _ACTIVE:
                 return
             self._starting = True
-        start, info, lease_no = self._host.runner.start, self.turn.info, self.lease_no
+        start, info, lease_no = self._host.runner.start, self.turn.instance.info, self.lease_no
         try:
             for call in calls:
                 self.running[call.key] = start(call, info, self._reported, lease_no)

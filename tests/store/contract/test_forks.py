@@ -112,7 +112,7 @@ async def test_a_fork_is_a_run_with_a_copy_of_the_log(
     assert copied == origin[:2]
     assert (last.type, last.key, last.at) == ("WorkflowForked", None, now)
     told = {"run_id": str(run_id), "idx": 2, "seed": str(run_id), "again": [], "after": None}
-    assert details(last) == told
+    assert details(last) == {**told, "run_key": "k"}
     new = await get(store, new_id)
     assert (new.name, new.version, new.key, new.priority) == ("order", 1, None, 1)
     assert (new.tags, new.headers, new.retention_seconds) == (

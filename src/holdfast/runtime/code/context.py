@@ -98,12 +98,18 @@ class Context(
 
     @property
     def run_key(self) -> str | None:
-        """The key that the run was started with, None without one."""
+        """The key that the run was started with, None without one.
+
+        Forks and retries of the run have it too.
+        """
         return self._run.info.key
 
     @property
     def parent_run_id(self) -> UUID | None:
-        """The id of the run that started this one as its child, None if no run did."""
+        """The id of the run that started this one as its child, None if no run did.
+
+        Forks and retries of the run have it too, although no run waits for them.
+        """
         return self._run.info.parent_run_id
 
     @property

@@ -47,7 +47,7 @@ def continue_run(tables: Tables, now: int, run_id: UUID, event: Event) -> list[N
     row.created_at, row.deadline_at = old.created_at + 1, old.deadline_at
     log, again = tables.logs[run_id], ended.again or WorkflowFailed()
     fatal = Fatal(frozenset(again.calls), again.seen or 0, frozenset(again.after))
-    told = forked(run_id, len(log), log, fatal, now, attempt=ended.attempt, error=ended.error)
+    told = forked(old, len(log), log, fatal, now, attempt=ended.attempt, error=ended.error)
     events = forked_events([each.event for each in log], fatal, _LEFT_OUT)
     write_log(tables, run_id, new.run_id, [*events, told])
     return [Notice(WORK_TOPIC, row.queue)]

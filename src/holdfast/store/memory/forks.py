@@ -39,7 +39,7 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.large_payloads import share_payloads
 from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, made_again, without_failures
-from holdfast.store.memory.rows import EventRow
+from holdfast.store.memory.rows import EventRow, RunRow
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.webhooks import take_over
@@ -67,6 +67,8 @@ _REPLACEABLE: Final = frozenset({STEP_COMPLETED, ACTIVITY_COMPLETED})
 class _Forked(msgspec.Struct, frozen=True):
     seed: str
     again: Sequence[str] | None = None
+    run_key: str | None = None
+    parent_run_id: str | None = None
 
 
 class _Child(msgspec.Struct, frozen=True):
@@ -112,7 +114,7 @@ class MemoryForks(Part):
             insert_run(tables, now, new)
             set_build(tables, new.run_id, origin.build)
             events = [_replaced(event, fork.results) for event in events]
-            told = forked(fork.run_id, until, log, fatal, now)
+            told = forked(origin, until, log, fatal, now)
             write_log(tables, fork.run_id, fork.new_run_id, [*events, told])
             return "forked", [Notice(WORK_TOPIC, tables.runs[fork.new_run_id].queue)]
 
@@ -226,7 +228,7 @@ def _replaced(event: Event, results: Mapping[str, str]) -> Event:
 
 
 def forked(
-    run_id: UUID,
+    origin: RunRow,
     until: int,
     log: Sequence[EventRow],
     fatal: Fatal | None,
@@ -237,16 +239,28 @@ def forked(
 
     `attempt` is what it says of the attempt that failed before, and its error.
     """
-    seed = str(run_id)
-    for row in log:
-        if row.event.type == FORKED:
-            seed = details.read(row.event.details, _Forked).seed
+    run_id = str(origin.new.run_id)
+    mark = _mark([row.event for row in log]) or _Forked(run_id)
+    parent = mark.parent_run_id if origin.parent is None else str(origin.parent.run_id)
+    known_as = {"run_key": origin.new.key or mark.run_key, "parent_run_id": parent}
+    attempt.update({name: value for name, value in known_as.items() if value is not None})
     again = _again(fatal, [row.event for row in log], until)
     after = None if fatal is None or until < len(log) else sorted(fatal.after)
     told = details.write(
-        run_id=str(run_id), idx=until, seed=seed, again=again, after=after, **attempt
+        run_id=run_id, idx=until, seed=mark.seed, again=again, after=after, **attempt
     )
     return Event(FORKED, None, told, now)
+
+
+def kept_key(log: Sequence[EventRow]) -> str | None:
+    """Return the key of the first origin of a fork, None without one."""
+    mark = _mark([row.event for row in log])
+    return None if mark is None else mark.run_key
+
+
+def _mark(events: Sequence[Event]) -> _Forked | None:
+    found = [event for event in events if event.type == FORKED]
+    return details.read(found[-1].details, _Forked) if found else None
 
 
 def _again(fatal: Fatal | None, events: Sequence[Event], until: int) -> list[str] | None:

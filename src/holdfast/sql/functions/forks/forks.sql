@@ -182,7 +182,7 @@ begin
             from holdfast.events e
             where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
         )
-        select holdfast._with_attempt(p_again, json_build_object(
+        select holdfast._with_attempt(p_again, holdfast._with_names(p_run_id, json_build_object(
             'run_id', p_run_id, 'idx', p_until,
             'seed', coalesce((select f.details ->> 'seed' from forks f limit 1), p_run_id::text),
             'again', case
@@ -197,7 +197,39 @@ begin
                     order by 1)) end,
             'after', case when p_again is not null and not exists (
                     select from holdfast.events e where e.run_id = p_run_id and e.idx >= p_until)
-                then coalesce(p_again -> 'after', '[]') end)));
+                then coalesce(p_again -> 'after', '[]') end))));
+end $$;
+
+-- Return the details of WorkflowForked with the key and the parent of the first origin: the row of
+-- a fork has neither, but the code that made the copied calls saw them. Called by _forked_details.
+create or replace function holdfast._with_names(p_run_id uuid, p_details json) returns json
+language plpgsql stable
+as $$
+begin
+    return (
+        select case when n.names = '{}' then p_details
+            else (left(p_details::text, -1) || ',' || substr(n.names, 2))::json end
+        from (
+            select json_strip_nulls(json_build_object(
+                'run_key', coalesce(r.key, holdfast._kept_key(p_run_id)),
+                'parent_run_id', coalesce(r.parent_run_id::text, (
+                    select e.details ->> 'parent_run_id' from holdfast.events e
+                    where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
+                    limit 1))))::text as names
+            from holdfast.runs r where r.run_id = p_run_id
+        ) as n);
+end $$;
+
+-- Return the key of the first origin of a fork, null without one. Called by _with_names and
+-- claim_tasks.
+create or replace function holdfast._kept_key(p_run_id uuid) returns text
+language plpgsql stable
+as $$
+begin
+    return (
+        select e.details ->> 'run_key' from holdfast.events e
+        where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
+        limit 1);
 end $$;
 
 -- Return the details of a completed step or activity with another result; null leaves them as they

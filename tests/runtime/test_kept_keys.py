@@ -1,0 +1,91 @@
+"""Retries and forks: the code sees the key and the parent that the first run had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast import App, ChildFailed, Client, Context, Retry, current_activity, current_step
+from holdfast.errors import RunFailed
+from holdfast.store.port import Store
+from tests.runtime.desk import working
+
+app = App("kept")
+broken = [True]
+seen: list[object] = []
+
+
+@app.step
+async def charge(*known: object) -> str:
+    seen.append(current_step().run_key)
+    return " ".join(map(str, known))
+
+
+@app.activity(retry=Retry.NEVER)
+async def ship() -> str | None:
+    if broken[0]:
+        raise ConnectionError("no van")
+    return current_activity().run_key
+
+
+@app.workflow
+async def order(ctx: Context) -> list[Any]:
+    paid = await charge(ctx.run_key, ctx.parent_run_id)
+    return [paid, await ship(), await charge("again")]
+
+
+@app.workflow
+async def shop(ctx: Context) -> str:
+    try:
+        await ctx.child(order, key="kid")
+    except ChildFailed:
+        return str(ctx.run_id)
+    return "shipped"
+
+
+@pytest.fixture(autouse=True)
+def _break() -> None:
+    broken[0] = True
+    seen.clear()
+
+
+async def failed(client: Client, run: Any) -> None:
+    with pytest.raises(RunFailed):
+        await run.result(timeout="60s")
+
+
+async def test_a_retry_of_a_retry_and_their_forks_see_the_key(store: Store) -> None:
+    async with working(app, store), Client(store=store) as client:
+        first = await client.start(order, key="order-7")
+        await failed(client, first)
+        second = await client.runs.retry(first.run_id)
+        await failed(client, second)
+        broken[0] = False
+        third = await client.runs.retry(second.run_id)
+        whole = await client.runs.fork(second.run_id, step="ship")
+        early = await client.runs.fork(second.run_id, index=1)
+        for run in (third, whole, early):
+            assert await run.result(timeout="60s") == ["order-7 None", "order-7", "again"]
+            assert (await client.runs.get(run.run_id)).record.key is None
+        assert set(seen) == {"order-7"}
+
+
+async def test_the_retry_of_a_child_sees_its_key_and_its_parent(store: Store) -> None:
+    async with working(app, store), Client(store=store) as client:
+        parent = await (await client.start(shop)).result(timeout="60s")
+        retry = await client.runs.retry((order, "kid"))
+        await failed(client, retry)
+        broken[0] = False
+        again = await client.runs.retry(retry.run_id)
+        assert await again.result(timeout="60s") == [f"kid {parent}", "kid", "again"]
+        assert (await client.runs.get(again.run_id)).record.parent_run_id is None
+
+
+async def test_a_fork_of_a_run_without_a_key_has_none(store: Store) -> None:
+    async with working(app, store), Client(store=store) as client:
+        first = await client.start(order)
+        await failed(client, first)
+        broken[0] = False
+        retry = await client.runs.retry(first.run_id)
+        assert await retry.result(timeout="60s") == ["None None", None, "again"]
