@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Annotated, Generic, Literal, TypedDict, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from holdfast import Context
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import APPROVAL_REQUESTED, APPROVAL_WITHDRAWN, TIMER_FIRED, TIMER_SCHEDULED
+from holdfast.runtime.code.approvals import Decision
 from holdfast.runtime.code.forms import form_fields
 from holdfast.types import ANY_END, FormField, Suspend
 from tests.runtime.bench import START, Bench
@@ -36,6 +37,19 @@ class Terms:
 
 class Reply(TypedDict):
     text: str
+
+
+@dataclass
+class Made:
+    count: int | None
+    note: str = field(default_factory=lambda: "made")
+    reason: str | None = field(default_factory=lambda: "made")
+
+
+class Partly(TypedDict, total=False):
+    note: str
+    reason: str | None
+    count: int | None
 
 
 @dataclass
@@ -75,7 +89,7 @@ def test_a_decision_is_asked_for_and_waited_for() -> None:
 
 def test_a_form_is_its_types_fields() -> None:
     """T4."""
-    fields = [msgspec.json.decode(msgspec.json.encode(field)) for field in form_fields(Terms)]
+    fields = [msgspec.json.decode(msgspec.json.encode(each)) for each in form_fields(Terms)]
     assert fields == [
         {"name": "discount", "type": "number", "required": True},
         {"name": "count", "type": "number", "required": True, "label": "How many"},
@@ -97,7 +111,7 @@ def test_a_form_is_its_types_fields() -> None:
         {"name": "urgent", "type": "boolean", "required": False, "default": False},
     ]
     assert msgspec.convert(fields, tuple[FormField, ...]) == form_fields(Terms)
-    assert [field.type for field in form_fields(Reply)] == ["text"]
+    assert [each.type for each in form_fields(Reply)] == ["text"]
 
 
 def test_the_choices_of_a_literal_stay_in_the_order_of_its_declaration() -> None:
@@ -133,6 +147,24 @@ def test_values_come_as_the_forms_type() -> None:
     bench.resume(bench.resolved("approve", values={"discount": 0.5, "count": 2}))
     bench.settle()
     assert bench.output == ["Terms", None, "volume"]
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"), [(Made, ["made", "made", None]), (Partly, [None, None, None])]
+)
+def test_a_field_that_was_left_empty_gets_the_types_default(
+    form: type, expected: list[object]
+) -> None:
+    async def flow(ctx: Context) -> list[object]:
+        decision: Decision[Any] = await ctx.request_approval("Offer", form=form)
+        values = msgspec.to_builtins(decision.values)
+        return [values.get(name) for name in ("note", "reason", "count")]
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.resolved("approve"))
+    bench.settle()
+    assert bench.output == expected
 
 
 def test_a_refusal_needs_no_values() -> None:

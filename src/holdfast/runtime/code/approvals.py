@@ -15,7 +15,7 @@ from holdfast.runtime.code.history import APPROVAL
 from holdfast.runtime.code.run import ContextPart
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
-from holdfast.types import Event, FormField, Value
+from holdfast.types import Event, Value
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_step_name
 from holdfast.values.texts import check_text
@@ -99,18 +99,16 @@ class ApprovalPart(ContextPart):
         commands.give(command, lambda: asked)
         async with asyncio.timeout(limit):
             event = await commands.end_of(command, withdraw=True)
-        return self._decision(event, form, fields)
+        return self._decision(event, form)
 
-    def _decision(
-        self, event: Event, form: type[T] | None, fields: tuple[FormField, ...]
-    ) -> Decision[T]:
+    def _decision(self, event: Event, form: type[T] | None) -> Decision[T]:
         try:
             resolved = read_approval_resolved(event.details or "")
         except UNREADABLE as error:
             raise self._run.history.stop_at(unreadable(event, error)) from None
         values = None
         if form is not None and (resolved.approved or resolved.values is not None):
-            filled = encode(fill_in(fields, resolved.values or {}))
+            filled = encode(fill_in(form, resolved.values or {}))
             try:
                 values = cast("T", decoder(form)(filled))
             except InvalidInput as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -32,6 +32,11 @@ def form_fields(form: type) -> tuple[FormField, ...]:
     """
     if is_model_type(form):
         form = _struct_of(form)
+    hints = get_type_hints(get_origin(form) or form, include_extras=False)
+    return tuple(_field(form, field, hints[field.name]) for field in _described(form))
+
+
+def _described(form: type) -> tuple[types.Field, ...]:
     described = types.type_info(form)
     if not isinstance(
         described,
@@ -41,8 +46,7 @@ def form_fields(form: type) -> tuple[FormField, ...]:
             f"{form.__name__} is not a form: use a dataclass, a msgspec struct, a TypedDict or a "
             "pydantic model"
         )
-    hints = get_type_hints(get_origin(form) or form, include_extras=False)
-    return tuple(_field(form, field, hints[field.name]) for field in described.fields)
+    return described.fields
 
 
 def _struct_of(model: type) -> type:
@@ -60,9 +64,18 @@ def _struct_of(model: type) -> type:
     return msgspec.defstruct(model.__name__, fields, kw_only=True, rename=aliases)
 
 
-def fill_in(fields: Iterable[FormField], values: Mapping[str, object]) -> dict[str, object]:
-    """Return the values, with None for optional fields that were left empty."""
-    empty = {field.name: None for field in fields if not field.required and not field.has_default}
+def fill_in(form: type, values: Mapping[str, object]) -> dict[str, object]:
+    """Return the values, with None for optional fields that were left empty.
+
+    Fields with a default, or with a factory of one, are left to the type.
+    """
+    described = _described(_struct_of(form) if is_model_type(form) else form)
+    empty = {
+        field.encode_name: None
+        for field in described
+        if field.default is field.default_factory is msgspec.NODEFAULT
+        and _options(_unwrapped(field.type)[0])[1]
+    }
     return {**empty, **values}
 
 
