@@ -66,6 +66,48 @@ def test_fields_are_found_at_any_depth_and_by_their_written_names() -> None:
     } in before(value)
 
 
+@dataclass
+class Box:
+    size: int = 1
+    note: str = ""
+
+
+@dataclass
+class Parcel:
+    box: Box = field(default_factory=Box)
+    boxes: list[Box] = field(default_factory=lambda: [Box(2)])
+    by_name: dict[str, Box] = field(default_factory=lambda: {"a": Box(3)})
+    spare: Box | str | None = field(default_factory=Box)
+
+
+class Letter(BaseModel):
+    box: Box = Field(default_factory=Box)
+
+
+def test_fields_are_left_out_of_values_that_are_defaults_themselves() -> None:
+    without = {
+        "box": {"size": 1},
+        "boxes": [{"size": 2}],
+        "by_name": {"a": {"size": 3}},
+        "spare": {"size": 1},
+    }
+    assert without in before(Parcel())
+    assert {"x": [without, None]} in before({"x": [Parcel(), None]})
+    assert {**without, "box": {"size": 7}} in before(Parcel(Box(7)))
+    assert {"box": {"size": 1}} in before(Letter())
+    assert before(Parcel(Box(7, "fragile")))[0] == {
+        "box": {"size": 7, "note": "fragile"},
+        "by_name": {"a": {"size": 3, "note": ""}},
+        "spare": {"size": 1, "note": ""},
+    }
+
+
+def test_a_new_field_may_have_a_default_that_another_new_field_is_not() -> None:
+    later = msgspec.defstruct("Later", [("old", Box, Box()), ("new", Box, Box(2))])
+    assert {"old": {"note": ""}} in before(later())
+    assert {"old": {}} in before(later())
+
+
 @pytest.mark.parametrize("value", ["text", 3, None, [], {}, {"count": 1}, [Line("a", 2, ["x"])]])
 def test_what_has_no_such_fields_has_no_other_text(value: object) -> None:
     assert before(value) == []

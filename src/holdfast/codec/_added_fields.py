@@ -54,6 +54,7 @@ class _Defaults:
     def __init__(self) -> None:
         self.holders: dict[_Field, list[_Json]] = {}
         self.needed: set[_Field] = set()
+        self._depth = 0  # in how many fields that have their defaults this looks
 
     def look(self, value: object, plain: object) -> None:
         if isinstance(plain, list) and isinstance(value, list | tuple):
@@ -76,8 +77,12 @@ class _Defaults:
             field = (kind, written)
             if _is_default(plain[written], default):
                 self.holders.setdefault(field, []).append(plain)
+                self._depth += 1
+                self.look(getattr(value, name), plain[written])
+                self._depth -= 1
             else:
-                self.needed.add(field)
+                if not self._depth:  # such a value may go with the field that it is a part of
+                    self.needed.add(field)
                 self.look(getattr(value, name), plain[written])
 
 
