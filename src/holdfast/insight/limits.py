@@ -11,9 +11,9 @@ from holdfast.store.port.limits import concerns_messages
 from holdfast.types import LimitInfo, LimitRule, LimitWait
 
 
-def holding(waits: Sequence[LimitWait], task_key: str = "") -> list[LimitWait]:
-    """Return the limits that keep a task from beginning now."""
-    return [wait for wait in waits if wait.task_key == task_key and _holds(wait)]
+def holding(waits: Sequence[LimitWait]) -> list[LimitWait]:
+    """Return the limits that keep the task that waits for all of these from beginning now."""
+    return [wait for wait in waits if _holds(wait)]
 
 
 def _holds(wait: LimitWait) -> bool:
@@ -61,6 +61,13 @@ def place_text(wait: LimitWait) -> str:
     if wait.ahead == 0:
         return "it is the first of those that wait with the same keys"
     return f"{several(wait.ahead, 'other')} with the same keys {_come(wait.ahead)} before it"
+
+
+def limits_text(waits: Sequence[LimitWait], now: int) -> str:
+    """Return what a task waits for because of its limits, of which it has one or more."""
+    texts = [f"a limit holds it: {wait_text(wait, now)}" for wait in holding(waits)]
+    texts = texts or ["its limits allow it, and it waits for its turn"]
+    return "; ".join([*texts, place_text(waits[0])])
 
 
 def _come(count: int) -> str:

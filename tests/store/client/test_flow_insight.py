@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast import Limit
 from holdfast.client import Client
 from holdfast.insight.actions import Action
 from holdfast.insight.doctor import check_unserved
@@ -205,3 +206,40 @@ async def test_unserved_steps_of_a_flow_made_from_sql_may_have_workers(scene: Fl
     await scene.start(single("site"), name="trip")
     finding = await check_unserved(scene.store)
     assert finding.message.endswith("(1 task; workers that speak SQL only are not signed on)")
+
+
+async def test_a_step_names_the_limit_that_holds_it(client: Client, scene: FlowScene) -> None:
+    """Unless its queue is paused, or no worker serves it: then that comes first."""
+    await client.limits.set(Limit(1), queue="default")
+    await scene.start(single("site"))
+    await scene.sign_on()
+    await scene.take()
+    held = await scene.start(single("site"))
+    await scene.take()
+    found = await client.why(held)
+    assert found.state == "queued"
+    assert found.because.startswith("step site has been due for ")
+    assert found.because.endswith(
+        ": a limit holds it: queue 'default' runs 1 at once, and has 1 now; it is the first "
+        "of those that wait with the same keys"
+    )
+    await client.queues.pause("default", "no power")
+    found = await client.why(held)
+    assert "queue 'default' was paused" in found.because
+    assert found.actions == (Action("resume_queue", name="default"),)
+    await client.queues.resume("default")
+    await client.limits.remove(Limit, queue="default")
+    assert (await client.why(held)).because.endswith(", and 1 worker could take it")
+
+
+async def test_a_step_behind_a_limit_that_no_worker_serves_says_so(
+    client: Client, scene: FlowScene
+) -> None:
+    await client.limits.set(Limit(1), queue="default")
+    await scene.start(single("site"))
+    await scene.take()
+    held = await scene.start(single("site"))
+    await scene.take()
+    found = await client.why(held)
+    assert found.because.endswith(": no live worker serves shop/trip@1 on queue 'default'")
+    assert found.actions == (Action("start_worker", name="default"),)

@@ -57,6 +57,9 @@ async def test_a_call_uses_units_until_its_attempt_says_better(
             return [(wait.uses, wait.free) for wait in found] == [(955, 900)]
 
         await eventually(is_held)
+        [detail] = (await knowing.why(waits.run_id)).details
+        assert "; a limit holds it: activity 'shop/ask' uses 1,000 in 1 h" in detail
+        assert "; it uses 955, and 900 are free" in detail
         assert await knowing.limits.set(Rate(2_000, per="1h", units="call"), activity="shop/ask")
         assert await waits.result() == "hello"
         assert await used(knowing) == 200

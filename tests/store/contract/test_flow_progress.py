@@ -7,7 +7,7 @@ import json
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import OpenStepTasks, Release, RunFilter, State
+from holdfast.types import LimitRule, OpenStepTasks, Release, RunFilter, State
 
 from .actors import SECOND, get, start
 from .flow_actors import NAME, NO_LUCK, Flows, StepWorker, end, mapped, single
@@ -170,3 +170,40 @@ async def test_a_step_that_could_not_be_begun_says_why_until_an_attempt_ends(
     assert await worker.fail(await worker.one()) == "retried"
     (again,) = await flows.store.open_step_tasks(run_id)
     assert (again.phase, again.attempts, again.stuck) == ("retrying", 1, None)
+
+
+async def test_a_step_that_waits_for_a_limit_is_due_and_its_limit_is_known(
+    flows: Flows, worker: StepWorker, clock: Clock
+) -> None:
+    """Of a map, the element that is due longest is explained: all have the same limits."""
+    store = flows.store
+    limit = LimitRule(scope="queue", name="default", kind="concurrency", most=1)
+    await store.set_limit(limit)
+    first = await flows.run_of(mapped("page"), mapped("site"), given=[1, 2, 3])
+    began = await store.now()
+    await clock.advance(1)
+    second = await flows.start([1, 2])
+    task = await worker.one()
+    assert task.run_id == first
+    await clock.advance(1)
+    for run_id in (first, second):
+        open_tasks = await store.open_step_tasks(run_id)
+        due = {each.step: each for each in open_tasks if each.worker is None}
+        assert {each.phase for each in due.values()} == {"due"}
+        waits = await store.explain_limits(run_id)
+        assert [each.task_key.partition(":")[0] for each in waits] == ["page", "site"]
+        assert due.keys() == {"page", "site"}
+        assert {(each.held, each.free, each.rule.name) for each in waits} == {(1, 0, "default")}
+    tasks = await store.open_step_tasks(first)
+    assert {each.visible_at for each in tasks if each.worker is None} == {began}
+
+
+async def test_elements_behind_the_concurrency_of_their_map_wait_also_with_a_limit(
+    flows: Flows, worker: StepWorker
+) -> None:
+    store = flows.store
+    await store.set_limit(LimitRule(scope="queue", name="default", kind="concurrency", most=1))
+    run_id = await flows.run_of(mapped("page", concurrency=2), given=[1, 2, 3])
+    await worker.one()
+    found = {each.phase: each.tasks for each in await store.open_step_tasks(run_id)}
+    assert found == {"running": 1, "due": 1, "waiting": 1}

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.approvals import decide_action
+from holdfast.insight.limits import limits_text
 from holdfast.insight.serving import live_workers, thread_shortage
 from holdfast.insight.spans import Span, is_external
 from holdfast.insight.why.explanation import Reason, pause_text
@@ -96,6 +97,9 @@ def _activity(span: Span, found: OpenActivity, around: Surroundings) -> Reason:
         if found.queue in each.queues and f"{found.name}@0" in each.handlers
     ]
     waits = f"{name}: due for a worker of queue {found.queue!r}"
+    limits = [each for each in around.limits if each.task_key == found.key]
+    if serving and limits:
+        return Reason(f"{waits}; {limits_text(limits, now)}")
     if serving:
         shortages = "".join(f"; {text}" for each in serving if (text := thread_shortage(each)))
         return Reason(f"{waits}; {several(len(serving), 'worker')} could take it{shortages}")

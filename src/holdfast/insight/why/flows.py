@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.flow_progress import StepProgress, raised
+from holdfast.insight.limits import limits_text
 from holdfast.insight.serving import is_silent, live_workers, serves_queue
 from holdfast.insight.spans import Span, error_text
 from holdfast.insight.why.explanation import Explanation, Reason, explanation, pause_text
@@ -13,7 +14,7 @@ from holdfast.insight.why.queued import unserved_details
 from holdfast.insight.why.surroundings import FlowSurroundings, Surroundings
 from holdfast.insight.why.waiting import last_traceback
 from holdfast.insight.wording import ago, length, moment, several
-from holdfast.types import OpenStepTasks, RunRecord, StepShape
+from holdfast.types import LimitWait, OpenStepTasks, RunRecord, StepShape
 from holdfast.values.ids import keyed_run_id
 
 _SHOWN = 10
@@ -172,6 +173,8 @@ class _Reader:
             if not run.app:
                 because += "; one that speaks SQL only is not signed on, and may take it"
             return Reason(because, Action("start_worker", name=queue))
+        if waits := [each for each in around.limits if _step_of(each) == step.step]:
+            return Reason(f"{text}: {limits_text(waits, around.now)}")
         return Reason(f"{text}, and {several(len(serving), 'worker')} could take it")
 
     def _held(self, step: StepProgress, tasks: OpenStepTasks, reason: str) -> str:
@@ -205,6 +208,10 @@ class _Reader:
 
     def _at(self, at: int) -> str:
         return f"{moment(at, self._around.now)} ({ago(at, self._around.now)})"
+
+
+def _step_of(wait: LimitWait) -> str:
+    return wait.task_key.partition(":")[0]
 
 
 def _count(step: StepProgress, tasks: OpenStepTasks, one: str, many: str) -> str:

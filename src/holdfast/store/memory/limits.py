@@ -21,6 +21,7 @@ from holdfast.store.memory.choosing import (
     used_of,
 )
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.flows.rows import split_key
 from holdfast.store.memory.keys import check_not_of_flow, check_rule
 from holdfast.store.memory.message_limits import message_use
 from holdfast.store.memory.rows import LimitPlace, LimitRow, TaskRow
@@ -75,12 +76,14 @@ class MemoryLimits(Part):
 
     async def explain_limits(self, run_id: UUID) -> list[LimitWait]:
         async with self._transaction() as (tables, now):
-            return [
-                wait
-                for _, task in tables.tasks_of_run(run_id)
-                if task.worker is None and task.visible_at <= now and not task.paused
-                for wait in _waits(tables, now, task)
-            ]
+            first: dict[str, TaskRow] = {}
+            tasks = (task for _, task in tables.tasks_of_run(run_id))
+            for task in sorted(tasks, key=lambda task: (task.visible_at, task.key)):
+                if task.worker is None and task.visible_at <= now and not task.paused:
+                    is_step = task.kind == "step"
+                    first.setdefault(split_key(task.key)[0] if is_step else task.key, task)
+            waiting = sorted(first.values(), key=lambda task: task.key)
+            return [wait for task in waiting for wait in _waits(tables, now, task)]
 
     async def sweep_limits(self, *, limit: int = 1000) -> int:
         async with self._transaction() as (tables, _):

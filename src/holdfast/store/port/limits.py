@@ -43,7 +43,10 @@ class LimitStore(Protocol):
 
     @readable
     async def explain_limits(self, run_id: UUID) -> list[LimitWait]:
-        """Return the limits that tasks of a run wait for, by the key of the task."""
+        """Return the limits that tasks of a run wait for, by the key of the task.
+
+        Of a step of a flow, only those of the task that is due longest.
+        """
         ...
 
     @readable

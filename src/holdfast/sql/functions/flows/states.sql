@@ -146,10 +146,10 @@ begin
     return query
     with open as materialized (
         select split_part(t.key, ':', 1) as step_slug, t.key, t.handler, t.queue, t.worker,
-            case when t.visible_at = 'infinity' then v_now
+            case when t.limited_at is null and t.visible_at = 'infinity' then v_now
                 else coalesce(t.limited_at, t.visible_at) end as visible_at, t.started_at,
             t.attempts, t.heartbeat, t.stuck, case when t.worker is not null then 'running'
-                when t.visible_at = 'infinity' then 'waiting'
+                when t.limited_at is null and t.visible_at = 'infinity' then 'waiting'
                 when coalesce(t.limited_at, t.visible_at) <= v_now then 'due'
                 when t.heartbeat is not null then 'retrying' else 'delayed' end as phase
         from holdfast.tasks t

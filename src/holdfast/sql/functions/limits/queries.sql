@@ -141,10 +141,10 @@ as $$
 $$;
 
 -- Return what the tasks of a run wait for: for each task and each of its limits, what the limit
--- allows. `held` counts the tasks that count for the limit with this value of its key; `free` is
--- what it allows now, `uses` how many units the task uses, and `next_at` when a rate allows them.
--- `ahead` counts the tasks of the same group that come first, at most 10,000. Locks nothing. Called
--- by clients.
+-- allows. Of a step of a flow only the task that is due longest: all have the same limits. `held`
+-- counts the tasks that count for the limit with this value of its key; `free` is what it allows
+-- now, `uses` how many units the task uses, and `next_at` when a rate allows them. `ahead` counts
+-- the tasks of the same group that come first, at most 10,000. Locks nothing. Called by clients.
 create or replace function holdfast.explain_limits(p_run_id uuid)
 returns table (
     task_key text, waits_since bigint, ahead int, scope text, name text, kind text, key text,
@@ -158,7 +158,14 @@ as $$
         l.most, extract(epoch from l.period)::float8, l.holds, l.smooth, h.held,
         case l.kind when 'concurrency' then greatest(l.most - h.held, 0) else r.free end,
         holdfast._micros(r.next_at), l.units, n.uses
-    from holdfast.tasks t
+    from (
+        select distinct on (case t.kind when 'step' then split_part(t.key, ':', 1) else t.key end,
+            t.kind) t.*
+        from holdfast.tasks t
+        where t.run_id = p_run_id and t.limited_at is not null and not t.paused
+        order by case t.kind when 'step' then split_part(t.key, ':', 1) else t.key end, t.kind,
+            t.limited_at, t.key collate "C"
+    ) as t
     cross join lateral (
         select count(*)::int as ahead
         from (
@@ -189,7 +196,6 @@ as $$
     ) as n
     left join lateral holdfast._rate_left(holdfast.now(), l.limit_id, k.value, l.most, l.period,
         coalesce(l.smooth, false), coalesce(n.uses, 1)) as r on l.kind in ('rate', 'units')
-    where t.run_id = p_run_id and t.limited_at is not null and not t.paused
     order by t.key, l.scope, l.name, l.kind, l.key
 $$;
 
