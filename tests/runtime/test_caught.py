@@ -421,6 +421,7 @@ def test_changed_code_may_handle_its_own_exceptions_where_it_does_nothing_new(wa
         for key in list(bench.starts):
             bench.complete(key, 1)
     assert bench.output == "done"
+    assert [event.key for event in bench.of_type(VALUE_RECORDED)] in ([], ["caught:task refusing"])
 
 
 def test_an_exception_that_the_worker_handles_is_not_that_of_the_code() -> None:

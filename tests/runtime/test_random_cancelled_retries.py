@@ -17,6 +17,7 @@ import pytest
 from holdfast import App, Client, Context, Retry
 from holdfast.client.handle import RunHandle
 from holdfast.errors import CallFailed, ResultTimeout
+from holdfast.events import VALUE_RECORDED
 from holdfast.runtime.loop.causes import is_run_cancel
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.types import Event
@@ -203,7 +204,8 @@ async def check(desk: Desk, client: Client, handle: RunHandle[Any], where: str) 
         raise AssertionError(f"{where}: {why.because}") from error
     log = await log_of(handle)
     last = max(place for place, event in enumerate(log) if event.type == "WorkflowForked")
-    kept = called([event.key for event in log[:last] if event.key is not None])
+    calls = [event.key for event in log[:last] if event.type != VALUE_RECORDED]
+    kept = called([key for key in calls if key is not None])
     trace = set(desk.traces.get(str(handle.run_id), []))
     if run.state != "failed":  # then it may have failed earlier than the other
         assert kept <= trace, f"kept {sorted(kept - trace)} without its cause: {where}"

@@ -38,7 +38,7 @@ class Caught(Ledger):
     def __init__(self, run: Run) -> None:
         self._run = run
         self._known: dict[int, BaseException] = {}  # by id
-        self._unsaid: list[str] = []  # what to record when the code is blocked
+        self._unsaid: list[str] = []  # what to record when the code is blocked, of tasks
         # those that older code did not raise, and the last that ended a task, with its place
         self.unexplained: list[BaseException] = []
         self._ended: tuple[int, BaseException] | None = None
@@ -52,7 +52,8 @@ class Caught(Ledger):
         error = sys.exception()
         if error is None or error is self._run.loop.ambient or self._run.loop.closing:
             return
-        self._learn(error, key)
+        for unsaid in self._learn(error, key):
+            self._run.ledger(Values).record_once(unsaid)
         if is_new and self.misraised is None and (cause := self._cause(error)) is not None:
             self.misraised = key, cause
 
@@ -60,7 +61,7 @@ class Caught(Ledger):
         """Record that the task of a scope has ended with an exception."""
         if self._run.loop.closing:
             return
-        self._learn(error, f"task {scope.path}")
+        self._unsaid += self._learn(error, f"task {scope.path}")
         if (found := self.find(error)) is not None:
             self._ended = self._run.history.position, found
 
@@ -72,13 +73,16 @@ class Caught(Ledger):
         return next((one for one in self._own(error) if id(one) in ids), None)
 
     def flush(self) -> None:
-        """Record, when the code is blocked, what it has raised and handled."""
+        """Record, when the code is blocked, what has ended tasks; not if the code has raised."""
         unsaid, self._unsaid = self._unsaid, []
-        if not self._run.loop.ended:
+        failures = self._run.history.failures
+        if failures is None or failures.raised_at < 0:
             for key in unsaid:
                 self._run.ledger(Values).record_once(key)
 
-    def _learn(self, error: BaseException, key: str) -> None:
+    def _learn(self, error: BaseException, key: str) -> list[str]:
+        """Take note of what led to an error; return what the log has to say of it, and lacks."""
+        unsaid = list[str]()
         history, key = self._run.history, f"caught:{key}"
         for one in self._own(error):
             if id(one) in self._known:
@@ -91,7 +95,8 @@ class Caught(Ledger):
             if history.forked < history.replayed and history.position <= history.proven:
                 self.unexplained.append(one)
             else:
-                self._unsaid.append(key)
+                unsaid = [key]
+        return unsaid
 
     def _cause(self, error: BaseException) -> BaseException | None:
         """Return the unexplained exception that is handled, or whose task has ended others."""
@@ -104,9 +109,11 @@ class Caught(Ledger):
 
     def _own(self, error: BaseException) -> Iterator[BaseException]:
         """Yield what the code itself has raised of an error and all that led to it."""
+        within = {id(None)}  # what holdfast itself has made one of
         for one, _ in causes(error, self._run.loop.ambient):
-            timed_out = isinstance(one, TimeoutError) and isinstance(
-                one.__cause__, asyncio.CancelledError
-            )
-            if not (timed_out or isinstance(one, _EXPLAINED)):
+            if isinstance(one, InvalidInput) or id(one) in within:
+                within |= {id(one.__cause__), id(one.__context__)}
+            elif isinstance(one, _EXPLAINED):
+                within.add(id(one.__cause__))
+            elif not isinstance(one.__cause__, asyncio.CancelledError):  # else it timed out
                 yield one
