@@ -205,7 +205,7 @@ def test_json_says_why_a_run_was_not_changed(cli: CommandLine) -> None:
     cli("runs", "terminate", run)
     assert refused("cancel") == "it had ended before"
     assert refused("pause") == "it has ended (terminated) and cannot be changed"
-    assert "ended" in refused("reschedule", "--queue", "slow")
+    assert "ended" in refused("reschedule", "--no-deadline")
 
 
 def test_an_update_of_a_run_that_ended_is_refused(cli: CommandLine) -> None:
