@@ -123,9 +123,10 @@ class TestEvents:
 
     async def test_an_event_needs_no_id(self, environment: Environment) -> None:
         """Fault: its id was drawn, and those of the runs that it starts follow from it."""
-        await environment.publish("order.placed", "lamp")
-        await environment.advance("1m")
-        assert [run.state async for run in environment.client.runs.iterate()] == ["completed"]
+        for item in ("lamp", "desk"):
+            await environment.publish("order.placed", item)
+            await environment.advance("1m")
+        assert [run.state async for run in environment.client.runs.iterate()] == ["completed"] * 2
 
 
 class TestSchedules:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import msgspec
 from msgspec.structs import replace
@@ -297,7 +297,7 @@ def _checked(new: NewSubscription) -> NewSubscription:
         except ConfigurationError as error:
             raise InvalidInput(str(error)) from None
         return new
-    check_run(_run_of(target, uuid7()))
+    check_run(_run_of(target, uuid4()))
     return new
 
 
