@@ -77,6 +77,30 @@ async def late(ctx: Context, order: str) -> str:
 
 
 @app.workflow
+async def careful_nap(ctx: Context) -> None:
+    try:
+        await asyncio.sleep(600)
+    finally:
+        await charge("undone")
+
+
+@app.step(retry=Retry.NEVER)
+async def refuse() -> None:
+    raise ConnectionError("lost")
+
+
+@app.workflow
+async def group(ctx: Context) -> str:
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(careful_nap())
+            tasks.create_task(refuse())
+    except* StepFailed:
+        await charge("handled")
+    return "done"
+
+
+@app.workflow
 async def loop(ctx: Context, number: int) -> str:
     await asyncio.gather(slow("a"), charge("b"), asyncio.sleep(0.3))
     if number < 2:
@@ -100,6 +124,11 @@ async def test_a_run_may_be_retried(environment: Environment) -> None:
 async def test_a_cancelled_child_ends_when_it_does(environment: Environment) -> None:
     """Fault: whether its end came before that of its parent was compared."""
     assert await environment.run(late, "lamp") == "receipt for lamp"
+
+
+async def test_a_cancelled_child_may_not_have_begun(environment: Environment) -> None:
+    """Fault: what it called because of the cancel was new, if a kill let it begin before."""
+    assert await environment.run(group) == "done"
 
 
 async def test_a_run_continues_as_the_same_run(environment: Environment) -> None:

@@ -152,11 +152,14 @@ class Record:
         self.names = {run_id: store.run_name(run_id) for run_id in store.logs()}
         self.entries: dict[Entry, dict[str, Any]] = {}
         self._places: dict[Entry, int] = {}
+        self.cancelled: set[UUID | None] = set()  # by their parents: how far they came is chance
         for run_id, log in store.logs().items():
             seen = Counter[tuple[str, str | None]]()
             # Whether the end of a call that was taken back comes before that of the run is chance.
             unawaited = {each.key for each in log if each.type in _WITHDRAWALS}
             for index, event in enumerate(log):
+                if event.type == events.CHILD_CANCEL:
+                    self.cancelled.add(events.read_target(event.details or "").child_run_id)
                 is_late = event.type in events.COMMAND_ENDS and event.key in unawaited
                 if event.type not in _NOT_COMPARED and not is_late:
                     seen[event.type, event.key] += 1
@@ -247,14 +250,15 @@ class Crashes:
 
     def _difference(self, plan: CrashPlan, first: Record, found: Record) -> str | None:
         """Return the first difference that counts, None without one."""
+        cancelled = first.cancelled & found.cancelled
         for one, other, what in ((first, found, "is missing"), (found, first, "is new")):
             for entry in one.entries:
                 counts = entry[1] in events.TERMINAL or entry[0] not in self._drawn
-                if counts and entry not in other.entries:
+                if counts and entry not in other.entries and entry[0] not in cancelled:
                     return f"{one.describe(entry)}, {what}"
         for entry, old in first.entries.items():
             run_id, _, key, _ = entry
-            if entry in self._changing or (run_id, key) in plan.begun_again:
+            if run_id in cancelled or entry in self._changing or (run_id, key) in plan.begun_again:
                 continue  # asked again, the world may answer otherwise
             new = found.entries.get(entry, old)
             for name in [*old, *new]:
