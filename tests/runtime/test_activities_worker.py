@@ -128,8 +128,21 @@ class Raising:
         raise KeyError("sizes")
 
 
+class Leaving(Raising):
+    def __post_init__(self) -> None:
+        raise SystemExit(3)
+
+
+class Cancelling(Raising):
+    def __post_init__(self) -> None:
+        raise asyncio.CancelledError
+
+
+_BATCHES = (None, Batch(2, within="1ms"))
+
+
 @pytest.mark.parametrize(
-    ("batch", "kind"), [*product([None, Batch(2, within="1ms")], [str, Raising]), (None, "Unknown")]
+    ("batch", "kind"), [*product(_BATCHES, [str, Raising, Leaving, Cancelling]), (None, "Unknown")]
 )
 async def test_arguments_that_fitted_are_held_for_code_that_they_fit(
     store: Store, desk: Desk, batch: Batch | None, kind: Any, caplog: pytest.LogCaptureFixture
@@ -147,7 +160,7 @@ async def test_arguments_that_fitted_are_held_for_code_that_they_fit(
     many.__annotations__["x"] = list[kind]
     app.activity(name="measure", batch=batch)(many if batch else one)
     async with working(app, store):
-        await desk.order("measure", {} if kind is Raising else 1, attempts=1)
+        await desk.order("measure", 1 if kind in (str, "Unknown") else {}, attempts=1)
 
         async def is_held() -> bool:
             [found] = await store.list_activities(desk.run_id)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -206,6 +208,45 @@ def test_a_value_does_not_fit_if_the_code_of_its_type_raises(kind: Any, text: st
     with pytest.raises(InvalidInput, match=r"^KeyError: 'price'$") as raised:
         decoder(list[kind] if text == "[{}]" else kind)(text)
     assert isinstance(raised.value.__cause__, KeyError)
+
+
+class Leaving(Raising):
+    def __post_init__(self) -> None:
+        raise SystemExit(3)
+
+
+class Cancelling(Raising):
+    def __post_init__(self) -> None:
+        raise asyncio.CancelledError
+
+
+class LeavingModel(pydantic.BaseModel):
+    @pydantic.model_validator(mode="after")
+    def check(self) -> LeavingModel:
+        sys.exit("no price")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Leaving, "SystemExit: 3"),
+        (Cancelling, "CancelledError: "),
+        (LeavingModel, "SystemExit: no price"),
+    ],
+)
+def test_code_of_a_type_cannot_end_the_process_or_the_task(kind: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{said}$"):
+        decoder(list[kind])("[{}]")
+
+
+class Interrupted(Raising):
+    def __post_init__(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_key_that_was_pressed_while_a_value_was_read_interrupts() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        decoder(Interrupted)("{}")
 
 
 class Recursive(msgspec.Struct):

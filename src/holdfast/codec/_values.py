@@ -9,6 +9,7 @@ import dataclasses
 import json
 import re
 import zlib
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, Never, NoReturn, TypeAlias, cast
@@ -44,6 +45,8 @@ _surrogates = re.compile(
 )
 _string = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+# A cancel comes where code waits, which a type's does not; a key that was pressed interrupts.
+_ERRORS: Final = (Exception, SystemExit, CancelledError)
 _UNTYPED: Final = (Any, object, Never, NoReturn)
 
 
@@ -260,7 +263,7 @@ def _build(annotation: object) -> Decode:
             return decode_json(text)
         except (ValueError, RecursionError) as error:  # those of msgspec and pydantic are, too
             raise InvalidInput(str(error)) from None
-        except Exception as error:  # of the type's own code: the value does not fit it
+        except _ERRORS as error:  # of the type's own code: the value does not fit it
             raise InvalidInput(f"{type(error).__name__}: {error}") from error
 
     return decode
