@@ -109,6 +109,38 @@ async def test_a_retry_takes_what_its_run_committed_and_did_not_record(
 
 
 @pytest.mark.parametrize("way", WAYS)
+async def test_a_retry_takes_it_under_a_name_that_the_step_had_before(
+    scene: Scene, way: str
+) -> None:
+    made = await options(scene, way)
+    hotel = Hotel(**made)
+    stay = plain(hotel)
+    async with working(hotel.app, scene.url) as client:
+        run_id = await fail(client, stay, 7)
+    hotel = Hotel(failures=0, name="reserve", aliases=["book"], **made)
+    plain(hotel)
+    async with working(hotel.app, scene.url) as client:
+        retry = await client.runs.retry(run_id)
+        assert await retry.result() == [7, "cooked"]
+        assert await rooms(scene) == [7]
+
+
+async def test_a_deploy_takes_it_under_a_name_that_the_step_had_before(scene: Scene) -> None:
+    """Fault: it was committed once more."""
+    made = await options(scene, "elsewhere")
+    hotel = Hotel(failures=0, **made)
+    stay = plain(hotel)
+    async with working(hotel.app, scene.url) as client:
+        handle = await client.start(stay, 7)
+        await hotel.late.committed.wait()
+    hotel = Hotel(failures=0, name="reserve", aliases=["keep", "book"], **made)
+    plain(hotel)
+    async with working(hotel.app, scene.url) as client:
+        assert await client.handle(handle.run_id).result() == [7, "cooked"]
+        assert await rooms(scene) == [7]
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_a_retry_of_a_retry_takes_it_from_the_first_run(scene: Scene, way: str) -> None:
     """The first retry has failed before it recorded what it took."""
     hotel = Hotel(failures=2, holds=2, **await options(scene, way))
