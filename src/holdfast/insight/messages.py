@@ -109,9 +109,12 @@ async def explain_message(store: Store, name: str, message_id: int) -> MessageEx
             f"letter (see `holdfast queue dead {name}`), or never was in this queue"
         )
     state, because = _message_reason(message, found, info, now)
-    if state == "due" and (full := await _full_for(store, name, message, limits)):
-        state, because = "limited", f"it is due: {'; '.join(map(full_text, full))}"
     details: list[str] = []
+    if state == "due" and (full := await _full_for(store, name, message, limits, now)):
+        state, because = "limited", f"it is due: {'; '.join(map(full_text, full))}"
+    elif state == "due":
+        keyed = [each for each in limits if _is_keyed_rate(each) and each.waiting]
+        details += [f"if its key is full, it waits for that: {full_text(each)}" for each in keyed]
     if message.attempts and not message.in_flight:
         details.append(f"received before: {message.attempts}; limit: {_most(info)}")
     if message.error:
@@ -134,9 +137,12 @@ def _message_reason(
 ) -> tuple[MessageState, str]:
     """Return what comes first of all that holds a message up."""
     if message.in_flight:
+        text = f"it is in flight, received for the {_ordinal(message.attempts)} time; "
+        if message.visible_at <= now:
+            return "in_flight", f"{text}its time is over, and others may receive it now"
         return "in_flight", (
-            f"it is in flight, received for the {_ordinal(message.attempts)} time; if nobody ends "
-            f"or extends it, others may receive it {ago(message.visible_at, now)}"
+            f"{text}if nobody ends or extends it, others may receive it "
+            f"{ago(message.visible_at, now)}"
         )
     if message.origin is not None:
         return "dead", f"it is a dead letter of queue {message.origin!r}"
@@ -157,11 +163,11 @@ def _message_reason(
 
 
 async def _full_for(
-    store: Store, queue: str, message: ListedMessage, limits: Sequence[LimitInfo]
+    store: Store, queue: str, message: ListedMessage, limits: Sequence[LimitInfo], now: int
 ) -> list[LimitInfo]:
     """Return the limits that allow no more messages like this one.
 
-    Of a rate with a key it is not known here which values allow no more.
+    Of a rate with a key it is not known here which values allow no more, but how many wait.
     """
     full = [each for each in limits if each.full_keys]
     if not any(each.rule.key for each in full):
@@ -169,6 +175,7 @@ async def _full_for(
     found = await store.list_messages(queue, limit=_MOST_READ)
     payload = next((e.payload for e in found if e.message_id == message.message_id), "null")
     flying = [each.payload for each in found if each.in_flight]
+    due = sum(not each.in_flight and each.visible_at <= now for each in found)
 
     def is_full(rule: LimitRule) -> bool:
         own = key_of(payload, rule.key)
@@ -177,8 +184,13 @@ async def _full_for(
     return [
         each
         for each in full
-        if not each.rule.key or (each.rule.kind == "concurrency" and is_full(each.rule))
+        if not each.rule.key
+        or (each.waiting >= due if _is_keyed_rate(each) else is_full(each.rule))
     ]
+
+
+def _is_keyed_rate(info: LimitInfo) -> bool:
+    return info.rule.kind == "rate" and bool(info.rule.key)
 
 
 def _first_of_group(message: ListedMessage, found: Sequence[ListedMessage]) -> ListedMessage | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast import Rate
 from holdfast.client import Client
 from holdfast.errors import InvalidInput, UnknownQueue
 from holdfast.insight.messages import explain_message, explain_queue
@@ -79,3 +80,21 @@ async def test_a_message_of_a_group_names_the_one_before_it(client: Client, stor
     waiting = await explain_message(store, "moves", second)
     assert waiting.because == f"message {first} of its group 'a' is in flight"
     assert "their groups are in flight" in (await explain_queue(store, "moves")).because
+
+
+async def test_a_message_that_waits_for_a_rate_with_a_key_says_so(
+    client: Client, store: Store
+) -> None:
+    await client.limits.set(Rate(1, per="1h", key="input.of"), queue="parcels")
+    await client.queues.create("parcels")
+    [_, second] = [await client.queues.send("parcels", {"of": "ann"}) for _ in range(2)]
+    assert (await explain_message(store, "parcels", second)).state == "due"
+    await client.queues.pop("parcels")
+    text = "queue 'parcels' begins 1 in 1 h for each input.of, and 1 key is full"
+    found = await explain_message(store, "parcels", second)
+    assert (found.state, found.because) == ("limited", f"it is due: {text}")
+    other = await client.queues.send("parcels", {"of": "bob"})
+    for message_id in (second, other):  # whose keys are not known here
+        found = await explain_message(store, "parcels", message_id)
+        assert found.state == "due"
+        assert found.details[-1] == f"if its key is full, it waits for that: {text}"

@@ -530,3 +530,14 @@ async def test_messages_of_topics_and_pops_obey_limits(store: Store) -> None:
     [second] = await mail.deliveries()
     assert payloads(second) == ["2"]
     assert await mail.take(pops=True) == []
+
+
+async def test_a_message_whose_time_is_over_may_be_received_now(
+    store: Store, clock: Clock, mail: Mail
+) -> None:
+    [sent] = await fill(mail, 1)
+    assert len(await mail.deliveries()) == 1
+    await clock.advance(3600)
+    found = await explain_message(store, "mail", sent)
+    assert found.state == "in_flight"
+    assert found.because.endswith(" time; its time is over, and others may receive it now")
