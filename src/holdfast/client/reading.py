@@ -121,13 +121,15 @@ async def watch_steps(session: Session, run: RunRef) -> AsyncGenerator[list[Step
         raise ConfigurationError(
             f"run {run_id} is one of a workflow: its steps are in its log, which follow_log reads"
         )
+    shape = await session.store.get_flow(record.full_name, record.version)
+    runs = () if shape is None else {step.slug for step in shape.steps if step.runs is not None}
     shown, interval = None, STEPS_POLL_SECONDS[0]
     async with session.ends.expect(run_id) as end:
         session.ends.watch(run_id)
         while True:
             ended = end.done() or record.status != "running"
             states = (await session.store.flow_steps([run_id], outputs=False)).get(run_id, [])
-            steps = progress_without_tasks(states, ended=ended)
+            steps = progress_without_tasks(states, ended=ended, runs=runs)
             interval = min(interval * 1.5, STEPS_POLL_SECONDS[1])
             if steps != shown:
                 yield steps

@@ -106,15 +106,18 @@ def progress_of(
     ]
 
 
-def progress_without_tasks(states: Sequence[FlowStepState], *, ended: bool) -> list[StepProgress]:
+def progress_without_tasks(
+    states: Sequence[FlowStepState], *, ended: bool, runs: Container[str] = ()
+) -> list[StepProgress]:
     """Return the steps of a run from their states alone, which costs less to read.
 
-    A map that has begun counts as running, a step that is delayed as queued.
+    A map that has begun counts as running, and so does a step of `runs`, which is another run and
+    has no worker; a step that is delayed counts as queued.
     """
     steps = _of_states(states, (), ended)
     over = {step.step for step in steps if step.has_ended}
     others = {step.step for step in steps if step.trigger_rule != "always"}
-    return steps if ended else [_guessed(step, over, others) for step in steps]
+    return steps if ended else [_guessed(step, over, others, runs) for step in steps]
 
 
 def raised(error: str | None) -> JSON:
@@ -178,11 +181,14 @@ def _with_tasks(step: StepProgress, tasks: Sequence[OpenStepTasks]) -> StepProgr
     )
 
 
-def _guessed(step: StepProgress, over: Set[str], others: Set[str]) -> StepProgress:
+def _guessed(
+    step: StepProgress, over: Set[str], others: Set[str], runs: Container[str]
+) -> StepProgress:
     """Return a step with its likely state; `over` have ended, `others` do not always run."""
     needed = others if step.trigger_rule == "always" else set(step.deps)
     if step.state == "created" and over >= needed:
         return replace(step, state="queued")
-    if step.state == "running" and step.kind == "single" and not step.workers:
+    is_own = step.kind == "single" and step.step not in runs
+    if step.state == "running" and is_own and not step.workers:
         return replace(step, state="retrying")
     return step

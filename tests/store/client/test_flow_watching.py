@@ -79,3 +79,12 @@ async def test_only_runs_of_flows_can_be_watched(client: Client) -> None:
         await anext(handle.watch_steps())
     with pytest.raises(RunNotFound):
         await anext(client.runs.watch_steps(uuid4()))
+
+
+async def test_a_step_that_is_a_run_is_not_retrying(client: Client, scene: FlowScene) -> None:
+    """No worker has it; its attempt is the first."""
+    pay = single("pay", runs="shop/pay@1", runs_kind="workflow")
+    run_id = await scene.start(pay, single("site", base_delay=60))
+    await scene.fail((await scene.take())["site"])
+    found = await anext(client.handle(run_id).watch_steps())
+    assert states(found) == {"pay": "running", "site": "retrying"}
