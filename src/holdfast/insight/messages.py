@@ -150,6 +150,8 @@ def _message_reason(
         return "paused", f"queue {info.settings.name!r} is paused, and receives find nothing"
     if (first := _first_of_group(message, found)) is not None:
         where = "is in flight" if first.in_flight else "comes first"
+        if not first.in_flight and first.visible_at > now:
+            where += f", and is due {ago(first.visible_at, now)}"
         return "waiting", f"message {first.message_id} of its group {message.group!r} {where}"
     if message.visible_at > now:
         why = "it failed, and is tried again" if message.error else "it is due"

@@ -98,3 +98,23 @@ async def test_a_message_that_waits_for_a_rate_with_a_key_says_so(
         found = await explain_message(store, "parcels", message_id)
         assert found.state == "due"
         assert found.details[-1] == f"if its key is full, it waits for that: {text}"
+
+
+async def test_what_is_behind_a_delayed_message_of_its_group_is_not_due(
+    client: Client, store: Store
+) -> None:
+    await client.queues.create("moves", fifo=True)
+    first, second = [await client.queues.send("moves", n, group="a") for n in range(2)]
+    await client.queues.nack(await client.queues.receive("moves", per_group=1), delay="1h")
+    [counted] = await store.queue_metrics("moves")
+    assert (counted.due, counted.delayed, counted.oldest_due_at) == (0, 2, None)
+    found = await explain_queue(store, "moves")
+    assert (found.state, found.because) == ("delayed", "nothing in it is due yet")
+    waiting = await explain_message(store, "moves", second)
+    assert waiting.because.startswith(
+        f"message {first} of its group 'a' comes first, and is due in "
+    )
+    await client.queues.send("moves", 3, group="b")
+    await client.queues.send("moves", 4, group="b", delay="1h")
+    [counted] = await store.queue_metrics("moves")
+    assert (counted.due, counted.delayed) == (1, 3)

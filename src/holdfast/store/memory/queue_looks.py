@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TypeAlias
 
 import msgspec
@@ -142,8 +143,17 @@ def _revived(row: QueueRow, message: MessageRow, now: int) -> MessageRow:
     return replace(message, new=new, visible_at=now, attempts=0, origin=None, origin_name=None)
 
 
+def _due_ats(row: QueueRow) -> Iterator[int]:
+    """Give the moments at which what waits may be received: in a group, not before the first."""
+    if not row.settings.fifo:
+        yield from (each.visible_at for each in row.waiting.values())
+        return
+    for group in row.groups().values():
+        yield from accumulate((each.visible_at for each in group), max)
+
+
 def _metrics(tables: Tables, row: QueueRow, now: int, limit: int) -> QueueMetrics:
-    due = [each.visible_at for each in row.waiting.values() if each.visible_at <= now]
+    due = [at for at in _due_ats(row) if at <= now]
     flying = sum(len(each.messages) for each in row.deliveries.values())
     dead = tables.queues.rows.get(row.settings.dead_letters or "")
     return QueueMetrics.counted(

@@ -3,7 +3,8 @@
 -- Count what is in message queues: in one, or in all, by name. Counts end at p_limit. `due` waits
 -- and may be received, `delayed` waits for its moment, `dead` waits in the queue of the dead
 -- letters and came from this one. oldest_due_at is since when the oldest of what is due has been
--- due. Refuses an unknown queue (HFQ01). Called by users and clients.
+-- due. In a group, a message is not due before those that come first. Refuses an unknown queue
+-- (HFQ01). Called by users and clients.
 create or replace function holdfast.queue_metrics(
     p_queue text default null, p_limit int default 10000
 ) returns table (
@@ -34,8 +35,10 @@ begin
             (select m.visible_at from holdfast.filtered_messages m where m.queue_id = q.queue_id
             order by m.priority, m.visible_at limit v_limit)
             union all
-            (select m.visible_at from holdfast.grouped_messages m where m.queue_id = q.queue_id
-            limit v_limit)
+            (select max(m.visible_at) over (partition by m.group_key order by m.message_id)
+            from (select m.group_key, m.message_id, m.visible_at from holdfast.grouped_messages m
+                where m.queue_id = q.queue_id
+                order by m.group_key, m.message_id limit v_limit) as m)
         ) as m
     ) as w
     cross join lateral (
