@@ -135,16 +135,13 @@ begin
             t.claimed_idx, holdfast._micros(coalesce(t.clock_at, t.started_at)),
             case when t.claimed_idx = 1 then r.input end,
             case when t.claimed_idx = 1 then holdfast._micros(r.deadline_at) end,
-            coalesce(t.payload, i.input::json),
-            t.heartbeat, t.parent_run_id,
+            coalesce(t.payload, i.input::json), t.heartbeat, t.parent_run_id,
             t.since, case when t.since < t.claimed_idx
                 then holdfast._tail(t.run_id, t.since, p_texts)
                 when t.since is not null then '[]' end,
-            null::uuid[], null::int,
-            case when p_properties then r.key end, case when p_properties then r.headers end,
-            null::boolean,
-            case when t.clock_at is not null then holdfast._micros(t.started_at) end,
-            null::boolean
+            null::uuid[], null::int, case when p_properties then r.key end,
+            case when p_properties then r.headers end, null::boolean,
+            case when t.clock_at is not null then holdfast._micros(t.started_at) end, null::boolean
         from leased t
         left join lateral (
             select r.input, r.deadline_at, r.headers, case
