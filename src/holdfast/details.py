@@ -377,7 +377,7 @@ class Forked(msgspec.Struct, gc=False):
     `after` are the calls that the code of that run made because it was told of its failure, if
     this run retries it; None for other forks, and in the logs of older releases.
     `attempt` is there if this is the next attempt of the other run, whose error is `error`.
-    `run_key` and `parent_run_id` are those of the first origin, which the code still sees.
+    `run_key` is the key of the first origin, which the code still sees.
     """
 
     run_id: UUID
@@ -386,7 +386,6 @@ class Forked(msgspec.Struct, gc=False):
     after: Sequence[str] | None = None
     attempt: FailedAttempt | None = None
     run_key: str | None = None
-    parent_run_id: UUID | None = None
 
 
 class WorkerLost(msgspec.Struct, gc=False):

@@ -108,7 +108,7 @@ class Context(
     def parent_run_id(self) -> UUID | None:
         """The id of the run that started this one as its child, None if no run did.
 
-        Forks and retries of the run have it too, although no run waits for them.
+        Forks and retries of the run have none: no run waits for them.
         """
         return self._run.info.parent_run_id
 

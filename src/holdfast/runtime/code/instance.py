@@ -185,11 +185,7 @@ class Instance:
         fork, history = read_forked(event.details or ""), self.history
         self.seed, self.attempt = fork.seed, fork.attempt
         self.loop.salt(self.seed.int & _SALT_BITS)
-        self.info = replace(
-            self.info,
-            key=fork.run_key or self.info.key,
-            parent_run_id=fork.parent_run_id or self.info.parent_run_id,
-        )
+        self.info = replace(self.info, key=fork.run_key or self.info.key)
         history.forked = history.position + len(copied) + 1
         history.origins = (
             () if fork.after is None else (Origin(fork.run_id, fork.after), *history.origins)

@@ -68,7 +68,6 @@ class _Forked(msgspec.Struct, frozen=True):
     seed: str
     again: Sequence[str] | None = None
     run_key: str | None = None
-    parent_run_id: str | None = None
 
 
 class _Child(msgspec.Struct, frozen=True):
@@ -241,9 +240,8 @@ def forked(
     """
     run_id = str(origin.new.run_id)
     mark = _mark([row.event for row in log]) or _Forked(run_id)
-    parent = mark.parent_run_id if origin.parent is None else str(origin.parent.run_id)
-    known_as = {"run_key": origin.new.key or mark.run_key, "parent_run_id": parent}
-    attempt.update({name: value for name, value in known_as.items() if value is not None})
+    if key := origin.new.key or mark.run_key:
+        attempt["run_key"] = key
     again = _again(fatal, [row.event for row in log], until)
     after = None if fatal is None or until < len(log) else sorted(fatal.after)
     told = details.write(

@@ -182,7 +182,7 @@ begin
             from holdfast.events e
             where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
         )
-        select holdfast._with_attempt(p_again, holdfast._with_names(p_run_id, json_build_object(
+        select holdfast._with_attempt(p_again, holdfast._with_key(p_run_id, json_build_object(
             'run_id', p_run_id, 'idx', p_until,
             'seed', coalesce((select f.details ->> 'seed' from forks f limit 1), p_run_id::text),
             'again', case
@@ -200,27 +200,22 @@ begin
                 then coalesce(p_again -> 'after', '[]') end))));
 end $$;
 
--- Return the details of WorkflowForked with the key and the parent of the first origin: the row of
--- a fork has neither, but the code that made the copied calls saw them. Called by _forked_details.
-create or replace function holdfast._with_names(p_run_id uuid, p_details json) returns json
+-- Return the details of WorkflowForked with the key of the first origin: the row of a fork has
+-- none, but the code that made the copied calls saw it. Called by _forked_details.
+create or replace function holdfast._with_key(p_run_id uuid, p_details json) returns json
 language plpgsql stable
 as $$
 begin
     return (
-        select case when n.names = '{}' then p_details
-            else (left(p_details::text, -1) || ',' || substr(n.names, 2))::json end
+        select case when r.key is null then p_details
+            else (left(p_details::text, -1) || ',"run_key":' || to_json(r.key) || '}')::json end
         from (
-            select json_strip_nulls(json_build_object(
-                'run_key', coalesce(r.key, holdfast._kept_key(p_run_id)),
-                'parent_run_id', coalesce(r.parent_run_id::text, (
-                    select e.details ->> 'parent_run_id' from holdfast.events e
-                    where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
-                    limit 1))))::text as names
+            select coalesce(r.key, holdfast._kept_key(p_run_id)) as key
             from holdfast.runs r where r.run_id = p_run_id
-        ) as n);
+        ) as r);
 end $$;
 
--- Return the key of the first origin of a fork, null without one. Called by _with_names and
+-- Return the key of the first origin of a fork, null without one. Called by _with_key and
 -- claim_tasks.
 create or replace function holdfast._kept_key(p_run_id uuid) returns text
 language plpgsql stable
