@@ -49,7 +49,7 @@ _FIRST_RUN_SECONDS = 0.5  # until the services have run for the first time, and 
 _TRIES, _MOST_TRIES = 3, 40  # what runs beside a call now and then is not in all of them
 # What each path has now. Make a number smaller with the path; a larger one needs a reason.
 LIMITS = {
-    "step": 19,
+    "step": 18,
     "signal": 23,
     "activity": 31,
     "step of a flow": 16,

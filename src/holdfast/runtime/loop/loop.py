@@ -25,7 +25,6 @@ from holdfast.runtime.loop.tasks import (
     NeverBegun,
     NumberingLoop,
     Scope,
-    SoonHandle,
     WorkflowFuture,
     WorkflowTask,
     WorkflowTimer,
@@ -59,6 +58,26 @@ class TimerKeeper(Protocol):
     def cancel(self, timer: WorkflowTimer) -> None:
         """Drop a timer that the code has cancelled."""
         ...
+
+
+class SoonHandle(asyncio.Handle):
+    """A callback to run in this drain, without the fields that asyncio adds for debugging."""
+
+    __slots__ = ()
+    _repr = _source_traceback = None  # read by asyncio, set in debug mode alone
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        loop: NumberingLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
 
 
 class WorkflowLoop(GuardedLoop, NumberingLoop):

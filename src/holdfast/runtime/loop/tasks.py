@@ -209,29 +209,6 @@ class ActingAs:
             asyncio.tasks._leave_task(self._loop, self._task)
 
 
-class SoonHandle(asyncio.Handle):
-    """A callback to run in this drain, without the fields that asyncio adds for debugging."""
-
-    __slots__ = ()
-
-    # Read by asyncio, and set in debug mode alone, which these loops do not have.
-    _repr = None
-    _source_traceback = None
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[object, ...],
-        loop: NumberingLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled = False
-
-
 class WorkflowTimer(asyncio.TimerHandle):
     """A durable timer.
 

@@ -16,7 +16,6 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.inputs import task_input
 from holdfast.store.memory.flows.losses import fail_lost, is_lost_for_good, lost_tasks
-from holdfast.store.memory.forks import kept_key
 from holdfast.store.memory.rows import NEVER, TURN, TaskRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.memory.workers import rivals_of, spared_by
@@ -275,17 +274,10 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         parent_run_id=run.parent.run_id if run.parent and task.key == TURN else None,
         tail_from=since,
         tail=() if since is None else tables.read(task.run_id, since),
-        run_key=None if known else _run_key(tables, task),
+        run_key=None if known else run.new.key,
         headers=None if known else run.new.headers,
         first_claimed_at=None if clock is None else task.started_at,
     )
-
-
-def _run_key(tables: Tables, task: TaskRow) -> str | None:
-    run = tables.runs[task.run_id]
-    if run.new.key is None and run.clock_at is not None and task.key != TURN:
-        return kept_key(tables.logs[task.run_id])
-    return run.new.key
 
 
 def _next_due_at(tables: Tables, claim: Claim, now: int, allowed_at: int | None) -> int | None:

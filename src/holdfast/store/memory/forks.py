@@ -250,12 +250,6 @@ def forked(
     return Event(FORKED, None, told, now)
 
 
-def kept_key(log: Sequence[EventRow]) -> str | None:
-    """Return the key of the first origin of a fork, None without one."""
-    mark = _mark([row.event for row in log])
-    return None if mark is None else mark.run_key
-
-
 def _mark(events: Sequence[Event]) -> _Forked | None:
     found = [event for event in events if event.type == FORKED]
     return details.read(found[-1].details, _Forked) if found else None

@@ -182,7 +182,9 @@ begin
             from holdfast.events e
             where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
         )
-        select holdfast._with_attempt(p_again, holdfast._with_key(p_run_id, json_build_object(
+        select holdfast._with_attempt(p_again, holdfast._with_key(coalesce(
+            (select r.key from holdfast.runs r where r.run_id = p_run_id),
+            (select f.details ->> 'run_key' from forks f limit 1)), json_build_object(
             'run_id', p_run_id, 'idx', p_until,
             'seed', coalesce((select f.details ->> 'seed' from forks f limit 1), p_run_id::text),
             'again', case
@@ -200,32 +202,12 @@ begin
                 then coalesce(p_again -> 'after', '[]') end))));
 end $$;
 
--- Return the details of WorkflowForked with the key of the first origin: the row of a fork has
--- none, but the code that made the copied calls saw it. Called by _forked_details.
-create or replace function holdfast._with_key(p_run_id uuid, p_details json) returns json
-language plpgsql stable
-as $$
-begin
-    return (
-        select case when r.key is null then p_details
-            else (left(p_details::text, -1) || ',"run_key":' || to_json(r.key) || '}')::json end
-        from (
-            select coalesce(r.key, holdfast._kept_key(p_run_id)) as key
-            from holdfast.runs r where r.run_id = p_run_id
-        ) as r);
-end $$;
-
--- Return the key of the first origin of a fork, null without one. Called by _with_key and
--- claim_tasks.
-create or replace function holdfast._kept_key(p_run_id uuid) returns text
-language plpgsql stable
-as $$
-begin
-    return (
-        select e.details ->> 'run_key' from holdfast.events e
-        where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
-        limit 1);
-end $$;
+-- Return details of WorkflowForked with the key of the first origin, if it has one: the row of a
+-- fork has none, but the code that made the copied calls saw it. Called by _forked_details.
+create or replace function holdfast._with_key(p_key text, p_details json) returns json
+language sql immutable
+return case when p_key is null then p_details
+    else (left(p_details::text, -1) || ',"run_key":' || to_json(p_key) || '}')::json end;
 
 -- Return the details of a completed step or activity with another result; null leaves them as they
 -- are. Called by _copy_log.

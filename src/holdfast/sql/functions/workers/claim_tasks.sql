@@ -144,10 +144,7 @@ begin
             case when t.clock_at is not null then holdfast._micros(t.started_at) end, null::boolean
         from leased t
         left join lateral (
-            select r.input, r.deadline_at, r.headers, case
-                when r.key is null and r.clock_at is not null and t.key <> ''
-                then holdfast._kept_key(r.run_id) else r.key end as key
-            from holdfast.runs r
+            select r.input, r.deadline_at, r.key, r.headers from holdfast.runs r
             where (t.claimed_idx = 1 or p_properties and t.since is null)
                 and r.run_id = t.run_id
             limit 1
