@@ -112,7 +112,8 @@ def paints(server: HttpServer, run_id: UUID) -> list[float]:
     """Return the milliseconds until Chromium first shows the page of a run, several times."""
     from playwright.sync_api import sync_playwright
 
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    programs = ("chromium", "chromium-browser", "chromium-headless-shell")
+    chromium = next(filter(None, map(shutil.which, programs)), None)
     if chromium is None:
         raise SystemExit("there is no Chromium: apt-get install chromium")
     found: list[float] = []

@@ -145,7 +145,8 @@ async def report(run: Site, sentiment: float, fetch: list[int]) -> str:
 
 
 async def main() -> None:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    programs = ("chromium", "chromium-browser", "chromium-headless-shell")
+    chromium = next(filter(None, map(shutil.which, programs)), None)
     if chromium is None:
         sys.exit("there is no Chromium: apt-get install chromium")
     IMAGES.mkdir(parents=True, exist_ok=True)
