@@ -38,7 +38,7 @@ _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given bac
 class StepTaskExecution(Execution[FlowStepContext]):
     """One attempt at a task of a step."""
 
-    __slots__ = ("task",)
+    __slots__ = ("_refused", "task")
 
     silent = False  # it has no heartbeat of its own
 
@@ -48,11 +48,17 @@ class StepTaskExecution(Execution[FlowStepContext]):
         task: ClaimedTask,
         started_at: int,
         report: Callable[[StepTaskExecution], None],
+        refused: Callable[[StepTaskExecution, BaseException], None],
     ) -> None:
         super().__init__(
             step, FlowStepContext(task, step), started_at, step.timeout_seconds, report
         )
         self.task, self.lease_no, self.headers = task, task.lease_no, task.headers
+        self._refused = refused
+
+    def refuse(self, error: BaseException) -> None:
+        """Leave it to `refused` what becomes of a task that does not fit its code."""
+        self._refused(self, error)
 
     @property
     def end(self) -> StepTaskEnd:
@@ -131,8 +137,7 @@ class StepTasks:
         if found is None:
             self._leave(task, changed_kind("flow", handler))
             return
-        flow, steps = found
-        step = steps.get(slug)
+        step = found[1].get(slug)
         if step is None:
             self._leave(task, f"the code of flow {handler} has no step {slug}")
             return
@@ -141,14 +146,10 @@ class StepTasks:
         except PayloadLocked as error:
             self._leave(task, str(error))
             return
-        execution = StepTaskExecution(step, task, self._clock.now(), self._ended)
+
+        execution = StepTaskExecution(step, task, self._clock.now(), self._ended, self._refuse)
         self._open.begin(execution)
-        try:
-            given = step.decode_arguments(task.payload or "null")
-        except BaseException as error:  # of any kind: otherwise its run would wait for ever
-            execution.future = asyncio.ensure_future(self._refuse(flow, step, execution, error))
-            return
-        self._launcher.launch_given(execution, given, self._layers)
+        self._launcher.launch(execution, task.payload or "null", self._layers)
         if not step.is_async and self._look is None:
             self._look_later()
 
@@ -167,11 +168,14 @@ class StepTasks:
         if self._launcher.book.late(0):
             self._look_later()
 
-    async def _refuse(
-        self, flow: AnyFlow, step: AnyFlowStep, execution: StepTaskExecution, error: BaseException
-    ) -> None:
+    def _refuse(self, execution: StepTaskExecution, error: BaseException) -> None:
+        execution.future = asyncio.ensure_future(self._hold_or_fail(execution, error))
+
+    async def _hold_or_fail(self, execution: StepTaskExecution, error: BaseException) -> None:
         """Hold a task whose values may have fitted other code: a roll-back heals it. Else fail."""
         task = execution.task
+        flow, steps = self._flows[(task.name, task.version)]
+        step = steps[task.key.partition(":")[0]]
         try:
             held = isinstance(error, Exception) and await self._has_fitted(flow, step, task)
         except Exception:  # the database does not answer: it is looked at again
