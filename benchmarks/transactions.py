@@ -2,11 +2,12 @@
 
 `python -m benchmarks.transactions [--rounds N] [--calls N] [--statements N] [--database URL]
 [--no-peer]`. In each round, all ways take turns: the transaction alone, on a connection of a pool;
-a transactional step; a plain step that makes the transaction itself, which records its result by a
-second commit; the same with a session of SQLAlchemy; DBOS's datasource, in a process of its own.
-One call follows another, in one run. A transaction inserts rows, one a statement. The figures are
-medians over the rounds of milliseconds a call, and the median of the ratios of each round to the
-transaction alone, on the same library.
+the floor of what records it, without a worker or a workflow, where the message of the commit also
+locks a row and inserts one; a transactional step; a plain step that makes the transaction itself,
+which records its result by a second commit; the same with a session of SQLAlchemy; DBOS's
+datasource, in a process of its own. One call follows another, in one run. A transaction inserts
+rows, one a statement. The figures are medians over the rounds of milliseconds a call, and the
+median of the ratios of each round to the transaction alone, on the same library.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import asyncpg
 from sqlalchemy import make_url, text
@@ -32,6 +34,23 @@ from holdfast.database.migrate import prepare_schema
 
 DATABASE = "bench_transactions"
 TABLE = "create table public.bench_bookings (room int)"
+# The least that records a step with its data: the lease is locked, and the log gets a row.
+FLOOR = (
+    "create table public.bench_leases (run_id uuid primary key, worker text, lease_no int)",
+    "create table public.bench_log"
+    " (run_id uuid, idx int, key text, details json, primary key (run_id, idx))",
+    """
+    create function public.bench_record(p_run uuid, p_lease int, p_idx int, p_details json)
+    returns int language plpgsql as $$
+    begin
+        perform from public.bench_leases
+        where run_id = p_run and lease_no = p_lease for no key update;
+        if not found then raise exception 'not held'; end if;
+        insert into public.bench_log values (p_run, p_idx, 'book', p_details);
+        return p_idx;
+    end $$
+    """,
+)
 INSERT = "insert into public.bench_bookings (room) values ($1)"
 INSERT_TEXT = text("insert into public.bench_bookings (room) values (:room)")
 
@@ -63,6 +82,23 @@ async def insert_by(session: AsyncSession, room: int, statements: int) -> int:
 async def book_alone(room: int, statements: int) -> int:
     async with pools[0].acquire() as connection, connection.transaction():
         return await insert(connection, room, statements)
+
+
+async def book_on_the_floor(run_id: UUID, room: int, statements: int) -> int:
+    async with pools[0].acquire() as connection:
+        await connection.execute("begin")
+        result = await insert(connection, room, statements)
+        await connection.execute(
+            f"select public.bench_record('{run_id}', 1, {room}, '{result}'); commit"
+        )
+        return result
+
+
+async def floor(calls: int, statements: int) -> None:
+    """Make each transaction with a row in the log of one run, by hand."""
+    run_id = uuid4()
+    await pools[0].execute("insert into public.bench_leases values ($1, 'worker', 1)", run_id)
+    await by_hand(calls, lambda n: book_on_the_floor(run_id, n, statements))
 
 
 async def book_alone_by_session(room: int, statements: int) -> int:
@@ -153,6 +189,7 @@ async def measure(
     size = Size(calls, statements)
     ways: dict[str, Callable[[], Awaitable[object]]] = {
         "the transaction alone": lambda: by_hand(calls, lambda n: book_alone(n, statements)),
+        "the floor of its record": lambda: floor(calls, statements),
         "a transactional step": lambda: client.run(transactional, size),
         "a plain step with its own": lambda: client.run(plain, size),
         "SQLAlchemy, alone": lambda: by_hand(calls, lambda n: book_alone_by_session(n, statements)),
@@ -184,7 +221,8 @@ async def run(server: Server, options: argparse.Namespace) -> None:
     await prepare_schema(url)
     for each in (url, peers):
         connection = await asyncpg.connect(each)
-        await connection.execute(TABLE)
+        for statement in (TABLE, *FLOOR):
+            await connection.execute(statement)
         await connection.close()
     pools.append(await asyncpg.create_pool(url, min_size=1, max_size=4))
     engine = create_async_engine(make_url(url).set(drivername="postgresql+asyncpg"))
