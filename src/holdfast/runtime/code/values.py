@@ -86,11 +86,16 @@ class Values(Ledger):
             self._run.record(VALUE_SET, name, write_value(value))
 
     def pass_state(self) -> str | None:
-        """Return the next state that the log has, and pass over what was set up to it."""
-        if not self.states:
-            return None
-        event, self._set = self.states.popleft()
-        return read_value_set(event.details or "")
+        """Return the next state that the log has, and pass over what was set up to it.
+
+        Code that another worker overtook has left the first ones itself.
+        """
+        while self.states:
+            event, written = self.states.popleft()
+            if written[STATE] > self._set.get(STATE, 0):
+                self._set = written
+                return read_value_set(event.details or "")
+        return None
 
     def begin_call(self) -> None:
         """Begin with a call of an entity that the log has no state of: it decides on patches again.
