@@ -117,7 +117,7 @@ async def test_a_retry_takes_it_under_a_name_that_the_step_had_before(
     stay = plain(hotel)
     async with working(hotel.app, scene.url) as client:
         run_id = await fail(client, stay, 7)
-    hotel = Hotel(failures=0, name="reserve", aliases=["book"], **made)
+    hotel = Hotel(failures=0, holds=0, name="reserve", aliases=["book"], **made)
     plain(hotel)
     async with working(hotel.app, scene.url) as client:
         retry = await client.runs.retry(run_id)
@@ -133,7 +133,7 @@ async def test_a_deploy_takes_it_under_a_name_that_the_step_had_before(scene: Sc
     async with working(hotel.app, scene.url) as client:
         handle = await client.start(stay, 7)
         await hotel.late.committed.wait()
-    hotel = Hotel(failures=0, name="reserve", aliases=["keep", "book"], **made)
+    hotel = Hotel(failures=0, holds=0, name="reserve", aliases=["keep", "book"], **made)
     plain(hotel)
     async with working(hotel.app, scene.url) as client:
         assert await client.handle(handle.run_id).result() == [7, "cooked"]

@@ -16,7 +16,10 @@ from holdfast.store.port.readable import readable, readable_methods
 from holdfast.types import ErrorInfo
 
 # The shapes of these have fields for payloads that they do not use, or that SQL has to read.
-READABLE_TYPES = {VALUE_RECORDED: "is always true", EVENT_SUBSCRIBED: "SQL compares events with it"}
+READABLE_TYPES = {
+    VALUE_RECORDED: "is true, or names a call",
+    EVENT_SUBSCRIBED: "SQL compares events with it",
+}
 
 
 def methods(port: type) -> set[str]:

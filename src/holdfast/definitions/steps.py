@@ -41,6 +41,10 @@ class Step(Recorded[P, R_co]):
     """True if a step of this program has aliases; otherwise they need not be looked for."""
     connects: ConnectionKind | None = None
     """The kind of connection that the code of a transactional step gets; None for any other."""
+    is_apart: bool = False
+    """True if the record of a transactional step follows its commit."""
+    place: str | None = None
+    """Where the result of a transaction is kept; None for other steps, empty in holdfast's own."""
 
     def __init__(
         self,

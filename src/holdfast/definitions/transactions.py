@@ -112,13 +112,16 @@ class Transaction(Step[P, R_co]):
         # The snapshot of a strict one does not see what was appended to the log meanwhile: so its
         # result is kept apart from the log, as in another database.
         self.is_strict = isolation not in (None, "read committed")
-        self.is_apart = self.is_strict or database is not None
+        self.is_apart, self.place = self.is_strict or database is not None, ""
         if database is not None:
             with option(f"transaction {self.name}", "database"):
                 if not isinstance(database, Database):  # pyright: ignore[reportUnnecessaryIsInstance]
                     raise ConfigurationError("must be a Database, which has a URL")
                 if self.connects == "django":
                     raise ConfigurationError("is for other libraries: Django has its own")
+                # Its names stay if it moves to another host, or gets another password.
+                rest = database.url.partition("://")[2].partition("?")[0]
+                self.place = f"{rest.partition('/')[2]}/{database.schema}"
 
     def call_plain(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
         """Refuse a call outside of a workflow's code: no connection is at hand."""

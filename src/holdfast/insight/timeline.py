@@ -226,8 +226,8 @@ class _Reader:
                 found = "value", event.key or "", json_text(details.get("value"))
             case events.ATTRIBUTES_SET:
                 found = "value", "attributes", json_text(details.get("attributes"))
-            case events.VALUE_RECORDED:
-                found = "patch", event.key or "", recorded_text(event.key or "")
+            case events.VALUE_RECORDED if text := recorded_text(event.key or ""):
+                found = "patch", event.key or "", text
             case events.RESCHEDULED:
                 found = "change", "rescheduled", _rescheduled(details)
             case events.CANCEL_REQUESTED:

@@ -38,6 +38,7 @@ from holdfast.runtime.loop.user_code import line_of_call
 from holdfast.types import Event, Value
 
 STEP: Final = "step"
+TRANSACTION: Final = "transaction"  # which has begun: its record follows its commit
 TIMER: Final = "timer"
 ACTIVITY: Final = "activity"
 CHILD: Final = "child"
@@ -81,7 +82,8 @@ class Recorded(Value, frozen=True, gc=False):
     """A call that is in the log. If the log has only its end, `name` and `args` are None.
 
     `args` is the fingerprint of its arguments. `run_id` is set for a child, `timer` for a timer,
-    `url` for a webhook, `on_cancel` for an activity and a child, `child_key` for one with a key.
+    `url` for a webhook, `on_cancel` for an activity and a child, `child_key` for one with a key,
+    `place` for a transaction: where its result is kept until the log has it.
     """
 
     family: str
@@ -92,6 +94,7 @@ class Recorded(Value, frozen=True, gc=False):
     url: str = ""
     on_cancel: OnCancel = "try"
     child_key: str | None = None
+    place: str | None = None
 
     def __str__(self) -> str:
         if self.timer is not None:
@@ -128,9 +131,10 @@ class History(msgspec.Struct, eq=False):
 
     `origins` are the runs that this one retries, the newest first: their failures are left out.
 
-    Three have what the code has not called yet, by key: `recorded` timers and commands, `ends` the
-    ends of calls, and `retries` the last failed attempts of steps. `late` are the keys of calls
-    that the code made when the log had their ends already, as only changed code and forks do.
+    Three have what the code has not called yet, by key: `recorded` timers, commands and
+    transactions that have begun, `ends` the ends of calls, and `retries` the last failed attempts
+    of steps. `late` are the keys of calls that the code made when the log had their ends already,
+    as only changed code and forks do.
     """
 
     _loop: WorkflowLoop

@@ -36,6 +36,7 @@ from holdfast.events import (
 )
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.attributes import Attributes
+from holdfast.runtime.code.begun import call_begun, forget_begun
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.children import call_startable
 from holdfast.runtime.code.closed_caller import CLOSED
@@ -195,7 +196,9 @@ class Instance:
             updates.untaken.clear()
         if (commands := self.find(Commands)) is not None:
             commands.taken_back.clear()
-        keys = frozenset(each.key for each in copied)
+        keys = frozenset(call_begun(each) or each.key for each in copied)
+        retries = fork.after is not None and fork.again is not None
+        forget_begun(history, retries, {*(fork.again or ()), *(fork.after or ())})
         is_attempt = fork.attempt is not None
         history.left_out = frozenset(fork.again or () if is_attempt else ()) - keys
         if fork.again is None:  # a cancel was left out: any call may come later, or not at all

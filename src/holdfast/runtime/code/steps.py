@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Final
@@ -11,9 +10,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import describe, fingerprint
+from holdfast.codec import fingerprint
 from holdfast.definitions.steps import Step
-from holdfast.errors import DeterminismError, InvalidInput, PayloadError, StepFailed, StepTimedOut
+from holdfast.errors import DeterminismError, InvalidInput, StepFailed, StepTimedOut
 from holdfast.events import (
     STEP_COMPLETED,
     STEP_ENDS,
@@ -28,13 +27,14 @@ from holdfast.events import (
     write_step_failed,
     write_step_retry,
 )
+from holdfast.runtime.code.begun import call_begun
 from holdfast.runtime.code.caught import Caught
+from holdfast.runtime.code.history import TRANSACTION
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.code.values import Values
 from holdfast.types import ErrorInfo, Event
 
 IN_PLACE: Final = 1_000_000  # a pause before a retry up to this long is waited for on the worker
-_call: Final = re.compile(r'"name":"([^"]*)","args":(\d+),')
 
 
 class Restored(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +49,8 @@ class Call(msgspec.Struct, eq=False):
     `attempt` is the number of the next attempt, from 1. It must not start before `retry_at`, and
     not before the first `mark` entries of the log are durable. `streams` is the number of the lease
     under which the attempt has opened a stream. `origins` are the runs that this one retries, whose
-    transactions may have left a result that their logs lack, with True if that is taken.
+    transactions may have left a result that their logs lack, with True if that is taken. `begun` is
+    True if the log says that this transaction has begun.
     """
 
     key: str
@@ -61,6 +62,7 @@ class Call(msgspec.Struct, eq=False):
     mark: int = 0
     retry_at: int | None = None
     streams: int | None = None
+    begun: bool = False
     origins: tuple[tuple[UUID, bool], ...] = ()
     future: asyncio.Future[Any] | None = None
 
@@ -86,18 +88,20 @@ class Steps(Ledger):
 
     `pending` are those that the code waits for, `issued` those that may start once as many entries
     as their `mark` says are durable. `given_up` are those that the code no longer waits for, with
-    the number of entries that must be durable for this to be certain.
+    the number of entries that must be durable for this to be certain. `unbegun` are transactions
+    that the log must say begin.
     """
 
     facts: ClassVar = frozenset({STEP_RETRY})
     delivers: ClassVar = STEP_ENDS
 
-    __slots__ = ("_dropped", "_recorded", "_run", "given_up", "issued", "pending")
+    __slots__ = ("_dropped", "_recorded", "_run", "given_up", "issued", "pending", "unbegun")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self.pending: dict[str, Call] = {}
         self.issued: list[Call] = []
+        self.unbegun: tuple[Call, ...] = ()
         self.given_up: dict[str, int] = {}
         self._dropped: dict[str, None] = {}  # keys; an empty set would take more memory
         self._recorded: dict[str, None] = {}  # keys that the log has, for steps with aliases
@@ -106,8 +110,8 @@ class Steps(Ledger):
 
     def learn_keys(self, event: Event) -> None:
         """Remember the key of a recorded step, for steps that had another name before."""
-        if event.key is not None and event.type in STEPS:
-            self._recorded[event.key] = None
+        if (key := event.key if event.type in STEPS else call_begun(event)) is not None:
+            self._recorded[key] = None
 
     def learn(self, event: Event) -> None:
         """Learn that an attempt of a step has failed and another one follows."""
@@ -132,6 +136,8 @@ class Steps(Ledger):
     def _end(self, call: Call, event: Event) -> None:
         text, future = event.details or "", call.future
         assert future is not None, "only a call that is awaited has an end"
+        if recorded := self._run.history.recorded:
+            recorded.pop(call.key, None)  # where it has begun does not matter any more
         if event.type == STEP_COMPLETED:
             done = read_step_completed(text)
             if done.name != call.name or done.args != fingerprint(call.arguments):
@@ -159,8 +165,7 @@ class Steps(Ledger):
             call.step.decode_arguments(call.arguments)
         except InvalidInput as error:
             how = f"{call.key!r} was tried before, and its arguments do not fit its code now"
-            differ = self._run.history.differ
-            raise differ(f"{how}: {error}", call.key, is_misfit=True) from None
+            raise self._run.history.differ(f"{how}: {error}", call.key, is_misfit=True) from None
         except Exception:  # an error of its own, which the attempt reports
             return
 
@@ -213,10 +218,13 @@ class Steps(Ledger):
         if history.recorded or history.ends or history.retries or history.again or history.origins:
             self._compare(call)
         if sys.exception() is not None:
-            run.ledger(Caught).note_call(key, is_new=not future.done() and call.attempt == 1)
+            known = future.done() or call.begun or call.attempt > 1
+            run.ledger(Caught).note_call(key, is_new=not known)
         if not future.done():
             pending[key] = call
             self.issued.append(call)
+            if call.step.is_apart and call.attempt == 1 and not call.begun:
+                self.unbegun += (call,)
         try:
             result = await future
         except BaseException:
@@ -242,12 +250,15 @@ class Steps(Ledger):
         if history.again:
             history.make_again(key)
         if (recorded := history.recorded.get(key)) is not None:
-            history.check(key, str(recorded), f"a call of {call.name}")
+            if recorded.family != TRANSACTION:
+                history.check(key, str(recorded), f"a call of {call.name}")
+            self._check(call, recorded.name or "", recorded.args or 0)
+            if call.step.place == recorded.place:  # else it counts as not made, until it ends
+                call.begun = history.recorded.pop(key) is recorded
         if (retry := history.retries.pop(key, None)) is not None:
             self._check(call, retry.name, retry.args)
             call.attempt, call.retry_at = retry.attempt + 1, retry.retry_at
-        event = history.take_end(key)
-        if event is not None:
+        if (event := history.take_end(key)) is not None:
             if event.type == TIMER_FIRED:
                 history.check(key, "a timer", f"a call of {call.name}")
             self._end(call, event)
@@ -387,13 +398,3 @@ def failed_step(
         return Event(STEP_FAILED, call.key, text, at)
     text = write_step_retry(name, args, attempt, error, retry_at)
     return Event(STEP_RETRY, call.key, text, at)
-
-
-def step_unstorable(completed: Event, message: str) -> Event:
-    """Return the failure of a step whose result the database refuses to store."""
-    # Its result is not parsed: it may be what cannot be read.
-    found = _call.search((completed.details or "")[:1000])
-    assert found is not None, "a step's end begins with its name and the arguments' fingerprint"
-    error = describe(PayloadError(f"the result of {completed.key} cannot be stored: {message}"))
-    text = write_step_failed(found[1], int(found[2]), 1, error, completed.at, False)
-    return Event(STEP_FAILED, completed.key, text, completed.at)

@@ -22,6 +22,7 @@ from holdfast.events import (
     read_value_set,
     write_value,
 )
+from holdfast.runtime.code.begun import call_begun, learn_begun
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.types import Event
 from holdfast.values.names import check_step_name, check_value_name
@@ -71,6 +72,8 @@ class Values(Ledger):
         key = event.key or ""
         if event.type == VALUE_RECORDED:
             self._recorded.add(key)
+            if (begun := call_begun(event)) is not None:
+                learn_begun(self._run.history, begun, event)
         else:
             self._written[key] = self._written.get(key, 0) + 1
             if self.states is not None and key == STATE:

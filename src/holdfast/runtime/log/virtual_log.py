@@ -41,6 +41,7 @@ from holdfast.types import Event, count_bearable
 
 _PROOFS: Final = DELIVERED | {YIELDED}
 _BARS: Final = frozenset({EVENT_SUBSCRIBED, WEBHOOK_OPENED, STREAM_WRITTEN})
+BEGUN: Final = "begun:"  # before the key of a call, in the key of the entry that it has begun
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 _SIGNED: Final = f'{{"python":"{PYTHON}"'  # how the first entry of a run's first commit begins
 _stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
@@ -111,19 +112,20 @@ class VirtualLog:
             while place and fresh[place - 1].type not in DELIVERED:
                 place -= 1
             fresh.insert(place, event)
+            self.barred = self.barred or _bars(event)
         else:
             fresh.append(event)
-            if kind in _BARS:
-                self.barred = True
+            self.barred = self.barred or kind in _BARS
 
     @property
     def bars_steps(self) -> bool:
         """True while a subscription or a webhook is not durable, whose answer a step may bring.
 
-        Or what the code has written to a stream, after which a step may write.
+        Or what the code has written to a stream, after which a step may write; or that a
+        transaction has begun.
         """
         unsure = (*self.flight, *self.fresh)
-        self.barred = any(event.type in _BARS for event in unsure)
+        self.barred = any(map(_bars, unsure))
         return self.barred
 
     def extend(self, tail: Sequence[Event]) -> None:
@@ -228,6 +230,12 @@ def _last_at(log: Sequence[Event]) -> int:
     return (
         log[-1].at if len(log) > 1 else 0
     )  # a claim tells of the first entry what it is, not when
+
+
+def _bars(event: Event) -> bool:
+    return event.type in _BARS or (
+        event.type == VALUE_RECORDED and (event.key or "").startswith(BEGUN)
+    )
 
 
 def is_external(event: Event) -> bool:

@@ -24,7 +24,15 @@ from holdfast.events import (
 )
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.commands import Commands
-from holdfast.runtime.code.history import CALLS, STEP, TIMER, end_family, read_command
+from holdfast.runtime.code.history import (
+    CALLS,
+    STEP,
+    TIMER,
+    TRANSACTION,
+    Recorded,
+    end_family,
+    read_command,
+)
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.steps import Call
@@ -82,8 +90,12 @@ class Work(NamedTuple):
 
     def is_like(self, other: Work) -> bool:
         """Return True if both calls do the same work, under whichever key."""
-        same = self.family == other.family and is_same_name(self.name or "", other.name or "")
+        same = self._is_of_family(other) and is_same_name(self.name or "", other.name or "")
         return same and self.args == other.args
+
+    def _is_of_family(self, other: Work) -> bool:
+        steps = (STEP, TRANSACTION)
+        return self.family == other.family or (self.family in steps and other.family in steps)
 
     def __str__(self) -> str:
         called = f"{self.family} {self.name}" if self.name else self.family
@@ -95,6 +107,9 @@ class Work(NamedTuple):
 
 def repeated_by_call(instance: Instance, call: Call) -> Reason | None:
     """Return the reason if a step may repeat recorded work, None if it may start."""
+    begun = instance.history.recorded.get(call.key)
+    if begun is not None and begun.family == TRANSACTION:
+        return _begun_elsewhere(instance, call, begun)
     if call.attempt > 1:  # then the log has its failures
         return None
     return _repeated(instance, Work(call.key, STEP, call.name, call.fingerprint))
@@ -247,6 +262,16 @@ def _repeated(instance: Instance, new: Work) -> Reason | None:
     )
 
 
+def _begun_elsewhere(instance: Instance, call: Call, begun: Recorded) -> Reason:
+    kept = f"in {begun.place}" if begun.place else "in the database of holdfast"
+    found = "a step"
+    if call.step.place is not None:
+        found = f"a transaction in {call.step.place or 'the database of holdfast'}"
+    text = f"{call.key!r} has begun as a transaction {kept}, which may have committed, and is "
+    text += f"{found} now, which does not look there"
+    return Reason(text, call.key, line_of_call(instance.loop, instance.loop.tasks, call.key))
+
+
 def _new(event: Event) -> Work:
     key = event.key or ""
     if event.type not in CALLS:
@@ -278,7 +303,8 @@ def left_over(instance: Instance) -> Iterator[Work]:
     """Yield the recorded calls that the code has not made. Timers have no effect to repeat."""
     history = instance.history
     for key, command in history.recorded.items():
-        if command.family != TIMER:
+        is_known = command.family == TRANSACTION and (key in history.ends or key in history.retries)
+        if command.family != TIMER and not is_known:
             yield Work(key, command.family, command.name, command.args)
     for key, event in history.ends.items():
         if event.type in (STEP_COMPLETED, STEP_FAILED):

@@ -5,18 +5,20 @@ After a conflict it feeds everything again, with the entries of others in their 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from holdfast.codec import describe
 from holdfast.definitions.workflows import Workflow
-from holdfast.errors import DeterminismError
+from holdfast.errors import DeterminismError, PayloadError
 from holdfast.events import (
     CALL_COMMANDS,
     CHILD_CANCEL,
     COMMANDS,
     SIGNAL_SENT,
+    STEP_FAILED,
     STEP_RETRY,
     STEPS,
     TIMER_FIRED,
@@ -26,15 +28,17 @@ from holdfast.events import (
     read_target,
     with_role,
     without_mark,
+    write_step_failed,
     write_timer,
     write_value,
 )
+from holdfast.runtime.code.begun import write_begun
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.history import CALLS
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
-from holdfast.runtime.code.steps import Call, Executions, Restored, step_unstorable
+from holdfast.runtime.code.steps import Call, Executions, Restored
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import RAISED, Values, handlers_that_raised, is_raised
 from holdfast.runtime.log.virtual_log import VirtualLog, in_delivery_order
@@ -63,6 +67,7 @@ _FACTS: Final = with_role("command", "withdrawal", "fact")
 # The last entry of a commit that ends or suspends the run.
 _LAST: Final = with_role("suspension", "end")
 _UNFED: Final = _FACTS | _LAST
+_call: Final = re.compile(r'"name":"([^"]*)","args":(\d+),')
 
 
 class Replayer:
@@ -211,6 +216,19 @@ class Replayer:
         timer.recorded = True
         text = write_timer(timer.key, timer.fire_at or 0, timer.delay)
         self.log.record(TIMER_SCHEDULED, timer.key, text)
+
+    def record_begun(self) -> None:
+        """Add to the log that transactions begin whose record follows their commit."""
+        steps = self.instance.steps
+        calls = [call for call in steps.unbegun if steps.pending.get(call.key) is call]
+        steps.unbegun = ()
+        if calls and self.doubtful:
+            self.check_calls(calls)
+        for call in reversed(calls):  # the log puts each directly after what the code was fed
+            call.begun = True
+            place = call.step.place or ""
+            key, text = write_begun(call.key, call.name, call.fingerprint, place)
+            self.log.record(VALUE_RECORDED, key, text)
 
     def forget_commands(self) -> None:
         """Drop the commands of a stuck run's code: corrected code gives its own."""
@@ -396,7 +414,7 @@ class Replayer:
     def fail_step(self, completed: Event, message: str) -> None:
         """Let a step fail: its result, alone in flight, was refused by the database."""
         log = self.log
-        failed = step_unstorable(without_mark(completed), message)
+        failed = _unstorable(without_mark(completed), message)
         kept = [without_mark(event) for event in log.refused()[1:] if event.type in STEPS]
         self._keep_live_from()
         self._begin_again([failed, *kept])
@@ -529,6 +547,16 @@ class Replayer:
             call = self.instance.steps.pending.get(event.key or "")
             if event.type == STEP_RETRY and call is not None:
                 self.executions.pause(call, self.log.length)
+
+
+def _unstorable(completed: Event, message: str) -> Event:
+    """Return the failure of a step whose result the database refuses to store."""
+    # Its result is not parsed: it may be what cannot be read.
+    found = _call.search((completed.details or "")[:1000])
+    assert found is not None, "a step's end begins with its name and the arguments' fingerprint"
+    error = describe(PayloadError(f"the result of {completed.key} cannot be stored: {message}"))
+    text = write_step_failed(found[1], int(found[2]), 1, error, completed.at, False)
+    return Event(STEP_FAILED, completed.key, text, completed.at)
 
 
 def _part(

@@ -429,6 +429,8 @@ class Turn:
         if instance.paused_events is not None:
             self._stand_still()
             return
+        if steps.unbegun:
+            replayer.record_begun()
         # The first call is looked at here: after most inputs it has to wait for the commit.
         if issued := steps.issued:
             certain, first = log.certain, issued[0]
@@ -457,7 +459,10 @@ class Turn:
         replayer = self._replayer
         log, executions = replayer.log, replayer.executions
         steps, timers, now = replayer.instance.steps, replayer.instance.timers, self._clock()
-        self._start += tuple(executions.start_again(steps, log.certain, now))
+        if calls := executions.start_again(steps, log.certain, now):
+            if replayer.doubtful:
+                replayer.check_calls(calls)
+            self._start += tuple(calls)
         for timer in timers.due_for_recording(now):
             replayer.record_timer(timer)
         if not log.committing:

@@ -1,0 +1,289 @@
+"""The log says that a transaction begins whose record follows its commit: what comes of that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import asyncpg
+import pytest
+
+from holdfast import App, Context, Database
+from holdfast.events import FORKED, RESUMED, VALUE_RECORDED
+from holdfast.runtime.turn.checking import replay_to_end
+from holdfast.types import Event
+
+from .bench import Bench, Code
+
+app = App("bookings")
+accounts = Database("postgresql://app@one/accounts", schema="books")
+BEGUN = "begun:book"
+
+
+@app.transaction(database=accounts)
+async def book(connection: asyncpg.Connection, n: int) -> int:
+    raise AssertionError("the bench says what it returns")
+
+
+@app.transaction
+async def note(connection: asyncpg.Connection, n: int) -> int:
+    raise AssertionError("the bench says what it returns")
+
+
+@app.step
+async def mail(n: int) -> int:
+    raise AssertionError("the bench says what it returns")
+
+
+async def first(ctx: Context) -> list[int]:
+    return [await book(1), await mail(2)]
+
+
+async def second(ctx: Context) -> list[int]:
+    return [await mail(2), await book(1)]
+
+
+async def both(ctx: Context) -> list[int]:
+    return list(await asyncio.gather(book(1), book(2), mail(3)))
+
+
+async def take(n: int) -> int:
+    return await book(n)
+
+
+async def moved(ctx: Context) -> list[int]:
+    return [*await asyncio.gather(take(1)), await mail(2)]
+
+
+async def patched(ctx: Context) -> list[int]:
+    if ctx.patched("moved"):
+        return await moved(ctx)
+    return await first(ctx)
+
+
+async def none(ctx: Context) -> list[int]:
+    return [await mail(2)]
+
+
+def begun(code: Code = first) -> Bench:
+    """Return a run that has begun a transaction."""
+    bench = Bench(code)
+    assert bench.starts == []
+    bench.settle()
+    return bench
+
+
+def keys(bench: Bench) -> list[str]:
+    return [event.key or "" for event in bench.of_type(VALUE_RECORDED)]
+
+
+def test_it_begins_when_the_log_says_so_and_once() -> None:
+    bench = begun()
+    assert (bench.starts, keys(bench)) == (["book"], [BEGUN])
+    assert bench.details_of(VALUE_RECORDED)[0]["value"]["place"] == "accounts/books"
+    bench.crash()
+    assert (bench.starts, keys(bench)) == (["book"], [BEGUN])
+    bench.complete("book", 1)
+    bench.settle()
+    bench.complete("mail", 2)
+    bench.settle()
+    assert (bench.output, keys(bench)) == ([1, 2], [BEGUN])
+
+
+def test_the_entry_is_in_the_commit_of_what_led_to_it() -> None:
+    bench = Bench(second)
+    bench.complete("mail", 2)
+    part = bench.commit()
+    assert [event.key for event in part.events] == ["mail", BEGUN]
+    assert bench.starts == ["mail", "book"]
+
+
+def test_it_does_not_begin_before_a_conflict_has_passed() -> None:
+    bench = Bench(both)
+    bench.refuse(bench.signal("hello"))
+    assert bench.starts == []
+    bench.refuse(bench.interruption())
+    assert bench.starts == []
+    bench.settle()
+    assert bench.starts == ["book", "book#2", "mail"]
+    assert keys(bench) == [BEGUN, f"{BEGUN}#2"]
+
+
+def test_a_worker_that_is_lost_before_the_commit_has_begun_nothing() -> None:
+    bench = Bench(first)
+    assert bench.starts == []
+    bench.crash(moved)
+    bench.settle()
+    assert bench.starts == ["take/book"]
+
+
+def test_others_begin_without_an_entry() -> None:
+    async def code(ctx: Context) -> int:
+        return await note(1)
+
+    bench = Bench(code)
+    assert (bench.starts, bench.commit_due) == (["note"], None)
+
+
+@pytest.mark.parametrize("code", [moved, none, second])
+def test_the_run_starts_nothing_else_and_a_roll_back_heals(code: Code) -> None:
+    bench = begun()
+    bench.crash(code)
+    assert "transaction book under 'book'" in str(bench.stuck)
+    assert bench.starts == []
+    bench.settle()
+    bench.crash(first)
+    assert (bench.starts, keys(bench)) == (["book"], [BEGUN])
+
+
+def test_a_patch_keeps_the_old_path() -> None:
+    bench = begun()
+    bench.crash(patched)
+    assert bench.starts == ["book"]
+
+
+def test_careless_code_starts_it() -> None:
+    bench = begun()
+    bench.careful = False
+    bench.crash(moved)
+    bench.settle()
+    assert bench.starts == ["take/book"]
+
+
+def other_place(n: int) -> Code:
+    """Return code that makes the call at another place: in which database, or in none."""
+    shop = App("bookings")
+    there = Database("postgresql://app@one/accounts", schema="others")
+    made = [
+        lambda: shop.step(name="book")(mail.fn),
+        lambda: shop.transaction(name="book")(book.fn),
+        lambda: shop.transaction(name="book", database=there)(book.fn),
+        lambda: shop.transaction(name="book", isolation="serializable")(book.fn),
+    ][n]()
+
+    async def code(ctx: Context) -> list[int]:
+        return [await made(1), await mail(2)]
+
+    return code
+
+
+@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("tried", [False, True])
+def test_another_place_is_named(n: int, tried: bool) -> None:
+    bench = begun()
+    if tried:
+        bench.fail("book", OSError("away"), retry_in=1)
+        bench.settle()
+    bench.crash(other_place(n))
+    if tried:
+        bench.pass_time(2)
+    assert "accounts/books" in str(bench.stuck)
+    assert bench.starts == []
+
+
+@pytest.mark.parametrize("n", range(4))
+def test_where_it_began_does_not_matter_once_the_log_has_its_end(n: int) -> None:
+    bench = begun()
+    bench.complete("book", 1)
+    bench.settle()
+    bench.crash(other_place(n))
+    assert bench.stuck is None
+    assert bench.starts == ["mail"]
+    bench.complete("mail", 2)
+    bench.settle()
+    assert bench.output == [1, 2]
+
+
+def test_another_host_is_the_same_place() -> None:
+    shop = App("bookings")
+    there = Database("postgresql://app:secret@two:5433/accounts?sslmode=require", schema="books")
+    made = shop.transaction(name="book", database=there)(book.fn)
+
+    async def code(ctx: Context) -> list[int]:
+        return [await made(1), await mail(2)]
+
+    bench = begun()
+    bench.crash(code)
+    assert bench.starts == ["book"]
+
+
+def test_a_call_that_was_given_up_does_not_count() -> None:
+    async def code(ctx: Context) -> int:
+        try:
+            async with asyncio.timeout(5):
+                await book(1)
+        except TimeoutError:
+            return await mail(2)
+        raise AssertionError("it is too slow")
+
+    bench = begun(code)
+    bench.pass_time(6)
+    bench.settle()
+    assert bench.starts == ["book", "mail"]
+    bench.crash()
+    assert (bench.stuck, bench.starts) == (None, ["mail"])
+
+
+def test_a_pause_begins_nothing() -> None:
+    bench = Bench(second)
+    bench.news(bench.plain("WorkflowPaused"))
+    bench.complete("mail", 2)
+    bench.settle()
+    assert keys(bench) == []
+    bench.resume(bench.plain(RESUMED))
+    bench.settle()
+    assert (keys(bench), bench.starts) == ([BEGUN], ["mail", "book"])
+
+
+def test_an_alias_finds_it() -> None:
+    shop = App("bookings")
+    made = shop.transaction(name="reserve", aliases=["book"], database=accounts)(book.fn)
+
+    async def code(ctx: Context) -> list[int]:
+        return [await made(1), await mail(2)]
+
+    bench = begun()
+    bench.crash(code)
+    assert (bench.starts, keys(bench)) == (["book"], [BEGUN])
+
+
+def test_a_fork_begins_it_again() -> None:
+    """With code of its own: its transactions are those of another run."""
+    bench = begun()
+    fork = {"run_id": str(bench.run_id), "idx": 2, "seed": str(bench.run_id), "again": []}
+    bench.log.append(Event(FORKED, None, json.dumps(fork), bench.now))
+    bench.crash(moved)
+    bench.settle()
+    assert bench.starts == ["take/book"]
+
+
+@pytest.mark.parametrize("again", [[], ["book"], None])
+def test_a_retry_takes_what_it_does_not_make_again(again: list[str] | None) -> None:
+    bench = begun()
+    fork = {"run_id": str(bench.run_id), "idx": 2, "seed": str(bench.run_id), "again": again}
+    bench.log.append(Event(FORKED, None, json.dumps({**fork, "after": []}), bench.now))
+    bench.crash(moved)
+    bench.settle()
+    assert (bench.stuck is None) == (again != [])
+
+
+def test_a_log_of_an_earlier_release_is_replayed() -> None:
+    bench = begun()
+    bench.complete("book", 1)
+    bench.settle()
+    bench.complete("mail", 2)
+    bench.settle()
+    log = [event for event in bench.log if event.type != VALUE_RECORDED]
+    turn = bench.turn
+    replay_to_end(turn.instance.workflow, turn.info, log, end=log[-1].type)
+    bench.log = log[:2]
+    bench.claim()
+    assert (bench.starts, bench.commit_due) == (["mail"], None)
+
+
+def test_the_entry_alone_stands_for_the_call() -> None:
+    """An earlier release does not read it: a run that goes back to one has begun it, too."""
+    bench = begun()
+    bench.log[1] = Event(VALUE_RECORDED, "begun:other", bench.log[1].details, bench.now)
+    bench.claim()
+    assert "transaction book under 'other'" in str(bench.stuck)
