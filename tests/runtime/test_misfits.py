@@ -221,6 +221,72 @@ def test_a_value_that_never_fitted_is_raised_after_a_removed_sleep_too() -> None
     assert bench.types()[-1] == FAILED
 
 
+def sleeping_beside(kind: str, new: type) -> tuple[Code, Code]:
+    """Return code that sleeps beside its call, and that without the sleep."""
+
+    async def old(ctx: Context) -> object:
+        nap = asyncio.create_task(ctx.sleep(60, id="nap"))
+        found = await KINDS[kind](Old)(ctx)
+        await nap
+        return found
+
+    async def code(ctx: Context) -> object:
+        return await KINDS[kind](new)(ctx)
+
+    return old, code
+
+
+@pytest.mark.parametrize("kind", ["activity", "child", "signal"])
+def test_a_value_that_never_fitted_is_raised_while_a_removed_sleep_still_runs(kind: str) -> None:
+    """Fault: the run was stuck for ever, also after the moment of the sleep."""
+    old, code = sleeping_beside(kind, New)
+    bench = Bench(old)
+    bench.settle()
+    bench.crash(code)
+    fit(bench, kind, {"name": "ann"})
+    bench.settle()
+    assert bench.types()[-1] == FAILED
+    assert bench.error["kind"] == "holdfast.errors.InvalidInput"
+
+
+@pytest.mark.parametrize("later", ["a sleep", "a step"])
+@pytest.mark.parametrize("kind", ["activity", "child", "signal"])
+def test_a_value_that_came_before_the_deploy_may_have_fitted(kind: str, later: str) -> None:
+    """Older code has taken it and sleeps, or is beyond that; new code comes later to it."""
+
+    async def rest(ctx: Context) -> None:
+        await (ctx.sleep(60) if later == "a sleep" else after("ann"))
+        await ctx.wait_for_signal("never")
+
+    def look(ctx: Context, type: type) -> Any:
+        if kind == "signal":
+            return ctx.wait_for_signal("look", type=type)
+        return (ctx.activity if kind == "activity" else ctx.child)("look", type=type)
+
+    async def old(ctx: Context) -> None:
+        await look(ctx, Old)
+        await rest(ctx)
+
+    async def code(ctx: Context) -> None:
+        begun = look(ctx, New)
+        await ctx.sleep(5, id="new")
+        await begun
+        await rest(ctx)
+
+    bench = Bench(old)
+    fit(bench, kind)
+    if later == "a step":
+        bench.complete("after", "done")
+    bench.settle()
+    bench.crash(code)
+    bench.settle()
+    if bench.stuck is None:
+        bench.now += 6 * SECOND
+        bench.resume()
+        bench.settle()
+    assert "does not fit" in str(bench.stuck)
+
+
 def test_a_value_that_never_fitted_fails_a_run_that_does_not_handle_it() -> None:
     bench = Bench(by_signal(Old))
     fit(bench, "signal", {"wrong": 1})

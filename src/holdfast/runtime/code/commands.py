@@ -182,14 +182,15 @@ class Commands(Ledger):
         if event.type in (ACTIVITY_FAILED, CHILD_FAILED):
             history.note_failures().arrive(command.key, history.position)
         self._waiters -= len(command.waiters)
-        if command.family == ACTIVITY:
-            self.open_activities -= 1
-            if (
-                event.type == ACTIVITY_FAILED
-                and not command.waiters
-                and command.key not in self._dropped  # abandoned: its end is not wanted
-            ):
-                self.unseen[command.key] = event
+        if not command.waiters:
+            history.unawaited[command.key] = history.position
+        self.open_activities -= command.family == ACTIVITY
+        if (
+            event.type == ACTIVITY_FAILED
+            and not command.waiters
+            and command.key not in self._dropped  # abandoned: its end is not wanted
+        ):
+            self.unseen[command.key] = event
         for waiter in command.waiters:
             if not waiter.done():
                 waiter.set_result(None)

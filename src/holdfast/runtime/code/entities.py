@@ -193,8 +193,8 @@ class _Caller:
             return method.result.decode(answer)
         call_id = answer.call_id if isinstance(answer, SentCall) else answer  # of older code
         async with asyncio.timeout(self._timeout):
-            text = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": call_id})
-        reply = _read_reply(text)
+            found = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": call_id})
+        reply = _read_reply(found.message.payload)
         if reply.error is not None:
             kind = UpdateRejected if reply.rejected else UpdateFailed
             raise kind(entity.new_run(key).run_id, method.name, reply.error)

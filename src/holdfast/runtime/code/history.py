@@ -134,7 +134,8 @@ class History(msgspec.Struct, eq=False):
     Three have what the code has not called yet, by key: `recorded` timers, commands and
     transactions that have begun, `ends` the ends of calls, and `retries` the last failed attempts
     of steps. `late` are the keys of calls that the code made when the log had their ends already,
-    as only changed code and forks do.
+    as only changed code and forks do. `unawaited` has how many entries the code had been fed when a
+    command ended that it did not wait for.
     """
 
     _loop: WorkflowLoop
@@ -154,6 +155,7 @@ class History(msgspec.Struct, eq=False):
     ends: dict[str, Event] = {}
     retries: dict[str, StepRetryScheduled] = {}
     late: dict[str, None] = {}  # an empty set would take more memory
+    unawaited: dict[str, int] = {}
     passed: dict[str, None] = {}  # the scopes whose calls the code does not make again
     delivered: int | None = None
     alarm: tuple[int, asyncio.Future[None]] | None = None

@@ -58,12 +58,15 @@ class Message(Value, frozen=True, gc=False):
 
 
 class Buffered:
-    """A message that no wait has taken yet, with its number, and its place among all of the run."""
+    """A message that no wait has taken yet, with its number, and its place among all of the run.
 
-    __slots__ = ("_plain", "message", "number", "place")
+    The code had been fed `position` entries when it came.
+    """
 
-    def __init__(self, message: Message, number: int, place: int) -> None:
-        self.message, self.number, self.place = message, number, place
+    __slots__ = ("_plain", "message", "number", "place", "position")
+
+    def __init__(self, message: Message, number: int, place: int, position: int) -> None:
+        self.message, self.number, self.place, self.position = message, number, place, position
         self._plain: object = None
 
     @property
@@ -150,9 +153,9 @@ class Box:
 
     # Messages
 
-    def put(self, message: Message, place: int) -> Buffered:
+    def put(self, message: Message, place: int, position: int) -> Buffered:
         """Keep a message."""
-        buffered = Buffered(message, self._number(), place)
+        buffered = Buffered(message, self._number(), place, position)
         self.buffered[buffered.number] = buffered
         for shape, index in self._buffered_by.items():
             index.add(scalars_at(buffered.plain, shape), buffered)
@@ -256,11 +259,11 @@ class Mailbox(Ledger):
         """Keep a message, and wake the first wait that would take it."""
         self._received += 1
         box = self._open(message.name)
-        buffered = box.put(message, self._received)
+        buffered = box.put(message, self._received, self._run.history.position)
         if not self._loop.ended:
             box.offer(buffered)
 
-    async def take(self, name: str, match: JSON) -> msgspec.Raw:
+    async def take(self, name: str, match: JSON) -> Buffered:
         """Wait for the first message that contains `match`; None matches every message.
 
         As in asyncio.Queue, a message leaves the buffer when its waiter runs, not when it arrives:
@@ -284,7 +287,7 @@ class Mailbox(Ledger):
             box.remove(found)
             if self.taken is not None:
                 self.taken.append(found.place)
-            return found.message.payload
+            return found
         finally:
             if waiter is not None:
                 box.leave(waiter)
@@ -346,9 +349,12 @@ class SignalPart(ContextPart):
         check_signal_name(name)
         limit = None if timeout is None else seconds(timeout)
         async with asyncio.timeout(limit):
-            message = await self._run.ledger(Mailbox).take(name, match)
+            found = await self._run.ledger(Mailbox).take(name, match)
         try:
-            return cast("T | JSON", decoder(object if type is None else type)(message))
+            return cast(
+                "T | JSON", decoder(object if type is None else type)(found.message.payload)
+            )
         except InvalidInput as error:
             named = InvalidInput(f"signal {name}: {error}")
-            raise self._run.ledger(Values).misfit(named, name=f"signal.{name}") from None
+            values, name = self._run.ledger(Values), f"signal.{name}"
+            raise values.misfit(named, name=name, came_at=found.position) from None

@@ -141,11 +141,12 @@ class TopicPart(ContextPart):
         limit = None if timeout is None else seconds(timeout)
         name = self._run.ledger(Subscriptions).add(pattern, match)
         async with asyncio.timeout(limit):
-            message = await self._run.ledger(Mailbox).take(name, None)
-        told = _read(message)
+            found = await self._run.ledger(Mailbox).take(name, None)
+        told = _read(found.message.payload)
         try:
             payload = cast("T", decoder(object if type is None else type)(told.payload))
         except InvalidInput as error:
             named = InvalidInput(f"event {told.id} of {told.topic}: {error}")
-            raise self._run.ledger(Values).misfit(named, name="event") from None
+            values = self._run.ledger(Values)
+            raise values.misfit(named, name="event", came_at=found.position) from None
         return TopicEvent(told.topic, told.id, payload)

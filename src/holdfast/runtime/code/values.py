@@ -126,20 +126,29 @@ class Values(Ledger):
         return answer
 
     def misfit(
-        self, error: InvalidInput, call: str | None = None, name: str = ""
+        self,
+        error: InvalidInput,
+        call: str | None = None,
+        name: str = "",
+        came_at: int | None = None,
     ) -> InvalidInput | DeterminismError:
         """Return what to raise for a value that does not fit the type that the code declares.
 
         `call` is the key of the call that returned the value; without a call, `name` says what the
         value is. A misfit is recorded when it is first seen. So if older code passed here and the
         log lacks the misfit, the value fitted before: the code has changed, which must not fail
-        the run.
+        the run. What came after all that older code has seen never fitted, although this code may
+        be behind it. Such a value came when the code had been fed `came_at` entries, the result of
+        a call now unless the code did not wait for it.
         """
         history, key = self._run.history, f"misfit:{call}"
         if call is None:
             key = self._run.loop.scope().key(f"misfit:{name}")
         if key not in self._recorded:
-            if history.was_passed or call in history.late:
+            if came_at is None:
+                came_at = history.unawaited.get(call or "", history.position)
+            passed = history.was_passed and came_at <= history.replayed
+            if passed or call in history.late:
                 what = f"what the log has for {call or name!r} does not fit ({error})"
                 return history.differ(what, call or key, is_misfit=True)
             self._record(key)
