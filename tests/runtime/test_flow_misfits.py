@@ -135,6 +135,31 @@ def of_input(kind: AnyType, declared: object = None) -> App:
     return app
 
 
+def of_untaken(kind: AnyType, declared: object = None) -> App:
+    """Return a flow whose second step is the first that takes the input."""
+    app = App("web")
+    flow = app.flow("of_untaken", input=declared or kind)
+
+    @flow.step
+    async def first() -> str:
+        return "begun"
+
+    @flow.step
+    async def numbers(first: str) -> list[int]:
+        return [1, 2]
+
+    @flow.map(numbers)
+    async def others(item: int) -> int:
+        return item
+
+    @flow.step(start_delay="1s")
+    @typed(run=kind)
+    async def second(others: list[int], run: object) -> str:
+        return "done"
+
+    return app
+
+
 def of_inputs(kind: AnyType) -> App:
     app = App("web")
     flow = app.flow("of_inputs", input=list[kind])
@@ -168,6 +193,7 @@ VARIANTS: dict[str, tuple[Callable[[AnyType], App], AnyType]] = {
     "the list of a map": (of_map, [ITEM]),
     "an element": (of_elements, ITEM),
     "the input": (of_input, ITEM),
+    "an input that no step has taken": (of_untaken, ITEM),
     "an input of any type": (partial(of_input, declared=object), ITEM),
     "an element of the input": (of_inputs, [ITEM, ITEM]),
     "a second attempt": (of_attempts, ITEM),
@@ -224,6 +250,8 @@ async def states(store: Store, run_id: UUID, step: str) -> list[FlowStepState]:
     [
         (partial(of_output, object), ITEM),
         (partial(of_input, declared=object), ITEM),
+        (of_untaken, ITEM),
+        (partial(of_untaken, declared=object), ITEM),
         (of_attempts, ITEM),
         (of_inputs, [{"name": "ann", "street": "x"}, ITEM]),
     ],

@@ -36,8 +36,9 @@ class Fitting:
           maker is not known, if it is not of the type that its step declares: no worker with this
           code would have let it pass.
         - of the run's input, which a client may send unchecked, if another worker has completed a
-          step that takes it. Of an element of it, if its map had begun before this worker did, and
-          it is not of the type that the flow declares.
+          step that takes it; or any step, if it is not of the type that the flow declares: so the
+          run had begun. Of an element of it, if its map had begun before this worker did, and it is
+          not of that type.
         """
         if task.attempts > 1:
             return True
@@ -49,6 +50,10 @@ class Fitting:
         if step.is_map:
             began_at = states[step.slug].started_at or 0
             return began_at < self._since and any(not each.fits_source for each in misfits)
+        if any(each.source.slug == RUN and not each.fits_source for each in misfits):
+            known = [each.worker for each in states.values() if each.status == "completed"]
+            if any(worker not in (None, self._worker_id) for worker in known):
+                return True
         return any(
             self._is_of_another(states.get(maker), each)
             for each in misfits
