@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from asyncpg import InterfaceError
@@ -70,7 +70,8 @@ async def commit_in_one(
 ) -> int:
     """Send the last statement of a session and the commit in one message; see `commit_with`.
 
-    Such a message brings no rows: if the number is not the expected one, a notice has it.
+    Such a message brings no rows: if the number is not the expected one, a notice has it. Its
+    literals get their types from the parameters of the function.
     """
     number = expected
 
@@ -79,9 +80,8 @@ async def commit_in_one(
         if notice.message.isdecimal() and _RECORD in (notice.context or ""):
             number = int(notice.message)
 
-    encoding = raw.get_settings().client_encoding
-    marks = [_literal(value, encoding) for _, value in values]
-    message = f"{session.written(text, marks, values)}; commit"
+    literals = _literals(values, raw.get_settings().client_encoding)
+    message = f"{session.written(text, literals)}; commit"
     raw.add_log_listener(listen)
     session.sent = True
     try:
@@ -101,14 +101,17 @@ async def commit_in_one(
     return number
 
 
-def _literal(value: str, encoding: str) -> str:
-    """Write text that a statement has in itself, whatever the settings of the session.
+def _literals(values: Iterable[Typed], encoding: str) -> list[str]:
+    """Write texts that a statement has in itself, whatever the settings of the session.
 
     The driver sends statements in UTF-8, also if the code has told the server to expect another
     encoding: then the text is ASCII, with the escapes of JSON, which are those of a literal.
     """
-    escaped = value.replace("\\", "\\\\") if encoding == "UTF8" else json.dumps(value)[1:-1]
-    return "E'" + escaped.replace("'", "''") + "'"
+    if encoding == "UTF8":
+        escaped = [value.replace("\\", "\\\\") for _, value in values]
+    else:
+        escaped = [json.dumps(value)[1:-1] for _, value in values]
+    return ["E'" + value.replace("'", "''") + "'" for value in escaped]
 
 
 def _is_of_commit(error: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
@@ -176,24 +176,26 @@ class Session:
         """
 
         def write(mark: Mark) -> Statement:
-            marks = [f"cast({mark(number)} as text)" for number in range(1, len(values) + 1)]
-            return Statement(self.written(text, marks, values), tuple(each for _, each in values))
+            marks = [
+                f"cast(cast({mark(number)} as text) as {kind})"
+                for number, (kind, _) in enumerate(values, 1)
+            ]
+            return Statement(self.written(text, marks), tuple(each for _, each in values))
 
         with self.naming():
             return await executor(self.connection)(self.connection, write)
 
-    def written(self, text: str, marks: Sequence[str], values: Sequence[Typed]) -> str:
-        """Write a statement with what stands for its values, each cast to its type."""
+    def written(self, text: str, marks: Iterable[str]) -> str:
+        """Write a statement with what stands for its values."""
         schema = f'"{self.place.database.schema}"'
-        casts = [f"cast({mark} as {kind})" for mark, (kind, _) in zip(marks, values, strict=True)]
-        return text.format(*casts, schema=schema, table=f"{schema}.step_results")
+        return text.format(*marks, schema=schema, table=f"{schema}.step_results")
 
     async def commit_with(self, expected: int, text: str, *values: Typed) -> int:
         """Execute the last statement and commit; return the number that it has given.
 
         It sends a notice if that is not the expected one.
         """
-        [(number,)] = await self.execute(text, *values)
+        [(number, _)] = await self.execute(f"{text}, {_COMMIT_SOON}", *values)
         await self.commit()
         return int(str(number))
 

@@ -1,10 +1,10 @@
 -- The results of transactional steps, which their own transactions add to the log.
 
 -- Append the result of a step to the log of its run, as the last statement of the transaction that
--- made it: the lock is held until the commit, and the entry holds up the run's other commits. The
--- server ends a session that does not commit within five seconds. Returns the entry's index. Who
--- has the commit in the same message gets no rows: if the index is not the expected one, it is sent
--- as a notice, too. HF008 if the worker does not hold the run by this lease, or the run has ended.
+-- made it: the lock is held until the commit, and the entry holds up the run's other commits. Who
+-- sends the commit later lets the server end the session if it does not come within five seconds.
+-- Returns the entry's index. Who has the commit in the same message gets no rows: if the index is
+-- not the expected one, it is sent as a notice, too. HF008 if the worker does not hold the run by this lease, or the run has ended.
 -- HF010 if the step has ended: in the log, at p_expected or later, which is where the log ended
 -- when the step was called (a message may arrive after its connection was lost, and after the next
 -- try); or in the table of results, where a worker before had left it, whose code had another
@@ -26,17 +26,18 @@ declare
     v_until timestamptz;
     v_idx int;
 begin
-    perform set_config('idle_in_transaction_session_timeout', '5s', true);
     select t.visible_at into v_until from holdfast.tasks t
     where t.run_id = p_run_id and t.key = '' and t.worker = p_worker and t.lease_no = p_lease_no
     for no key update;
     if found then
-        if p_lease_no > 1 and exists (
-            select from holdfast.step_results r
-            where r.run_id = p_run_id and r.key = p_key and left(r.result::text, 1) <> ' ')
-        then
-            raise exception using errcode = 'HF010', message = format(
-                'an attempt whose code kept its result elsewhere has left one of %s', p_key);
+        if p_lease_no > 1 then  -- apart: as one condition it is a query, also by the first lease
+            if exists (
+                select from holdfast.step_results r
+                where r.run_id = p_run_id and r.key = p_key and left(r.result::text, 1) <> ' ')
+            then
+                raise exception using errcode = 'HF010', message = format(
+                    'an attempt whose code kept its result elsewhere has left one of %s', p_key);
+            end if;
         end if;
         if v_until < v_now + p_lease_seconds / 2 * interval '1 second' then
             update holdfast.tasks t set visible_at = v_now + p_lease_seconds * interval '1 second'
@@ -46,20 +47,20 @@ begin
         insert into holdfast.events (run_id, idx, event_type, key, details, at)
         select p_run_id, p_expected, 'StepCompleted', p_key, p_details, holdfast._moment(p_at)
         from holdfast.events e where e.run_id = p_run_id and e.idx = p_expected - 1
-        on conflict do nothing
-        returning idx into v_idx;
-        if v_idx is null then
-            if exists (
-                select from holdfast.events e
-                where e.run_id = p_run_id and e.idx >= p_expected and e.key = p_key
-                    and e.event_type in ('StepCompleted', 'StepFailed'))
-            then
-                raise exception using errcode = 'HF010', message = format(
-                    'the log has the end of step %s', p_key);
-            end if;
-            v_idx := holdfast._append(
-                holdfast._moment(p_at), p_run_id, 'StepCompleted', p_details, p_key);
+        on conflict do nothing;
+        if found then
+            return p_expected;
         end if;
+        if exists (
+            select from holdfast.events e
+            where e.run_id = p_run_id and e.idx >= p_expected and e.key = p_key
+                and e.event_type in ('StepCompleted', 'StepFailed'))
+        then
+            raise exception using errcode = 'HF010', message = format(
+                'the log has the end of step %s', p_key);
+        end if;
+        v_idx := holdfast._append(
+            holdfast._moment(p_at), p_run_id, 'StepCompleted', p_details, p_key);
     end if;
     if v_idx is null then
         raise exception using errcode = 'HF008', message = format(
