@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from asyncpg import InterfaceError
+from asyncpg.pool import PoolConnectionProxy
 
 from holdfast.store.port.transactions import OpenTransaction
 from holdfast.store.postgres.database import Pool, call_seconds
@@ -34,8 +35,6 @@ class AsyncpgSession(Session):
     """A transaction on a connection of asyncpg."""
 
     def __init__(self, place: Place, raw: Connection, isolation: str | None) -> None:
-        from asyncpg.pool import PoolConnectionProxy
-
         super().__init__(place, PoolConnectionProxy(None, raw))  # type: ignore[arg-type]
         level = None if isolation is None else isolation.replace(" ", "_")
         self._raw, self._transaction = raw, raw.transaction(isolation=level)  # type: ignore[arg-type]
@@ -48,9 +47,11 @@ class AsyncpgSession(Session):
         await self._transaction.start()
         self.begun = True
 
-    async def commit_with(self, expected: int, text: str, *values: Typed) -> int:
+    def commit_with(
+        self, expected: int, text: str, *values: Typed
+    ) -> Coroutine[object, object, int]:
         """Send the last statement and the commit in one message; see `commit_in_one`."""
-        return await commit_in_one(self, self._raw, expected, text, *values)
+        return commit_in_one(self, self._raw, expected, text, *values)
 
     async def finish(self) -> None:
         async with asyncio.timeout(_COMMIT_SECONDS):
@@ -85,8 +86,7 @@ async def commit_in_one(
     raw.add_log_listener(listen)
     session.sent = True
     try:
-        async with asyncio.timeout(call_seconds(len(message))):
-            await raw.execute(message)
+        await raw.execute(message, timeout=call_seconds(len(message)))
     except Exception as error:
         if isinstance(error, InterfaceError):  # of the driver, which has not sent it
             session.sent = False
@@ -107,11 +107,13 @@ def _literals(values: Iterable[Typed], encoding: str) -> list[str]:
     The driver sends statements in UTF-8, also if the code has told the server to expect another
     encoding: then the text is ASCII, with the escapes of JSON, which are those of a literal.
     """
-    if encoding == "UTF8":
-        escaped = [value.replace("\\", "\\\\") for _, value in values]
-    else:
-        escaped = [json.dumps(value)[1:-1] for _, value in values]
-    return ["E'" + value.replace("'", "''") + "'" for value in escaped]
+    plain = encoding == "UTF8"
+    return [
+        "E'"
+        + (text.replace("\\", "\\\\") if plain else json.dumps(text)[1:-1]).replace("'", "''")
+        + "'"
+        for _, text in values
+    ]
 
 
 def _is_of_commit(error: Any) -> bool:

@@ -312,8 +312,11 @@ async def run_within(
     session: Session, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None = None
 ) -> T:
     """Begin, and call `use` with the transaction; roll back what it has not committed."""
-    with beginning(session.place):
+    try:
         await session.begin()
+    except Exception:
+        with beginning(session.place):
+            raise
     try:
         if isolation is not None:
             await session.isolate(isolation)
