@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import asyncpg
@@ -12,8 +12,8 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.errors import RunFailed
-from holdfast.events import in_transaction
-from holdfast.runtime.code.steps import completed_step
+from holdfast.events import PAUSED, RESUMED, in_transaction, read_step_completed
+from holdfast.runtime.code.steps import Restored, completed_step
 from holdfast.runtime.log.virtual_log import is_external
 from holdfast.testing import Environment
 from holdfast.types import Event
@@ -21,6 +21,7 @@ from holdfast.types import Event
 from .bench import Bench
 
 app = App("bookings")
+ways: list[bool] = []
 
 
 @app.step
@@ -41,8 +42,18 @@ def committed(bench: Bench, key: str, result: object) -> tuple[int, Event]:
     return len(bench.log) - 1, event
 
 
+@pytest.fixture(autouse=True, params=["restored", "read"])
+def as_restored(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let `told` give the result as the attempt has made it, or have it read from the entry."""
+    ways.append(request.param == "restored")
+    yield
+    ways.clear()
+
+
 def told(bench: Bench, index: int, event: Event) -> None:
-    bench.take(bench.turn.step_recorded(event.key or "", index, event))
+    result = json.loads(bytes(read_step_completed(event.details or "").result))
+    restored = Restored(result) if ways[-1] else None
+    bench.take(bench.turn.step_recorded(event.key or "", index, event, restored))
 
 
 def replayed(bench: Bench) -> Any:
@@ -92,6 +103,36 @@ def test_a_result_that_was_in_the_tail_is_not_fed_twice() -> None:
     assert bench.starts == ["book", "book#2"]
     told(bench, index, event)
     assert bench.starts == ["book", "book#2"]
+
+
+def test_a_result_in_a_pause_is_fed_after_it() -> None:
+    fed = list[int]()
+
+    async def code(ctx: Context) -> None:
+        fed.append(await book(1))
+
+    bench = Bench(code)
+    bench.news(bench.plain(PAUSED, '{"reason":null}'))
+    told(bench, *committed(bench, "book", 10))
+    bench.settle()
+    assert fed == []
+    bench.resume(bench.plain(RESUMED))
+    assert fed == [10]
+
+
+def test_a_result_that_the_code_has_given_up_is_dropped() -> None:
+    async def code(ctx: Context) -> int:
+        booking = asyncio.create_task(book(1))
+        await ctx.wait_for_signal("stop")
+        booking.cancel()
+        return await mail(2)
+
+    bench = Bench(code)
+    bench.news(bench.signal("stop"))
+    told(bench, *committed(bench, "book", 10))
+    bench.complete("mail", 20)
+    bench.settle()
+    assert bench.output == 20
 
 
 def after_a_commit(bench: Bench) -> None:

@@ -156,7 +156,7 @@ class RunDriver:
         result, error, started_at = execution.result, execution.error, execution.started_at
         try:
             if execution.recorded is not None:
-                effects = turn.step_recorded(key, *execution.recorded)
+                effects = turn.step_recorded(key, *execution.recorded, execution.restored)
             elif result is not None:
                 effects = turn.step_completed(key, result, started_at, execution.restored)
             else:

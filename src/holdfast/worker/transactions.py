@@ -22,7 +22,7 @@ from holdfast.definitions.steps import StepContext
 from holdfast.definitions.transactions import Transaction
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, TransientDatabaseError
 from holdfast.events import in_transaction, read_step_completed
-from holdfast.runtime.code.steps import Call, completed_step
+from holdfast.runtime.code.steps import Call, Restored, completed_step
 from holdfast.store.port import Store
 from holdfast.store.port.transactions import (
     AlreadyRecorded,
@@ -294,12 +294,13 @@ class Transactions:
         result = await returned if inspect.isawaitable(returned) else returned
         if (took := time.monotonic() - began) > _LONG_SECONDS:
             logger.warning("the code of transaction %s held it open for %.0f s", call.id, took)
-        text = function.encode_result(result)
+        text, restored = function.encode_and_restore(result)
         event = completed_step(call, text, attempt.started_at, self._clock.now())
         record = self._record(attempt, call, way, transaction, event, apart=function.is_apart)
         in_log = transaction.in_log and not function.is_apart  # where a look finds it
         if (index := await (record if in_log else way.whole(record))) is not None:
             attempt.recorded, attempt.result = (index, in_transaction(event)), text
+            attempt.restored = Restored(restored)
         return result
 
     def _connector(self, function: Transaction[..., object]) -> Connector:

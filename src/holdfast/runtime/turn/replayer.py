@@ -140,6 +140,33 @@ class Replayer:
         else:
             self.deliver([event])
 
+    def complete_beside(self, index: int, call: Call, event: Event, result: Restored) -> bool:
+        """Feed the result of a step that its own transaction has just recorded at an index.
+
+        Return False, and do nothing, unless it is next, and the code has seen all before it and
+        waits for it: then nothing needs to be compared or learnt.
+        """
+        log, instance = self.log, self.instance
+        history = instance.history
+        if (
+            index != log.durable_length
+            or log.committing
+            or log.fresh
+            or instance.steps.pending.get(call.key) is not call
+            or instance.paused_events is not None
+            or history.delivered is not None
+            or self.unexplained
+            or not self.receptive
+        ):
+            return False
+        log.extend((event,))
+        history.position = log.durable_length
+        try:
+            instance.complete(call, result, event.at)
+        except DeterminismError as error:
+            self.broken = error
+        return True
+
     def commit_done(self, ahead: Sequence[Event]) -> None:
         """Make what was in flight durable, and feed the entries that others wrote `ahead` of it."""
         log = self.log

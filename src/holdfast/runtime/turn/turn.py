@@ -158,11 +158,14 @@ class Turn:
         replayer.complete(key, event, restored or result)
         return self._pump()
 
-    def step_recorded(self, key: str, index: int | None, event: Event) -> Effects:
+    def step_recorded(
+        self, key: str, index: int | None, event: Event, restored: Restored | None = None
+    ) -> Effects:
         """Continue after a step whose own transaction has recorded its result.
 
         It has added it to the log; without an `index` it has left it elsewhere, and the log lacks
-        it yet. The turn compares what it was called with, as in a replay.
+        it yet. The turn compares what it was called with, as in a replay, unless the attempt that
+        has ended made it itself: then it is `restored`.
         """
         replayer = self._replayer
         call = replayer.executions.executing.pop(key, None)
@@ -170,6 +173,13 @@ class Turn:
             if call is None or replayer.closed:
                 return self._effects()
             replayer.offer(event)
+            return self._pump()
+        if (
+            restored is not None
+            and call is not None
+            and not self._recorded
+            and replayer.complete_beside(index, call, event, restored)
+        ):
             return self._pump()
         self._recorded = tuple(sorted([*self._recorded, (index, event)], key=lambda each: each[0]))
         return self._pump()
