@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 from holdfast.errors import ConfigurationError
 from holdfast.flows import differences, find_circle, flows_run, shape_hash
 from holdfast.store.port import Store
-from holdfast.store.port.locks import persist
 from holdfast.store.shards import shards_of
+from holdfast.store.shared_calls import persist
 from holdfast.types import EnsuredFlow, FlowShape, Notice, Value
 from holdfast.values.composing import compose
 

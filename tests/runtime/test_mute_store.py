@@ -9,10 +9,10 @@ import pytest
 
 from holdfast import App, Context
 from holdfast.client import Client, waiting
-from holdfast.store import notifier
+from holdfast.store import shared_calls
 from holdfast.store.memory import MemoryStore
-from holdfast.store.notifier import Notifier
 from holdfast.store.port import Store
+from holdfast.store.shared_calls import Notifier
 from holdfast.types import Heartbeat, Lease, Notice, Release, WorkerInfo
 from holdfast.worker import Worker, heartbeat, releases
 from holdfast.worker.clock import EngineClock
@@ -131,7 +131,7 @@ async def stopped(store: Mute, monkeypatch: pytest.MonkeyPatch, *, farewell_seco
     """Stop a worker that holds a run."""
     monkeypatch.setattr(releases, "_TRY_SECONDS", 0.1)
     monkeypatch.setattr(releases, "_FAREWELL_SECONDS", farewell_seconds)
-    monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.1)
+    monkeypatch.setattr(shared_calls, "_LAST_SECONDS", 0.1)
     started.clear()
     ann = Worker(app, store)
     await ann.start()
@@ -165,7 +165,7 @@ async def test_a_database_that_never_answers_does_not_hold_up_a_stop(
 
 async def test_a_client_that_closes_waits_for_no_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_FORGET_SECONDS", 0.1)
-    monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.1)
+    monkeypatch.setattr(shared_calls, "_LAST_SECONDS", 0.1)
     store = Mute("forget_waits", "notify")
     async with asyncio.timeout(30):
         async with Client(store=store, app=app) as client:
@@ -178,7 +178,7 @@ async def test_a_client_that_closes_waits_for_no_last_word(monkeypatch: pytest.M
 async def test_a_notifier_that_is_stopped_gives_up_what_is_not_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(notifier, "_LAST_SECONDS", 0.05)
+    monkeypatch.setattr(shared_calls, "_LAST_SECONDS", 0.05)
     sender = Notifier(Mute("notify").notify)
     sender.submit([Notice("work", "default")])
     async with asyncio.timeout(30):

@@ -14,10 +14,10 @@ from contract.commands import RESIZE, activity, ordered
 from scene import Scene, Session
 
 from holdfast import App, Context, Limit, current_message
-from holdfast.client import Client, coalescing
+from holdfast.client import Client
 from holdfast.errors import LockTimeout
-from holdfast.store.port import locks
-from holdfast.store.port.locks import BriefLocks
+from holdfast.store import shared_calls
+from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import ActivityEnd, Notice, Release
 from holdfast.values.ids import keyed_run_id
 from holdfast.worker import Worker, WorkerOptions, giving_back, releases
@@ -62,7 +62,7 @@ async def stays_open(session: Session, hold: Callable[[], Awaitable[object]]) ->
     await hold()
 
 
-async def met_a_lock(coalescer: coalescing.Coalescer[object, object]) -> None:
+async def met_a_lock(coalescer: shared_calls.Coalescer[object, object]) -> None:
     """Wait until something has left its batch."""
     async with asyncio.timeout(60):
         while not coalescer._locked:
@@ -153,7 +153,7 @@ async def test_a_start_of_a_flow_that_is_being_changed(scene: Scene, client: Cli
 async def test_what_waits_too_long_is_told_so(
     scene: Scene, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "LOCKED_SECONDS", 0.2)
+    monkeypatch.setattr(shared_calls, "LOCKED_SECONDS", 0.2)
     session = await scene.session()
     run_id = keyed_run_id("shop/order", "7")
     await stays_open(session, lambda: session.call("start_one", run_id, "shop/order", "7", 1, "7"))

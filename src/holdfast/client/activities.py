@@ -7,7 +7,7 @@ from uuid import UUID
 from holdfast.client.session import Group, Session
 from holdfast.codec import describe, encode, encode_error
 from holdfast.errors import TokenUnknown
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
 from holdfast.values.texts import check_text
 

@@ -21,7 +21,7 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.insight.approvals import OpenApproval, read_approval
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import Decided, Decision, FormField
 from holdfast.values.texts import check_id, check_text
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Group
 from holdfast.errors import InvalidInput, UnknownBuild
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import BuildInfo, MovedRuns, MoveOutcome, RouteChange
 from holdfast.values.names import check_app_name, check_build
 

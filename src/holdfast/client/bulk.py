@@ -17,9 +17,9 @@ from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
 from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
-from holdfast.store.port.locks import taking_parts
 from holdfast.store.port.reads import note_away, noting_reads
 from holdfast.store.port.shards import MayBeAway, ShardAway, ask_most
+from holdfast.store.shared_calls import taking_parts
 from holdfast.types import OPEN_STATES, Delivered, Delivery, Reschedule, RunRecord, State
 from holdfast.values.texts import check_by, check_reason
 

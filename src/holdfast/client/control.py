@@ -11,7 +11,7 @@ from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record
 from holdfast.client.session import Session
 from holdfast.errors import RunEnded, RunNotFound
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import AttributeValue, Delivered, Delivery, Pause, Scope
 from holdfast.values.attributes import check_changes
 from holdfast.values.texts import check_by, check_reason, check_tags

@@ -10,7 +10,7 @@ from holdfast.client.session import Group
 from holdfast.compiling import CompiledFlow, check_flows, compile_flows
 from holdfast.definitions.app import App
 from holdfast.errors import UnknownFlow
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import FlowInfo, FlowShape
 from holdfast.values.names import is_same_name, split_name
 from holdfast.values.suggestions import similar_name

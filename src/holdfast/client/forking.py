@@ -18,7 +18,7 @@ from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFo
 from holdfast.events import NAMED_BY_CALLERS
 from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
 from holdfast.values.ids import retry_run_id, uuid7
 from holdfast.values.texts import check_text

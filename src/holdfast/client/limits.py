@@ -11,7 +11,7 @@ from holdfast.definitions.limits import Ageing, AnyLimit, Fairness, Limit, Rate
 from holdfast.errors import InvalidInput
 from holdfast.insight.serving import live_activities
 from holdfast.store.port import WORK_TOPIC, messages_topic
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import LimitInfo, LimitKind, LimitScope, Notice
 from holdfast.values.names import check_queue_name, check_reference, full_name, split_name
 

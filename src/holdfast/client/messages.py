@@ -10,13 +10,12 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.client.coalescing import MAX_BATCH
 from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within, send_within
 from holdfast.codec import check_open, decoder, encode, storable
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, QueueExists
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import MAX_BATCH, persist
 from holdfast.types import (
     MessageReturn,
     NewMessage,

@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.client.chains import find_successor
-from holdfast.client.coalescing import MAX_BATCH
 from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record
 from holdfast.client.run import decode_plain
@@ -19,6 +18,7 @@ from holdfast.client.session import Session
 from holdfast.codec import decoder, encode
 from holdfast.errors import ResultTimeout, RunEnded, RunNotFound
 from holdfast.insight.retries import find_retry
+from holdfast.store.shared_calls import MAX_BATCH
 from holdfast.types import Delivery, NewSignal, Value
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name

@@ -29,7 +29,7 @@ from holdfast.client.messages import (
 from holdfast.client.session import Group
 from holdfast.errors import UnknownQueue
 from holdfast.store.port import messages_topic
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import (
     KeptMessage,
     ListedMessage,

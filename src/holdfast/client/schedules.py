@@ -37,7 +37,7 @@ from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError, ScheduleChanged, ScheduleExists, UnknownSchedule
 from holdfast.schedules import Moment
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import (
     CancelledBackfills,
     NewSchedule,

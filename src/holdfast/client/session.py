@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from holdfast.client.chains import newest_of_key
-from holdfast.client.coalescing import LOCKED_CALLS, Coalescer
 from holdfast.client.naming import Names, RunRef
 from holdfast.client.replies import Replies
 from holdfast.client.waiting import EndWatcher
@@ -21,11 +20,10 @@ from holdfast.definitions.caller import refuse_in_workflow
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, PayloadStore, with_payloads
 from holdfast.retention import Archive, ArchivedRun, open_archive
-from holdfast.store.notifier import Notifier
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
-from holdfast.store.port.locks import persist
 from holdfast.store.receiver import Receiver
+from holdfast.store.shared_calls import LOCKED_CALLS, Coalescer, Notifier, persist
 from holdfast.tracing import client_tracer
 from holdfast.tracing.requests import continue_runs, link_signals, request_trace
 from holdfast.types import (

@@ -12,7 +12,7 @@ from holdfast.client.session import Group
 from holdfast.codec import encode
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, InvalidInput, MessageNotFound
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import FoundMessage, MessageChange
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name

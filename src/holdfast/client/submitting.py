@@ -14,7 +14,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.client.chains import search_newest
-from holdfast.client.coalescing import MAX_BATCH
 from holdfast.client.naming import find_full_name, reference_of
 from holdfast.client.outcomes import end_of_key, last_end
 from holdfast.client.session import Session
@@ -31,6 +30,7 @@ from holdfast.definitions.starts import (
 )
 from holdfast.errors import ConfigurationError, RunEnded
 from holdfast.store.port import refusal
+from holdfast.store.shared_calls import MAX_BATCH
 from holdfast.types import End, IfEnded, NewRun, RulesOfStart, RunKind, StartedRun
 from holdfast.values.ids import retry_run_id
 from holdfast.values.names import check_reference, split_name

@@ -14,7 +14,7 @@ from holdfast.codec import encode
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import (
     JSON,
     DeliveryRecord,

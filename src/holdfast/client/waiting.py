@@ -26,7 +26,7 @@ from holdfast.errors import (
     TransientDatabaseError,
 )
 from holdfast.store.port import Store, read_end
-from holdfast.store.port.locks import BriefLocks
+from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import End, RunRecord
 
 logger = logging.getLogger("holdfast.client")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, PayloadError
 from holdfast.store.port import Store, messages_topic
-from holdfast.store.port.locks import persist
+from holdfast.store.shared_calls import persist
 from holdfast.types import MessageReturn, Receipt, Receive, Received
 
 logger = logging.getLogger("holdfast.receiver")

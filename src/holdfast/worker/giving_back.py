@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.errors import LockTimeout
 from holdfast.store.port import Store
-from holdfast.store.port.locks import BriefLocks
+from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import Notice, Refusal, Release, TurnCommit, count_bearable
 from holdfast.worker.recording import weigh_part
 

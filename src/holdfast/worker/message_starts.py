@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from holdfast.definitions.consumers import Consumer
 from holdfast.errors import DatabaseError, HoldfastError, LockTimeout
 from holdfast.store.port import Store
-from holdfast.store.port.locks import BriefLocks
+from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import NewRun, Notice
 from holdfast.worker.message_calls import HeldDelivery, warn_of_late
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from holdfast.codec import describe, encode
 from holdfast.errors import LockTimeout, PayloadError
 from holdfast.store.port import Store
-from holdfast.store.port.locks import BriefLocks
+from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import (
     ActivityEnd,
     ActivityOutcome,

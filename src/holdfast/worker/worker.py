@@ -33,7 +33,6 @@ from holdfast.definitions.app import App
 from holdfast.definitions.entity_access import ACCESS, access_to
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, with_payloads
-from holdfast.store.notifier import Notifier
 from holdfast.store.port import (
     DELIVERIES_TOPIC,
     FORWARDS_TOPIC,
@@ -43,6 +42,7 @@ from holdfast.store.port import (
     worker_topic,
 )
 from holdfast.store.shards import NO_OBJECTS
+from holdfast.store.shared_calls import Notifier
 from holdfast.types import Heartbeat, Lease, Release, WorkerInfo
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.retention import max_retention_seconds

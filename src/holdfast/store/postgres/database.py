@@ -16,10 +16,10 @@ import msgspec
 from holdfast.database.connection import LOST, close_connection, is_direct, open_connection
 from holdfast.database.scripts import check_schema_name
 from holdfast.database.urls import Target, read_url, redact
-from holdfast.store.port.locks import lock_millis
 from holdfast.store.port.shards import known_shards
 from holdfast.store.postgres.errors import FOREIGN, NOT_SENT, is_sound, translate, was_not_sent
 from holdfast.store.postgres.packing import LEAST, Packing, call_text, pack
+from holdfast.store.shared_calls import lock_millis
 from holdfast.types import Event, Notice
 
 if TYPE_CHECKING:

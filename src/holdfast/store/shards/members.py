@@ -21,11 +21,11 @@ from holdfast.errors import (
     TransientDatabaseError,
 )
 from holdfast.store.port import Store
-from holdfast.store.port.locks import taken_parts
 from holdfast.store.port.reads import note_away
 from holdfast.store.port.shards import ShardAway
 from holdfast.store.shards.homes import homes_of
 from holdfast.store.shards.silence import Silence
+from holdfast.store.shared_calls import taken_parts
 from holdfast.types import MOST_SHARDS, Notice, ShardState
 
 T = TypeVar("T")

@@ -17,12 +17,12 @@ from holdfast.errors import (
     ShardsChanged,
     TransientDatabaseError,
 )
-from holdfast.store.port.locks import taken_parts, taking_parts
 from holdfast.store.port.shards import KnownShards, digest_of, known_shards
 from holdfast.store.shards.homes import home_of, homes_of, open_shards
 from holdfast.store.shards.members import Members, ended, gather_parts
 from holdfast.store.shards.places import Places
 from holdfast.store.shards.router import in_order, in_parts, notices_of
+from holdfast.store.shared_calls import taken_parts, taking_parts
 from holdfast.types import NewRun, Notice, RulesOfStart, StartedRun
 from holdfast.values.ids import keyed_run_id
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.client import coalescing
-from holdfast.client.coalescing import Coalescer
 from holdfast.errors import DatabaseUnavailable, LockTimeout, PayloadError, TransientDatabaseError
-from holdfast.store.notifier import Notifier
+from holdfast.store import shared_calls
+from holdfast.store.shared_calls import Coalescer, Notifier
 from holdfast.types import Notice
 
 
@@ -56,7 +55,7 @@ async def test_items_added_during_a_call_share_the_next_call() -> None:
 
 
 async def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coalescing, "MAX_BATCH", 2)
+    monkeypatch.setattr(shared_calls, "MAX_BATCH", 2)
     sender = Sender()
     coalescer = Coalescer(sender)
     answers = await asyncio.gather(*(coalescer.submit(n) for n in range(5)))
@@ -127,7 +126,7 @@ async def test_a_close_does_not_wait_for_the_lock_of_another_transaction() -> No
 async def test_a_close_does_not_wait_for_a_call_whose_caller_has_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(coalescing, "CLOSING_SECONDS", 0.01)
+    monkeypatch.setattr(shared_calls, "CLOSING_SECONDS", 0.01)
     sender = Sender()
     sender.let.clear()  # the database never answers
     coalescer = Coalescer(sender)
