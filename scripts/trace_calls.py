@@ -51,8 +51,8 @@ _TRIES, _MOST_TRIES = 3, 40  # what runs beside a call now and then is not in al
 LIMITS = {
     "step": 18,
     "signal": 22,
-    "activity": 31,
-    "step of a flow": 16,
+    "activity": 30,
+    "step of a flow": 15,
     "message": 23,
     "start by HTTP": 25,
 }

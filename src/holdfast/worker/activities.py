@@ -29,8 +29,7 @@ from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity, pause_text
 from holdfast.worker.fitting import UNFIT
-from holdfast.worker.open_attempts import OpenAttempts
-from holdfast.worker.reporting import Reporter
+from holdfast.worker.reporting import OpenAttempts, Reporter
 
 logger = logging.getLogger("holdfast.run")
 
@@ -308,8 +307,7 @@ class Activities:
             self._leave(execution.task, execution.held)
 
     def _report(self, end: ActivityEnd, execution: ActivityExecution | None = None) -> None:
-        self._open.keep_lease(end.run_id, end.key, end.lease_no)
-        self._reporter.submit(end, partial(self._reported, end, execution))
+        self._open.report(self._reporter, end, partial(self._reported, end, execution))
 
     def _reported(
         self, end: ActivityEnd, execution: ActivityExecution | None, outcome: ActivityOutcome
@@ -323,7 +321,6 @@ class Activities:
                 end.key,
                 end.run_id,
             )
-        self._open.forget_lease(end.run_id, end.key, end.lease_no)
 
     # Messages from other parts
 

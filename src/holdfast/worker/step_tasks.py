@@ -25,8 +25,7 @@ from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_failed_flow_step
 from holdfast.worker.fitting import UNFIT
-from holdfast.worker.open_attempts import OpenAttempts
-from holdfast.worker.reporting import StepReporter
+from holdfast.worker.reporting import OpenAttempts, StepReporter
 
 logger = logging.getLogger("holdfast.run")
 
@@ -198,8 +197,7 @@ class StepTasks:
     def _ended(self, execution: StepTaskExecution) -> None:
         if self._open.end(execution):
             end = execution.end
-            self._open.keep_lease(end.run_id, end.key, end.lease_no)
-            self._reporter.submit(end, partial(self._reported, end, execution))
+            self._open.report(self._reporter, end, partial(self._reported, end, execution))
 
     def _reported(
         self, end: StepTaskEnd, execution: StepTaskExecution, outcome: StepTaskOutcome
@@ -212,7 +210,6 @@ class StepTasks:
                 end.key,
                 end.run_id,
             )
-        self._open.forget_lease(end.run_id, end.key, end.lease_no)
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
         """Stop a step: its task no longer exists, so its result is not wanted."""
