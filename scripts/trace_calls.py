@@ -51,7 +51,7 @@ _TRIES, _MOST_TRIES = 3, 40  # what runs beside a call now and then is not in al
 LIMITS = {
     "step": 18,
     "signal": 22,
-    "activity": 30,
+    "activity": 29,
     "step of a flow": 15,
     "message": 23,
     "start by HTTP": 25,

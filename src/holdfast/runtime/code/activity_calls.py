@@ -14,11 +14,11 @@ from holdfast.details import ActivityScheduled, OnCancel, RetryPolicy
 from holdfast.errors import ActivityFailed, ActivityTimedOut, InvalidInput
 from holdfast.events import ACTIVITY_COMPLETED, read_activity_completed, read_activity_failed
 from holdfast.retry import Retry
-from holdfast.runtime.code.command_calls import CommandCall
 from holdfast.runtime.code.commands import Command, Commands
 from holdfast.runtime.code.history import ACTIVITY
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.values import Values
+from holdfast.runtime.loop.tasks import DeferredCall
 from holdfast.types import JSON, Event
 from holdfast.values.durations import Duration
 from holdfast.values.names import check_reference, check_step_name, full_name, split_name
@@ -110,25 +110,25 @@ def call_activity(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     decode: Decode | None = None,
-) -> CommandCall:
+) -> DeferredCall:
     """Schedule an activity, whether or not the caller awaits its end. `leaf` names the call.
 
     `decode` reads the result if the activity itself does not know its type.
 
     Raises PayloadError for arguments that cannot be stored.
     """
-    loop = run.loop
     text = activity.encode_arguments(args, kwargs)
     command = Command(
         ACTIVITY,
-        loop.scope().key(leaf),
+        run.loop.scope().key(leaf),
         activity.full_name,
         fingerprint(text),
         earlier=lambda: activity.arguments_before_fields(text),
         on_cancel=activity.on_cancel,
     )
     priority = run.workflow.priority
-    run.ledger(Commands).give(
+    commands = run.ledger(Commands)
+    commands.give(
         command,
         lambda: _scheduled(
             activity,
@@ -143,7 +143,7 @@ def call_activity(
     def read(event: Event) -> object:
         return _result(run, command.key, decode or activity.decode_result, event)
 
-    return CommandCall(run.ledger(Commands), command, read, loop.next_hash())
+    return commands.call(command, read)
 
 
 def _scheduled(

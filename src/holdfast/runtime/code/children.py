@@ -24,12 +24,12 @@ from holdfast.errors import (
     UnknownWorkflow,
 )
 from holdfast.events import CHILD_COMPLETED, read_child_completed, read_child_failed
-from holdfast.runtime.code.command_calls import CommandCall
 from holdfast.runtime.code.commands import Command, Commands
 from holdfast.runtime.code.history import CHILD
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.code.values import Values
+from holdfast.runtime.loop.tasks import DeferredCall
 from holdfast.types import PRIORITIES, Event, RunKind
 from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import seconds
@@ -203,7 +203,7 @@ def call_startable(
     startable: Startable[Any, object],
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
-) -> CommandCall:
+) -> DeferredCall:
     """Start a child run for a plain call of its workflow or flow."""
     if len(args) > 1 or kwargs:
         raise TypeError(
@@ -219,11 +219,11 @@ def call_child(
     input: object,
     type: type[Any] | None,
     options: ChildOptions,
-) -> CommandCall:
+) -> DeferredCall:
     """Start a child run. `on_cancel` says what a cancel of the task that awaits it does to it."""
     close: ParentClose = "abandon" if options.get("on_cancel") == "abandon" else "cancel"
     command, read = _start(run, workflow, input, type, options, close)
-    return CommandCall(run.ledger(Commands), command, read, run.loop.next_hash())
+    return run.ledger(Commands).call(command, read)
 
 
 def _start(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -17,7 +18,6 @@ import msgspec
 
 from holdfast.codec import fingerprint
 from holdfast.details import ChildCancelRequested, OnCancel
-from holdfast.errors import ConfigurationError
 from holdfast.events import (
     ACTIVITY_FAILED,
     CALL_COMMANDS,
@@ -34,28 +34,27 @@ from holdfast.events import (
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.history import (
     ACTIVITY,
-    APPROVAL,
     CALLS,
     CHILD,
+    ROWS,
     SIGNAL,
     SUBSCRIPTION,
     TIMER,
     WRITE,
     Recorded,
+    check_row_key,
     end_family,
     read_command,
 )
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.causes import RUN_CANCEL
+from holdfast.runtime.loop.tasks import DeferredCall
 from holdfast.types import ANY_END, UPDATE_REPLY, Event
 from holdfast.values.names import is_same_name
 
 _COMMANDS: Final = {family: kind for kind, family in CALLS.items()}
 _WITHDRAWALS: Final = {CALLS[COMMAND_OF[kind]]: kind for kind in with_role("withdrawal")}
-# Each of these is a row of the table `tasks`, with its key, until it ends.
-_ROWS: Final = frozenset({ACTIVITY, APPROVAL})
 _ENDLESS: Final = frozenset({SIGNAL, SUBSCRIPTION, WRITE})  # they are carried out at once
-_MAX_ROW_KEY: Final = 2048  # bytes
 
 
 class Command:
@@ -198,8 +197,7 @@ class Commands(Ledger):
 
     def called(self, key: str) -> str | None:
         """Describe the open call that the code has made with this key; None if there is none."""
-        command = self.open.get(key)
-        return None if command is None else str(command)
+        return str(self.open[key]) if key in self.open else None
 
     # What the code does
 
@@ -223,8 +221,8 @@ class Commands(Ledger):
         if sys.exception() is not None and command.name != UPDATE_REPLY:
             self._run.ledger(Caught).note_call(key, is_new=recorded is None and end is None)
         if recorded is None and end is None:
-            if command.family in _ROWS:
-                _check_row_key(command)
+            if command.family in ROWS:
+                check_row_key(command, key)
             self._run.record(_COMMANDS[command.family], key, encode_details(details()).decode())
         if command.family in _ENDLESS:
             return
@@ -250,6 +248,14 @@ class Commands(Ledger):
                 keys = recorded.child_key, command.child_key
                 self._run.history.check(command.key, *(f"{found} with key {key!r}" for key in keys))
             command.run_id = recorded.run_id
+
+    def call(self, command: Command, read: Callable[[Event], object]) -> DeferredCall:
+        """Return what the code gets for a command whose end it may await; `read` reads the end."""
+
+        async def result(cancelled: asyncio.CancelledError | None) -> object:
+            return read(await self.end_of(command, withdraw=True, cancelled=cancelled))
+
+        return DeferredCall(self._loop, command, result, partial(self.withdraw, command))
 
     async def end_of(
         self, command: Command, *, withdraw: bool, cancelled: asyncio.CancelledError | None = None
@@ -388,13 +394,3 @@ class Commands(Ledger):
             f"{read_activity_failed(event.details or '').error}"
             for key, event in self.unseen.items()
         ]
-
-
-def _check_row_key(command: Command) -> None:
-    """Refuse a key that is too long for an index: it would fail the whole commit."""
-    length = len(command.key.encode())
-    if length > _MAX_ROW_KEY:
-        raise ConfigurationError(
-            f"{command} has a key of {length:,} bytes, more than {_MAX_ROW_KEY:,}: give the call, "
-            "or the tasks around it, a shorter name"
-        )

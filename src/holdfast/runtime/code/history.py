@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.details import OnCancel, StepRetryScheduled, Timer
-from holdfast.errors import DeterminismError
+from holdfast.errors import ConfigurationError, DeterminismError
 from holdfast.events import (
     ACTIVITY_SCHEDULED,
     APPROVAL_REQUESTED,
@@ -58,6 +58,10 @@ CALLS: Final = {
     WEBHOOK_OPENED: WEBHOOK,
 }
 
+ROWS: Final = frozenset({ACTIVITY, APPROVAL})
+"""Each of these is a row of the table `tasks`, with its key, until it ends."""
+
+_MAX_ROW_KEY: Final = 2048  # bytes
 _MINUTE: Final = 60_000_000
 _CHANGED_CODE: Final = (
     "the code has changed under this run; roll it back, or take the new path in new runs only "
@@ -346,6 +350,16 @@ def read_command(event: Event) -> Recorded:
         return Recorded(WEBHOOK, opened.webhook_name, opened.fingerprint, url=opened.url)
     asked = read_approval_requested(text)
     return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
+
+
+def check_row_key(call: object, key: str) -> None:
+    """Refuse a key that is too long for an index: it would fail the whole commit."""
+    length = len(key.encode())
+    if length > _MAX_ROW_KEY:
+        raise ConfigurationError(
+            f"{call} has a key of {length:,} bytes, more than {_MAX_ROW_KEY:,}: give the call, "
+            "or the tasks around it, a shorter name"
+        )
 
 
 def end_family(event: Event) -> str:

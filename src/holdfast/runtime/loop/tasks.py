@@ -12,8 +12,8 @@ import contextvars
 import random
 import sys
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from types import CoroutineType
-from typing import Any, NoReturn, TypeVar, cast
+from types import CoroutineType, TracebackType
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -169,19 +169,84 @@ class NeverBegun(Coroutine[Any, Any, _T]):
         """Return at once."""
 
 
-class DeferredCoroutine(Coroutine[object, None, object]):
-    """A coroutine that creates the coroutine that it runs when it is first awaited."""
+class Made(Protocol):
+    """What a deferred call has made, of a family, under a key."""
 
-    __slots__ = ("coroutine",)
+    family: str
+    key: str
+    name: str
 
-    coroutine: Coroutine[object, None, object] | None
+
+class DeferredCall(Coroutine[object, None, object]):
+    """A call that can be awaited once, by itself or as a task, or not at all.
+
+    It was made already. This cannot be a plain coroutine: Python warns of one that is never
+    awaited, and one that is cancelled before it began does not notice the cancellation.
+    """
+
+    __slots__ = ("__name__", "_begin", "_hash", "_made", "_take_back", "coroutine")
+
+    def __init__(
+        self,
+        loop: NumberingLoop,
+        made: Made,
+        begin: Callable[[asyncio.CancelledError | None], Coroutine[object, None, object]],
+        take_back: Callable[[], None],
+    ) -> None:
+        """`begin` returns the coroutine that waits for the end of what the call has `made`.
+
+        It is given the error if a task of the call was cancelled before it began; for any other
+        error `take_back` is called before.
+        """
+        self.__name__, self._made, self._hash = made.name, made, loop.next_hash()
+        self._begin, self._take_back = begin, take_back
+        self.coroutine: Coroutine[object, None, object] | None = None  # once it is awaited
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"<{self._made.family} {self._made.key}>"
+
+    def __await__(self) -> Generator[object, None, object]:
+        if self.coroutine is not None:
+            raise RuntimeError(f"{self!r} was awaited before: keep its result, or use a task")
+        return self._begun().__await__()
+
+    def send(self, value: None, /) -> object:
+        return self._begun().send(value)
+
+    def throw(
+        self,
+        typ: BaseException | type[BaseException],
+        val: BaseException | object = None,
+        tb: TracebackType | None = None,
+        /,
+    ) -> object:
+        error = val if isinstance(val, BaseException) else typ
+        error = error() if isinstance(error, type) else error
+        if self.coroutine is None:
+            if isinstance(error, asyncio.CancelledError):  # as a task, before it began
+                self.coroutine = self._begin(error)
+                return self.coroutine.send(None)
+            self._take_back()
+        return self._begun().throw(error)
+
+    def close(self) -> None:
+        if self.coroutine is not None:
+            self.coroutine.close()
+
+    def _begun(self) -> Coroutine[object, None, object]:
+        if self.coroutine is None:
+            self.coroutine = self._begin(None)
+        return self.coroutine
 
 
 def inner_coroutine(coroutine: object) -> object:
-    """Return the coroutine that a task really runs, if a deferred one is around it."""
+    """Return the coroutine that a task really runs, if a deferred call is around it."""
     if isinstance(coroutine, CoroutineType):  # most are: the check below takes long
         return cast("object", coroutine)
-    return coroutine.coroutine if isinstance(coroutine, DeferredCoroutine) else coroutine
+    return coroutine.coroutine if isinstance(coroutine, DeferredCall) else coroutine
 
 
 class ActingAs:
