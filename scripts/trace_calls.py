@@ -53,7 +53,7 @@ LIMITS = {
     "signal": 22,
     "activity": 29,
     "step of a flow": 15,
-    "message": 23,
+    "message": 22,
     "start by HTTP": 25,
 }
 QUEUE = "orders"

@@ -67,7 +67,7 @@ class ConsumerLoop:
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
-        self._looking = False
+        self._looking, self._poll_seconds = False, spread(_POLL_SECONDS)
         self._is_fifo: bool | None = None  # None while the queue is not known
         self.ended = 0  # messages of calls that have ended
         self._least_visibility, self.visibility = least_visibility, 0.0
@@ -75,13 +75,12 @@ class ConsumerLoop:
 
     async def start(self) -> None:
         """Receive from now on."""
+        queue = self.consumer.queue
         self._stop_listening = await self._store.listen(
-            messages_topic(self.consumer.queue), lambda _: self._woken.set()
+            messages_topic(queue), lambda _: self._woken.set()
         )
         self.wake()
-        self._task = asyncio.create_task(
-            self._run(), name=f"holdfast consumer of {self.consumer.queue}"
-        )
+        self._task = asyncio.create_task(self._run(), name=f"holdfast consumer of {queue}")
 
     def wake(self) -> None:
         """Look for messages now."""
@@ -101,7 +100,7 @@ class ConsumerLoop:
     # Receiving
 
     async def _run(self) -> None:
-        backoff = Backoff(limit=_POLL_SECONDS)
+        backoff: Backoff | None = None
         while True:
             self._woken.clear()
             self._looking = True
@@ -110,13 +109,14 @@ class ConsumerLoop:
             except UnknownQueue:
                 pause = self._absent()
             except DatabaseError as error:
+                backoff = backoff or Backoff(limit=_POLL_SECONDS)
                 pause = backoff.take()
                 logger.warning("%s: %s; it is tried again", self.consumer, error)
             except Exception:
                 pause = _POLL_SECONDS
                 logger.exception("%s failed to receive; it is tried again", self.consumer)
             else:
-                backoff.reset()
+                backoff = None
             self._looking = False
             await self._sleep(pause)
 
@@ -160,7 +160,7 @@ class ConsumerLoop:
         if deliveries:
             is_full = len(self._running) >= self.consumer.concurrency
             return self._siblings_pause(math.inf) if is_full else 0.0
-        pause = spread(_POLL_SECONDS)
+        pause = self._poll_seconds
         if answer.next_due_at is not None:
             pause = min(pause, max(0.001, (answer.next_due_at - answer.now) / 1e6))
         return self._siblings_pause(pause)
