@@ -1,7 +1,8 @@
 """Write the synchronous client from the asynchronous one.
 
-Each public method becomes a method of the same name, parameters, types and documentation, which
-makes the call through a portal. The code of the methods is not repeated.
+Each public method becomes a method of the same name, parameters and types, which makes the call
+through a portal. Neither the code of the methods is repeated nor, but for the first line, their
+documentation: `holdfast.sync.docs` takes that from them.
 
     python scripts/generate_sync.py           write src/holdfast/sync/
     python scripts/generate_sync.py --check   fail if a module there differs
@@ -13,6 +14,7 @@ import ast
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,18 +76,13 @@ SOURCES = (
     *GROUPS.values(),
 )
 
+WIDTH = 86  # of a docstring, in characters
+
 # What the hand-written bases hold.
 SKIPPED = {"open", "close", "run_id", "entity"}
 
 TWINS = {source.name: f"Sync{source.name}" for source in SOURCES}
 TYPES = {"AsyncGenerator": "Generator", "AsyncIterator": "Iterator", **TWINS}
-WORDS = (
-    (r"\bawait ", ""),
-    (r"\ban `async with`", "a `with`"),
-    (r"\basync (with|for) ", r"\1 "),
-    (r"the tasks of one event loop", "threads"),
-    (rf"\b({'|'.join(TWINS)})(?=[.(`])", r"Sync\1"),
-)
 
 
 def generate(source: Source) -> str:
@@ -108,7 +105,7 @@ def generate(source: Source) -> str:
             "from holdfast.sync.base import SyncMessageBase, Target",
             *(f"from holdfast.sync.{each.module} import Sync{each.name}" for each in twins),
             *typevars,
-            f"class Sync{source.name}({source.base}):",
+            f"class Sync{source.name}({source.base}, of={source.name}):",
             *_indented(_docstring(found) or ""),
             *(_indented(_constructor(found)) if source.name == "Client" else ()),
             *(line for text in _translations(found) for line in _indented(text)),
@@ -206,12 +203,12 @@ def _renamed(annotation: str) -> str:
 
 
 def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    """Return the first line of a docstring, as a docstring."""
     text = ast.get_docstring(node)
     if text is None:
         return None
-    for pattern, replacement in WORDS:
-        text = re.sub(pattern, replacement, text)
-    return f'"""{text}\n"""' if "\n" in text else f'"""{text}"""'
+    first = textwrap.fill(text.splitlines()[0], WIDTH)
+    return f'"""{first}\n"""' if "\n" in first else f'"""{first}"""'
 
 
 def _is_typevar(node: ast.stmt) -> bool:

@@ -51,6 +51,12 @@ def test_every_method_has_a_synchronous_twin_with_the_same_parameters(
         assert twin.__doc__, name
 
 
+def test_a_synchronous_method_has_the_whole_documentation_of_its_twin() -> None:
+    whole, said = inspect.getdoc(Client.start) or "", inspect.getdoc(SyncClient.start) or ""
+    assert said == whole.replace("await ", "")
+    assert "```python" in said
+
+
 def test_both_clients_are_made_from_the_same_parameters() -> None:
     assert (
         inspect.signature(Client.__init__).parameters

@@ -1,7 +1,8 @@
 """The client for programs without an event loop.
 
-`base` and `portal` are written by hand: `portal` runs the asynchronous client on a thread of its
-own, `base` opens, closes and calls it. All other modules are generated from `holdfast.client`.
+`base`, `docs` and `portal` are written by hand: `portal` runs the asynchronous client on a thread
+of its own, `base` opens, closes and calls it, `docs` has its documentation. All other modules are
+generated from `holdfast.client`.
 """
 
 from holdfast.sync.client import SyncClient

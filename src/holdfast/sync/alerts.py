@@ -9,15 +9,9 @@ from holdfast.sync.base import SyncGroup
 from holdfast.types import AlertInfo
 
 
-class SyncAlerts(SyncGroup[Alerts]):
+class SyncAlerts(SyncGroup[Alerts], of=Alerts):
     """The alerts that the code of apps declares."""
 
     def list(self) -> builtins.list[AlertInfo]:
-        """Return all alerts, by app and name, as they were seen when a worker looked last.
-
-        ```python
-        for alert in client.alerts.list():
-            print(alert.app, alert.rule.name, alert.is_active, alert.value)
-        ```
-        """
+        """Return all alerts, by app and name, as they were seen when a worker looked last."""
         return self._call(self._target.list)

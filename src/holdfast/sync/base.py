@@ -23,6 +23,7 @@ from holdfast.client.message import Message
 from holdfast.client.messages import MessageData
 from holdfast.errors import ConfigurationError
 from holdfast.store.postgres.executing import is_asynchronous
+from holdfast.sync.docs import Documented
 from holdfast.sync.portal import Portal, finish, make_immortal
 from holdfast.types import Status
 from holdfast.values.durations import Duration
@@ -81,7 +82,7 @@ class SyncEntity(Generic[E]):
         return self._portal.call(code(*args, **kwargs))
 
 
-class SyncBase:
+class SyncBase(Documented):
     """Opens and closes an asynchronous client, and calls its methods."""
 
     def __init__(self, target: Target) -> None:
@@ -176,7 +177,7 @@ def _call_through(
     return finish(method(*args, **kwargs))
 
 
-class SyncGroup(Generic[G]):
+class SyncGroup(Documented, Generic[G]):
     """Calls the methods of a group of an asynchronous client."""
 
     def __init__(self, portal: Portal, target: G) -> None:
@@ -190,7 +191,7 @@ class SyncGroup(Generic[G]):
         return _call_through(self._portal, method, *args, **kwargs)
 
 
-class SyncHandleBase(Generic[Out_co]):
+class SyncHandleBase(Documented, Generic[Out_co]):
     """Calls the methods of an asynchronous handle."""
 
     def __init__(self, portal: Portal, target: RunHandle[Out_co]) -> None:
@@ -228,7 +229,7 @@ class SyncHandleBase(Generic[Out_co]):
         return self._portal.call(method(*args, **kwargs))
 
 
-class SyncMessageBase(MessageData):
+class SyncMessageBase(Documented, MessageData):
     """The values of a message, and calls of the methods of an asynchronous one."""
 
     _portal: Portal

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Never, TypeVar, TypeVarTuple, Unpack, cast, overload
 
+from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.messaging import Signal
 from holdfast.client.naming import RunRef
@@ -45,24 +46,8 @@ E = TypeVar("E")
 Ts = TypeVarTuple("Ts")
 
 
-class SyncClient(SyncBase):
-    """Starts runs, sends them messages and waits for their results.
-
-    Safe to share between threads. The database is `database`, else
-    `$HOLDFAST_DATABASE_URL`, else `$DATABASE_URL`, else the embedded one. Several, separated by
-    spaces, are the shards of one engine. With an `app`, a workflow may be given by its name and is
-    still checked, and results have their types.
-
-    What is needed less often is in groups, named as on the command line: `runs`, `approvals`,
-    `activities`, `alerts`, `archive`, `builds`, `entities`, `flows`, `limits`, `messages`,
-    `queues`, `retention`, `schedules`, `topics`, `webhooks`, `workflows` and `workers`.
-
-    ```python
-    with SyncClient() as client:
-        handle = client.start(checkout, Order(7), key="order-7")
-        print(handle.result())
-    ```
-    """
+class SyncClient(SyncBase, of=Client):
+    """Starts runs, sends them messages and waits for their results."""
 
     def __init__(
         self,
@@ -78,19 +63,7 @@ class SyncClient(SyncBase):
         payload_codec: Codecs | None = None,
         large_payloads: LargePayloads | None = None,
     ) -> None:
-        """Say where the runs are; `open`, or a `with`, connects.
-
-        A `store` is used as it is, and is not closed with the client. Statements are prepared by
-        name unless a connection pooler is found in between; `prepare` decides it instead. With a
-        pooler in transaction mode, `listen_database` is the server's own address, for
-        notifications; without it the client polls for ends, and finds them within seconds.
-        `redis` is the URL of the Redis that wakes workers for the runs that this client starts.
-        Lists come from `read_database`, a streaming replica, while it can be reached; a run that
-        is given by its id or its key is always read from the database itself.
-        Payloads are encoded and decoded by `payload_codec`, by default by that of the app.
-        With `large_payloads`, large ones are objects outside of the database; by default as the app
-        says, without an app as `$HOLDFAST_LARGE_PAYLOADS` does.
-        """
+        """Say where the runs are; `open`, or an `async with`, connects."""
         super().__init__(
             Target(
                 database,
@@ -149,32 +122,7 @@ class SyncClient(SyncBase):
         input: object = None,
         **options: Unpack[StartOptions],
     ) -> SyncRunHandle[object]:
-        """Start a run, or find the one that was started with the same key.
-
-        A job takes the arguments of its function in their order, or, as `input`, by name.
-        A workflow's name means the workflow of the client's app; if the client has no app, the
-        one workflow of this name that any worker of this database has ever served. `app/name`
-        names the app too. If the workflow's code is not here, the input is stored as it is, for
-        version 1 unless `version` says otherwise. Calls made at the same moment share one
-        transaction. `options` are those of `StartOptions`.
-
-        With a `connection` the start is part of the caller's open transaction there: if it is
-        rolled back, the run does not exist. The connection is one of asyncpg or psycopg, or a
-        connection or session of SQLAlchemy. Workers find such a run when they next poll, within
-        about a second; with `notify` they find it at once, but PostgreSQL then makes the commits
-        of all transactions that notify wait for each other.
-
-        Raises InvalidInput or PayloadError for an input that does not fit, before a run exists;
-        UnknownWorkflow, AmbiguousWorkflow and ConfigurationError. After DatabaseUnavailable it is
-        not known whether the run was started: starting it again with the same `key` or `run_id`
-        is safe.
-
-        ```python
-        handle = client.start(checkout, Order(7), key="order-7", delay="5m")
-        if handle.already_existed:
-            print("already", handle.status_at_start)
-        ```
-        """
+        """Start a run, or find the one that was started with the same key."""
         return SyncRunHandle(
             self._portal,
             cast(
@@ -204,17 +152,7 @@ class SyncClient(SyncBase):
     def start_many(
         self, workflow: ToStart, inputs: Iterable[object], **options: Unpack[StartManyOptions]
     ) -> Sequence[SyncRunHandle[object]]:
-        """Start a run for each input, a thousand in a transaction.
-
-        Each input of a job is a tuple of its arguments, or has them by name.
-        Every input is checked before the first run is started. An error of the database may
-        leave some of the runs started: with `keys`, the same call again completes them.
-        `options` are those of `StartManyOptions`. Raises what `start` raises.
-
-        ```python
-        handles = client.start_many(thumbnail, paths, keys=map(str, paths))
-        ```
-        """
+        """Start a run for each input, a thousand in a transaction."""
         return [
             SyncRunHandle(self._portal, each)
             for each in cast(
@@ -252,16 +190,7 @@ class SyncClient(SyncBase):
         input: object = None,
         **options: Unpack[StartAndWaitOptions],
     ) -> object:
-        """Start a run and return its output, waiting at most `wait`.
-
-        `options` are those of `StartAndWaitOptions`.
-
-        Raises what `start` and `SyncRunHandle.result` raise.
-
-        ```python
-        receipt = client.run(checkout, Order(7), wait="1m")
-        ```
-        """
+        """Start a run and return its output, waiting at most `wait`."""
         return self._call(self._target.run, workflow, *args, input=input, **options)
 
     @overload
@@ -269,16 +198,7 @@ class SyncClient(SyncBase):
     @overload
     def handle(self, run: RunRef, workflow: None = None) -> SyncRunHandle[object]: ...
     def handle(self, run: RunRef, workflow: AnyStartable | None = None) -> SyncRunHandle[object]:
-        """Return a handle of a run, without asking the database whether it exists.
-
-        With its workflow, or an app that has it, the result comes back as the declared type. If
-        the workflow is given by its name alone, its app is looked up when the handle is used.
-        Raises InvalidInput for a text that is not an id.
-
-        ```python
-        handle = client.handle(("checkout", "order-7"), checkout)
-        ```
-        """
+        """Return a handle of a run, without asking the database whether it exists."""
         return SyncRunHandle(self._portal, self._target.handle(run, workflow))
 
     @overload
@@ -292,39 +212,17 @@ class SyncClient(SyncBase):
     def result(
         self, run: RunRef, workflow: AnyStartable | None = None, *, timeout: Duration | None = None
     ) -> object:
-        """Wait for a run's end and return its output; see `SyncRunHandle.result`.
-
-        The output is of the type that the workflow declares if the workflow is given here or with
-        the key, or is in the client's app; else it is plain JSON values.
-
-        ```python
-        print(client.result(run_id, checkout, timeout="1m"))
-        ```
-        """
+        """Wait for a run's end and return its output; see `RunHandle.result`."""
         return self._call(self._target.result, run, workflow, timeout=timeout)
 
     def signal(
         self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
     ) -> bool:
-        """Send a signal; the run's code gets it when it waits for that name, now or later.
-
-        With a `signal_id` it is delivered once, however often it is sent: returns False if it was
-        sent before. If the run continued as new, the newest run gets it. Raises RunNotFound,
-        RunEnded and PayloadError.
-
-        ```python
-        client.signal(("checkout", "order-7"), "packed", {"boxes": 2})
-        ```
-        """
+        """Send a signal; the run's code gets it when it waits for that name, now or later."""
         return self._call(self._target.signal, run, name, payload, signal_id)
 
     def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
-        """Send signals together, and return the outcome of each; none of them raises.
-
-        ```python
-        outcomes = client.signal_many(Signal(run, "stop") for run in run_ids)
-        ```
-        """
+        """Send signals together, and return the outcome of each; none of them raises."""
         return self._call(self._target.signal_many, signals)
 
     @overload
@@ -359,49 +257,15 @@ class SyncClient(SyncBase):
         timeout: Duration | None = None,
         type: builtins.type[object] | None = None,
     ) -> object:
-        """Ask a run to change something, and return its handler's answer.
-
-        The run may refuse the update, and then nothing of it happens. The answer comes back as a
-        `type`, else as plain JSON values. With an `update_id` it is carried out once, however
-        often it is sent, and each caller gets the answer. After a ResultTimeout the run has the
-        update; call again with the same id to wait again. If the run continued as new, the newest
-        run gets it.
-
-        Raises UpdateRejected, UpdateFailed, ResultTimeout if there is no answer `timeout` after it
-        was sent, RunEnded, RunNotFound and PayloadError.
-
-        ```python
-        try:
-            total = client.update(run_id, "add-item", {"sku": "A7"}, timeout="5s")
-        except RunEnded:
-            print("too late")
-        ```
-        """
+        """Ask a run to change something, and return its handler's answer."""
         return self._call(
             self._target.update, run, name, payload, update_id=update_id, timeout=timeout, type=type
         )
 
     def why(self, run: RunRef) -> Explanation:
-        """Return what a run does or waits for, and the actions that would move it.
-
-        Each activity, child and approval that it waits for is explained. Raises RunNotFound.
-
-        ```python
-        found = client.why(run_id)
-        print(found.because, [action.do for action in found.actions])
-        ```
-        """
+        """Return what a run does or waits for, and the actions that would move it."""
         return self._call(self._target.why, run)
 
     def timeline(self, run: RunRef) -> Timeline:
-        """Return what happened in a run as spans: steps, calls, timers, messages.
-
-        Raises RunNotFound.
-
-        ```python
-        timeline = client.timeline(run_id)
-        for span in timeline.spans:
-            print(span.kind, span.label, span.outcome)
-        ```
-        """
+        """Return what happened in a run as spans: steps, calls, timers, messages."""
         return self._call(self._target.timeline, run)

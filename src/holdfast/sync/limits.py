@@ -9,7 +9,7 @@ from holdfast.sync.base import SyncGroup
 from holdfast.types import LimitInfo
 
 
-class SyncLimits(SyncGroup[Limits]):
+class SyncLimits(SyncGroup[Limits], of=Limits):
     """The limits of queues, workflows and activities, in all workers together."""
 
     def set(
@@ -20,18 +20,7 @@ class SyncLimits(SyncGroup[Limits]):
         workflow: Named | str | None = None,
         activity: Named | str | None = None,
     ) -> bool:
-        """Set a limit on a queue, a workflow or an activity. Return False if nothing changed.
-
-        It holds for what workers claim from now on; what runs already counts and is not stopped.
-        It stays when workers start again, until their code declares something else than before.
-        An activity's name may lack its app if only one app has live workers with it. Raises
-        InvalidInput unless one of the three is named, and for a name that means none or several.
-
-        ```python
-        client.limits.set(Limit(5), queue="mail")
-        client.limits.set(Rate(100, per="1m", key="input.customer"), workflow=checkout)
-        ```
-        """
+        """Set a limit on a queue, a workflow or an activity. Return False if nothing changed."""
         return self._call(
             self._target.set, limit, queue=queue, workflow=workflow, activity=activity
         )
@@ -46,16 +35,8 @@ class SyncLimits(SyncGroup[Limits]):
         key: str | None = None,
         units: bool = False,
     ) -> bool:
-        """Remove a limit, which is known by its class and its key. Return False if there is none.
-
-        With `units` it is the `Rate` that counts units.
-
-        What waits for it may run at once. A limit that code declares stays removed until the code
-        declares something else.
-
-        ```python
-        client.limits.remove(Limit, queue="mail")
-        ```
+        """Remove a limit, which is known by its class and its key. Return False if there is
+        none.
         """
         return self._call(
             self._target.remove,
@@ -68,11 +49,5 @@ class SyncLimits(SyncGroup[Limits]):
         )
 
     def list(self) -> list[LimitInfo]:
-        """Return all limits, and how they are used.
-
-        ```python
-        for limit in client.limits.list():
-            print(limit.rule.name, limit.rule.most, limit.held, limit.waiting)
-        ```
-        """
+        """Return all limits, and how they are used."""
         return self._call(self._target.list)

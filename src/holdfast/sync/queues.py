@@ -14,12 +14,8 @@ from holdfast.types import KeptMessage, ListedMessage, MessagePage, Pause, Queue
 from holdfast.values.durations import Duration
 
 
-class SyncQueues(SyncGroup[Queues]):
-    """Message queues: create them, send messages to them, receive and acknowledge messages.
-
-    And pauses of queues: nothing is taken from a paused queue, neither messages nor the runs and
-    activities that wait in it for workers.
-    """
+class SyncQueues(SyncGroup[Queues], of=Queues):
+    """Message queues: create them, send messages to them, receive and acknowledge messages."""
 
     def create(
         self,
@@ -34,20 +30,7 @@ class SyncQueues(SyncGroup[Queues]):
         deduplication: Duration = 300.0,
         keep: Duration | None = None,
     ) -> bool:
-        """Create a message queue. Return False if one with the same settings exists.
-
-        In a queue that is `fifo`, messages have groups, and each group is handed out in its order.
-        With `priorities`, messages can be more or less urgent; with `filters`, a receive can have a
-        condition. A message that was received `max_receives` times and given back each time moves
-        to the queue `dead_letters`, by default the name with `.dead` added. A deduplication id is
-        known for `deduplication`. Acknowledged messages are kept for `keep`.
-
-        Raises QueueExists if a queue of this name has other settings, InvalidName and InvalidInput.
-
-        ```python
-        client.queues.create("parcels", visibility="1m", max_receives=5)
-        ```
-        """
+        """Create a message queue. Return False if one with the same settings exists."""
         return self._call(
             self._target.create,
             name,
@@ -71,17 +54,8 @@ class SyncQueues(SyncGroup[Queues]):
         deduplication: Duration | None = None,
         keep: Duration | None = None,
     ) -> bool:
-        """Change settings of a message queue; None leaves one as it is. Return False if none was.
-
-        With `max_receives` 0, nothing becomes a dead letter any more; with `keep` 0, acknowledged
-        messages are not kept. What is in flight stays so for as long as it was received; consumers
-        that run take on a new visibility within seconds.
-
-        Raises UnknownQueue and InvalidInput.
-
-        ```python
-        client.queues.update("parcels", visibility="5m", keep="7d")
-        ```
+        """Change settings of a message queue; None leaves one as it is. Return False if none
+        was.
         """
         return self._call(
             self._target.update,
@@ -94,32 +68,15 @@ class SyncQueues(SyncGroup[Queues]):
         )
 
     def get(self, name: str) -> QueueInfo:
-        """Return a message queue. Raises UnknownQueue.
-
-        ```python
-        print((client.queues.get("parcels")).settings.visibility_seconds)
-        ```
-        """
+        """Return a message queue. Raises UnknownQueue."""
         return self._call(self._target.get, name)
 
     def delete(self, name: str) -> bool:
-        """Delete a message queue with all that is in it. Return False if there is none.
-
-        Raises QueueInUse if it has the dead letters of another queue.
-
-        ```python
-        client.queues.delete("parcels")
-        ```
-        """
+        """Delete a message queue with all that is in it. Return False if there is none."""
         return self._call(self._target.delete, name)
 
     def list(self) -> list[QueueInfo]:
-        """Return the message queues by name.
-
-        ```python
-        print([queue.settings.name for queue in client.queues.list()])
-        ```
-        """
+        """Return the message queues by name."""
         return self._call(self._target.list)
 
     def send(
@@ -136,16 +93,8 @@ class SyncQueues(SyncGroup[Queues]):
         connection: object = None,
         notify: bool = False,
     ) -> int:
-        """Send a message. Return its id; for a `dedup_id` that is known, that of the first message.
-
-        It is due `delay` from now, or `at` a moment with a time zone; one in the past is due now.
-        With a `connection` of asyncpg, psycopg or SQLAlchemy the send is part of its transaction;
-        `notify` then wakes receivers at the commit. Otherwise sends of the same moment share a
-        transaction. Raises UnknownQueue, InvalidInput and PayloadError.
-
-        ```python
-        client.queues.send("parcels", {"id": 7}, delay="10s")
-        ```
+        """Send a message. Return its id; for a `dedup_id` that is known, that of the first
+        message.
         """
         return self._call(
             self._target.send,
@@ -169,16 +118,7 @@ class SyncQueues(SyncGroup[Queues]):
         connection: object = None,
         notify: bool = False,
     ) -> builtins.list[int]:
-        """Send messages; return their ids in the order given. See `send`.
-
-        Without a connection they are sent in transactions of 1,000.
-
-        ```python
-        from holdfast.client import Outgoing
-
-        client.queues.send_many("parcels", [Outgoing({"id": 8}), Outgoing({"id": 9})])
-        ```
-        """
+        """Send messages; return their ids in the order given. See `send`."""
         return self._call(
             self._target.send_many, queue, messages, connection=connection, notify=notify
         )
@@ -195,20 +135,7 @@ class SyncQueues(SyncGroup[Queues]):
         type: object = object,
         consumer: str | None = None,
     ) -> builtins.list[SyncMessage]:
-        """Receive up to `limit` messages, of a FIFO queue up to `per_group` of so many groups.
-
-        They are in flight for `visibility`, by default the queue's: then others receive them,
-        unless they are acknowledged. If nothing is due, wait for it up to `wait`. Only messages
-        whose payload contains `contains`, in a queue with filters. Payloads are decoded as `type`.
-
-        Raises UnknownQueue and InvalidInput.
-
-        ```python
-        for message in client.queues.receive("parcels", 10, wait="1s"):
-            print(message.id, message.payload)
-            message.ack()
-        ```
-        """
+        """Receive up to `limit` messages, of a FIFO queue up to `per_group` of so many groups."""
         return [
             SyncMessage(self._portal, each)
             for each in self._call(
@@ -234,16 +161,7 @@ class SyncQueues(SyncGroup[Queues]):
         per_group: int = 1,
         type: object = object,
     ) -> builtins.list[SyncMessage]:
-        """Receive messages and acknowledge them in one transaction: each comes at most once.
-
-        Messages are lost if the program ends before it has done their work, or if the answer of the
-        database gets lost. Arguments and errors are those of `receive`.
-
-        ```python
-        for message in client.queues.pop("parcels", 10):
-            print(message.payload)
-        ```
-        """
+        """Receive messages and acknowledge them in one transaction: each comes at most once."""
         return [
             SyncMessage(self._portal, each)
             for each in self._call(
@@ -258,16 +176,7 @@ class SyncQueues(SyncGroup[Queues]):
         ]
 
     def ack(self, messages: Messages, *, connection: object = None) -> builtins.list[bool]:
-        """Acknowledge messages: they are done. Return for each if it was in flight still.
-
-        One that was not may have been received by others: its receipt is old and changes nothing.
-        With a `connection` this is part of its transaction.
-
-        ```python
-        messages = client.queues.receive("parcels", 10)
-        client.queues.ack(messages)
-        ```
-        """
+        """Acknowledge messages: they are done. Return for each if it was in flight still."""
         return self._call(self._target.ack, messages, connection=connection)
 
     def nack(
@@ -278,71 +187,31 @@ class SyncQueues(SyncGroup[Queues]):
         error: str | None = None,
         counted: bool = True,
     ) -> builtins.list[bool]:
-        """Give messages back: due again after a delay, or dead letters if received too often.
-
-        Return for each if it was in flight still. `error` says why it was given back. With
-        `counted=False` this receive does not count: the message was not tried.
-
-        ```python
-        [message] = client.queues.receive("parcels")
-        client.queues.nack(message, delay="10s", error="the warehouse does not answer")
-        ```
-        """
+        """Give messages back: due again after a delay, or dead letters if received too often."""
         return self._call(self._target.nack, messages, delay=delay, error=error, counted=counted)
 
     def extend(self, messages: Messages, visibility: Duration) -> builtins.list[bool]:
-        """Keep messages in flight for so long from now. Return for each if it was in flight still.
-
-        What was received together is kept together.
-
-        ```python
-        [message] = client.queues.receive("parcels")
-        client.queues.extend(message, "5m")
-        ```
+        """Keep messages in flight for so long from now. Return for each if it was in flight
+        still.
         """
         return self._call(self._target.extend, messages, visibility)
 
     def purge(self, queue: str) -> int:
-        """Delete all messages that wait in a queue; what is in flight stays. Return how many.
-
-        ```python
-        client.queues.purge("parcels")
-        ```
-        """
+        """Delete all messages that wait in a queue; what is in flight stays. Return how many."""
         return self._call(self._target.purge, queue)
 
     def redrive(self, queue: str, message_ids: Iterable[int] | None = None) -> int:
-        """Move dead letters back to the queue that they come from. Return how many.
-
-        They are due at once, as if they had never been received; those in flight stay. With
-        `message_ids` only these.
-
-        ```python
-        client.queues.redrive("parcels")
-        ```
-        """
+        """Move dead letters back to the queue that they come from. Return how many."""
         return self._call(self._target.redrive, queue, message_ids)
 
     def metrics(self, queue: str | None = None) -> builtins.list[QueueMetrics]:
-        """Count what is due, delayed, in flight and dead in a queue, or in all; up to 10,000 each.
-
-        ```python
-        [counted] = client.queues.metrics("parcels")
-        print(counted.due, counted.in_flight, counted.dead)
-        ```
+        """Count what is due, delayed, in flight and dead in a queue, or in all; up to 10,000
+        each.
         """
         return self._call(self._target.metrics, queue)
 
     def messages(self, queue: str, limit: int = 100) -> builtins.list[ListedMessage]:
-        """Return messages without receiving them: first what waits, in the order of receives.
-
-        Dead letters are in the queue of the dead letters. Payloads are JSON texts.
-
-        ```python
-        for message in client.queues.messages("parcels.dead"):
-            print(message.message_id, message.error)
-        ```
-        """
+        """Return messages without receiving them: first what waits, in the order of receives."""
         return self._call(self._target.messages, queue, limit)
 
     def page(
@@ -354,56 +223,23 @@ class SyncQueues(SyncGroup[Queues]):
         clip: int | None = None,
         origin: str | None = None,
     ) -> MessagePage:
-        """Return a page of messages without receiving them, and the cursor of the next page.
-
-        First what waits, of a FIFO queue group by group, then what is in flight. With `clip`
-        payloads are the first so many characters of their JSON texts. With `origin` only the dead
-        letters of that queue: a page may be short then, and have a cursor still.
-
-        ```python
-        page = client.queues.page("parcels.dead", origin="parcels", clip=100)
-        print(len(page.messages), page.cursor)
-        ```
-        """
+        """Return a page of messages without receiving them, and the cursor of the next page."""
         return self._call(
             self._target.page, queue, limit=limit, cursor=cursor, clip=clip, origin=origin
         )
 
     def kept(self, queue: str, limit: int = 100) -> builtins.list[KeptMessage]:
-        """Return messages that were acknowledged and are kept, the newest first.
-
-        ```python
-        print([message.message_id for message in client.queues.kept("parcels")])
-        ```
-        """
+        """Return messages that were acknowledged and are kept, the newest first."""
         return self._call(self._target.kept, queue, limit)
 
     def pause(self, name: str, reason: str | None = None) -> bool:
-        """Let nothing be taken from a queue. Return False if it was paused before.
-
-        Workers begin nothing of it, and receives find no messages. What runs already is not
-        disturbed. The pause also holds for workers that start later.
-
-        ```python
-        client.queues.pause("mail", reason="the mail server is down")
-        ```
-        """
+        """Let nothing be taken from a queue. Return False if it was paused before."""
         return self._call(self._target.pause, name, reason)
 
     def resume(self, name: str) -> bool:
-        """Let workers and receivers continue with a queue. Return False if it was not paused.
-
-        ```python
-        client.queues.resume("mail")
-        ```
-        """
+        """Let workers and receivers continue with a queue. Return False if it was not paused."""
         return self._call(self._target.resume, name)
 
     def pauses(self) -> builtins.list[Pause]:
-        """Return the queues that are paused, each with the moment and the reason.
-
-        ```python
-        print([pause.name for pause in client.queues.pauses()])
-        ```
-        """
+        """Return the queues that are paused, each with the moment and the reason."""
         return self._call(self._target.pauses)

@@ -14,7 +14,7 @@ from holdfast.sync.base import SyncGroup
 from holdfast.types import JSON, DeliveryRecord, Published, SubscriptionKind
 
 
-class SyncTopics(SyncGroup[Topics]):
+class SyncTopics(SyncGroup[Topics], of=Topics):
     """Events, and what they reach: workflows that are started, runs that wait."""
 
     def publish(
@@ -26,23 +26,7 @@ class SyncTopics(SyncGroup[Topics]):
         connection: object = None,
         notify: bool = False,
     ) -> Published:
-        """Publish an event: all that is subscribed to its topic gets it, in one transaction.
-
-        ```python
-        published = client.topics.publish("invoices.17.paid", {"invoice": 17})
-        print(published.workflows, published.runs)
-        ```
-
-        With a `connection`, it is part of the caller's open transaction there: if that is rolled
-        back, nothing was published. The connection is one of asyncpg or psycopg, or a connection or
-        session of SQLAlchemy. Workers find what it started when they next poll, within 2 s; with
-        `notify` they are woken by the commit. With an `event_id`, an event that was published
-        within the last hour is not published again: `is_new` is then False.
-
-        The payload is stored as it is, also by an app that encrypts its payloads: the database
-        compares it with conditions. Raises InvalidName for a topic that cannot be, PayloadError for
-        a payload that cannot be stored.
-        """
+        """Publish an event: all that is subscribed to its topic gets it, in one transaction."""
         return self._call(
             self._target.publish,
             topic,
@@ -63,28 +47,7 @@ class SyncTopics(SyncGroup[Topics]):
         allow_inner: bool = False,
         **options: Unpack[RunsOfSchedule],
     ) -> int:
-        """Send each event of a topic that fits to a workflow, a queue or a URL; return an id.
-
-        ```python
-        subscription = client.topics.subscribe("invoices.*.paid", workflow=checkout)
-        assert client.topics.unsubscribe(subscription)
-        ```
-
-        `*` stands for one segment, `#` for any number. With `match`, only events whose payload
-        contains it count (as PostgreSQL's `jsonb @>`). The same pattern, match and target are one
-        subscription: its other values change.
-
-        For a `workflow`, each event starts a run; the payload is its input, and `options` are those
-        of the run. With `queue` and no workflow, each event is sent to a message queue, of a FIFO
-        queue with the topic as the group. For a `url`, workers send signed requests (see
-        `holdfast.webhooks`): an answer of 200 to 299 within 10 s is success; else they try again
-        after 10, 30, 60 and 300 s, then the delivery is dead (see `deliveries`). The `secret`
-        signs, and nothing shows it;
-        `holdfast.webhooks.new_secret` draws one. Inner addresses are refused unless `allow_inner`.
-
-        Raises InvalidName for a pattern that cannot be, ConfigurationError for a URL or a secret
-        that cannot be, and what `start` raises for a workflow and its options.
-        """
+        """Send each event of a topic that fits to a workflow, a queue or a URL; return an id."""
         return self._call(
             self._target.subscribe,
             pattern,
@@ -97,10 +60,7 @@ class SyncTopics(SyncGroup[Topics]):
         )
 
     def unsubscribe(self, subscription_id: int) -> bool:
-        """Remove a subscription; what it has started stays. False if there is none.
-
-        Those of runs that wait are not removed: they end with their runs.
-        """
+        """Remove a subscription; what it has started stays. False if there is none."""
         return self._call(self._target.unsubscribe, subscription_id)
 
     def list(
@@ -111,15 +71,7 @@ class SyncTopics(SyncGroup[Topics]):
         after: int = 0,
         limit: int = 100,
     ) -> builtins.list[Subscription]:
-        """Return subscriptions, oldest first: of a kind, else all but those of runs that wait.
-
-        With a `topic`, those whose patterns it fits. `after` continues after an id.
-
-        ```python
-        for each in client.topics.list(topic="invoices.17.paid"):
-            print(each.subscription_id, each.pattern, each.target)
-        ```
-        """
+        """Return subscriptions, oldest first: of a kind, else all but those of runs that wait."""
         return self._call(self._target.list, kind=kind, topic=topic, after=after, limit=limit)
 
     def deliveries(
@@ -130,16 +82,7 @@ class SyncTopics(SyncGroup[Topics]):
         after: int = 0,
         limit: int = 100,
     ) -> builtins.list[DeliveryRecord]:
-        """Return events that are not yet delivered to URLs, oldest first.
-
-        `dead` are those that failed five times: with True only these, with False the others.
-        `after` continues after an id.
-
-        ```python
-        for each in client.topics.deliveries(dead=True):
-            print(each.topic, each.url, each.status, each.error)
-        ```
-        """
+        """Return events that are not yet delivered to URLs, oldest first."""
         return self._call(
             self._target.deliveries,
             dead=dead,
@@ -157,8 +100,5 @@ class SyncTopics(SyncGroup[Topics]):
         return self._call(self._target.discard, delivery_ids)
 
     def count(self, topic: str) -> dict[SubscriptionKind, int]:
-        """Return how many subscriptions of each kind have a pattern that a topic fits.
-
-        Conditions and pauses are not looked at.
-        """
+        """Return how many subscriptions of each kind have a pattern that a topic fits."""
         return self._call(self._target.count, topic)

@@ -9,14 +9,9 @@ from holdfast.sync.base import SyncGroup
 from holdfast.types import WorkerInfo
 
 
-class SyncWorkers(SyncGroup[Workers]):
+class SyncWorkers(SyncGroup[Workers], of=Workers):
     """The workers of all apps."""
 
     def list(self) -> builtins.list[WorkerInfo]:
-        """Return the workers that are signed on.
-
-        ```python
-        print([worker.hostname for worker in client.workers.list()])
-        ```
-        """
+        """Return the workers that are signed on."""
         return self._call(self._target.list)

@@ -8,46 +8,21 @@ from holdfast.sync.base import SyncGroup
 from holdfast.types import HeldKey, Pause
 
 
-class SyncWorkflows(SyncGroup[Workflows]):
+class SyncWorkflows(SyncGroup[Workflows], of=Workflows):
     """The workflows of all apps: each by its function, or by its name (`app/name`)."""
 
     def pause(self, workflow: Named | str, reason: str | None = None) -> bool:
-        """Let no worker continue the runs of a workflow, of any version.
-
-        Returns False if it was paused before. Runs that a worker has continue until they wait.
-
-        ```python
-        client.workflows.pause(checkout, reason="wrong prices")
-        ```
-        """
+        """Let no worker continue the runs of a workflow, of any version."""
         return self._call(self._target.pause, workflow, reason)
 
     def resume(self, workflow: Named | str) -> bool:
-        """Let the runs of a workflow continue. Return False if it was not paused.
-
-        ```python
-        client.workflows.resume(checkout)
-        ```
-        """
+        """Let the runs of a workflow continue. Return False if it was not paused."""
         return self._call(self._target.resume, workflow)
 
     def held_keys(self, workflow: Named | str, limit: int = 100) -> list[HeldKey]:
-        """Return what singletons, debounces and throttles of a workflow hold now, by key.
-
-        At most `limit` keys of each rule.
-
-        ```python
-        for held in client.workflows.held_keys(checkout):
-            print(held.rule, held.key, held.run_id, held.until)
-        ```
-        """
+        """Return what singletons, debounces and throttles of a workflow hold now, by key."""
         return self._call(self._target.held_keys, workflow, limit)
 
     def pauses(self) -> list[Pause]:
-        """Return the workflows that are paused, each with the moment and the reason.
-
-        ```python
-        print([pause.name for pause in client.workflows.pauses()])
-        ```
-        """
+        """Return the workflows that are paused, each with the moment and the reason."""
         return self._call(self._target.pauses)
