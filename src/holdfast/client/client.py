@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Never, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from holdfast.client.activities import Activities
@@ -158,12 +157,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return await self.open()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # Starting

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, Token
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from holdfast.errors import DatabaseError, DatabaseUnavailable, LockTimeout, TransientDatabaseError
@@ -76,12 +75,7 @@ class BriefLocks:
     def __enter__(self) -> None:
         self._token = lock_millis.set(self._millis)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._token is not None, "the block was entered"
         lock_millis.reset(self._token)
 

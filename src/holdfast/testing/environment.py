@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 from uuid import UUID
 
@@ -118,12 +117,7 @@ class Environment:
         await self.client.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.client.close()
         if self._reviving is not None:
             await asyncio.wait([self._reviving])
