@@ -21,8 +21,8 @@ from holdfast.insight.check import Check, CheckReport
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.port import Store
 from holdfast.types import Release
-from holdfast.worker import step_tasks
 from holdfast.worker.late_flows import LateFlows
+from holdfast.worker.step_tasks import StepTasks
 from tests.runtime.desk import eventually, working
 
 
@@ -477,7 +477,7 @@ async def test_a_step_that_a_worker_does_not_know_is_left_to_workers_that_do(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As while a deploy that replaces a shape has not reached every worker."""
-    monkeypatch.setattr(step_tasks, "_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(StepTasks, "again_seconds", 0.05)
 
     def make(name: str) -> App:
         app = App("renamed")

@@ -12,7 +12,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.types import ClaimedTask, StepTaskEnd, StepTaskOutcome, StepTasksEnded, Taker
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
-from holdfast.worker.reporting import StepReporter
+from holdfast.worker.step_tasks import StepReporter
 
 ENDS = 80
 

@@ -21,9 +21,9 @@ from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import ActivityEnd, Notice, Release
 from holdfast.values.ids import keyed_run_id
 from holdfast.worker import Worker, WorkerOptions, giving_back, releases
+from holdfast.worker.activities import Reporter
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
-from holdfast.worker.reporting import Reporter
 
 pytestmark = pytest.mark.fresh_database
 

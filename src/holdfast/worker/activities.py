@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.codec import check_open, describe, encode
 from holdfast.definitions.activities import ActivityContext, CompletedLater
@@ -23,17 +24,17 @@ from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
 from holdfast.errors import PayloadLocked, WorkerLost
 from holdfast.retry import RecordedRetry
+from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
-from holdfast.worker.attempts import Execution, Launcher
+from holdfast.worker.attempts import Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_failed_activity, pause_text
 from holdfast.worker.fitting import UNFIT
-from holdfast.worker.reporting import OpenAttempts, Reporter
+from holdfast.worker.recording import repeated
+from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution
 
 logger = logging.getLogger("holdfast.run")
-
-_AGAIN_SECONDS = 30.0  # before a task that this program cannot read is claimed again
 
 
 class ScheduledCall(msgspec.Struct, frozen=True):
@@ -58,18 +59,10 @@ class ScheduledCall(msgspec.Struct, frozen=True):
 read_call = msgspec.json.Decoder(ScheduledCall).decode
 
 
-class ActivityExecution(Execution[ActivityContext]):
+class ActivityExecution(TaskExecution[ActivityContext]):
     """One attempt under way. After the report `activity_end` tells how it ended."""
 
-    __slots__ = (
-        "_cancel_requested",
-        "_stopped",
-        "_watch",
-        "call",
-        "held",
-        "silence_seconds",
-        "task",
-    )
+    __slots__ = ("_cancel_requested", "_stopped", "_watch", "call", "held", "silence_seconds")
 
     def __init__(
         self,
@@ -196,6 +189,26 @@ class ActivityExecution(Execution[ActivityContext]):
         return Lease(task.run_id, task.key, task.lease_no, 0, self.context.unsent)
 
 
+class Reporter(EndReporter[ActivityEnd, ActivityOutcome]):
+    """Reports ends of activities."""
+
+    what = "activities"
+
+    async def _send(self, ends: list[ActivityEnd]) -> Sequence[ActivityOutcome]:
+        with self._lending(len(ends)), BriefLocks():
+            ended = await repeated(
+                lambda: self._store.end_activities(self._worker_id, ends),
+                self._clock,
+                f"reporting {len(ends)} {self.what}",
+            )
+        if ended.notices:
+            self._notify(ended.notices)
+        return ended.outcomes
+
+    def _failed(self, end: ActivityEnd, error: str) -> ActivityEnd:
+        return replace(end, result=None, error=error, retryable=False, details=None)
+
+
 # Makes an attempt that is executed in a batch; returns it, and what puts it into the batch.
 Batching: TypeAlias = Callable[
     [BatchActivity[..., Any], ClaimedTask, ScheduledCall, int, Callable[[ActivityExecution], None]],
@@ -203,12 +216,10 @@ Batching: TypeAlias = Callable[
 ]
 
 
-class Activities:
-    """Execute claimed activities, and keep their leases until their ends are recorded.
+class Activities(OpenAttempts[ActivityExecution]):
+    """The activities of a worker. `batching` takes the calls of those executed in batches."""
 
-    `release` gives one lease back. `room` counts the activities held here. `batching` takes the
-    calls of activities that are executed in batches.
-    """
+    kind, again_seconds = "activity", 30.0
 
     def __init__(
         self,
@@ -222,36 +233,14 @@ class Activities:
         release: Callable[[Release], None],
         room: Room,
     ) -> None:
+        super().__init__(room, release, clock)
         self._activities = {each.full_name: each for each in activities.values()}
-        self._layers, self._clock = layers, clock
-        self._launcher, self._reporter = launcher, reporter
-        self._batching, self._release = batching, release
-        self._open = OpenAttempts[ActivityExecution]("activity", room)
-        self.leases, self.lose = self._open.leases, self._open.lose
-        self.knows, self.end_grace = self._open.knows, self._open.end_grace
-
-    @property
-    def executing(self) -> bool:
-        """True if an activity runs."""
-        return self._open.executing
-
-    @property
-    def busy(self) -> bool:
-        """True if an activity runs, or its end is being reported."""
-        return self._open.busy
+        self._layers, self._launcher, self._reporter = layers, launcher, reporter
+        self._batching = batching
 
     # Claimed tasks
 
-    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Execute claimed activities."""
-        for task in tasks:
-            if self._open.draining:
-                self._release(Release(task.run_id, task.key, task.lease_no))
-            else:
-                self._start(task)
-
     def _start(self, task: ClaimedTask) -> None:
-        self._open.stop_stale(task)
         try:
             check_open((task.payload, task.heartbeat))
         except PayloadLocked as error:
@@ -269,20 +258,14 @@ class Activities:
         now = self._clock.now()
         if isinstance(activity, BatchActivity):
             element, fill = self._batching(activity, task, call, now, self._ended)
-            self._open.begin(element)
+            self._begin(element)
             self._launcher.trace(element)
             fill()
             return
         execution = ActivityExecution(activity, task, call, now, self._ended)
-        self._open.begin(execution)
+        self._begin(execution)
         self._launcher.launch(execution, call.arguments, self._layers)
         execution.watch()
-
-    def _leave(self, task: ClaimedTask, reason: str) -> None:
-        """Give back a task that this program cannot read: another may have the key or the code."""
-        logger.error("activity %s of run %s cannot be begun: %s", task.key, task.run_id, reason)
-        again = self._clock.now() + int(_AGAIN_SECONDS * 1e6)
-        self._release(Release(task.run_id, task.key, task.lease_no, again, reason))
 
     def _refuse(self, task: ClaimedTask, error: Exception) -> None:
         """Report a failure without an attempt."""
@@ -299,7 +282,7 @@ class Activities:
         )
 
     def _ended(self, execution: ActivityExecution) -> None:
-        if not self._open.end(execution):
+        if not self._end(execution):
             return
         if execution.held is None:
             self._report(execution.activity_end, execution)
@@ -307,7 +290,7 @@ class Activities:
             self._leave(execution.task, execution.held)
 
     def _report(self, end: ActivityEnd, execution: ActivityExecution | None = None) -> None:
-        self._open.report(self._reporter, end, partial(self._reported, end, execution))
+        self._report_end(self._reporter, end, partial(self._reported, end, execution))
 
     def _reported(
         self, end: ActivityEnd, execution: ActivityExecution | None, outcome: ActivityOutcome
@@ -327,13 +310,13 @@ class Activities:
     def renewed(self, leases: Sequence[Lease]) -> None:
         """Remember which heartbeat details the database has now. Safe from any thread."""
         for lease in leases:
-            execution = self._open.find(lease.run_id, lease.key)
+            execution = self._find(lease.run_id, lease.key)
             if execution is not None and lease.details is not None:
                 execution.context.mark_sent(lease.details)
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
         """Ask an activity to stop, because its run no longer waits for it."""
-        execution = self._open.find(run_id, key)
+        execution = self._find(run_id, key)
         if execution is not None:
             execution.request_cancel()
 
@@ -344,7 +327,7 @@ class Activities:
 
         `save` is called with leases that have details which the database does not have yet.
         """
-        leases = await self._open.drain(grace_seconds)
+        leases = await self._stop_all(grace_seconds)
         unsaved = [lease for lease in leases if lease.details is not None]
         if unsaved:
             await save(unsaved)

@@ -4,98 +4,86 @@ A worker holds an attempt, and keeps the lease of its task, until the database h
 report of its end. Ends are reported in batches. A report needs no token: if a call whose answer was
 lost is repeated, the answer is that the attempt is `lost`, and the worker forgets the attempt in
 either case.
-
-Elements of maps are reported in separate calls: such calls of many workers do not wait for each
-other. A call may return tasks that became ready by it, leased to this worker: so the next step of a
-flow begins without a claim. If the answer is lost, these tasks wait until their leases expire.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
-from msgspec.structs import replace
-
 from holdfast.codec import describe, encode
+from holdfast.definitions.recorded import AttemptContext
 from holdfast.errors import LockTimeout, PayloadError
 from holdfast.store.port import Store
-from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import (
     ActivityEnd,
     ActivityOutcome,
     ClaimedTask,
     Lease,
     Notice,
+    Release,
     StepTaskEnd,
     StepTaskOutcome,
-    StepTasksEnded,
-    Taker,
     count_bearable,
 )
+from holdfast.worker.attempts import Execution
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock
-from holdfast.worker.recording import Batcher, Lending, repeated
+from holdfast.worker.recording import Batcher, Lending
 
 logger = logging.getLogger("holdfast.committer")
 run_logger = logging.getLogger("holdfast.run")
 
-_MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
-_LOCK_MILLIS: Final = 500  # workers that end steps of one run wait for each other at its rows
-_FEW: Final = 10  # a place is kept for each so many ends, to notice if they bring work
-
+C = TypeVar("C", bound=AttemptContext)
 E = TypeVar("E", ActivityEnd, StepTaskEnd)
 Outcome = TypeVar("Outcome", ActivityOutcome, StepTaskOutcome)
 
-_StepEntry: TypeAlias = tuple[StepTaskEnd, Callable[[StepTaskOutcome], None]]
 TaskId: TypeAlias = "tuple[UUID, str]"  # a run, and the task's key
 
 
-class OpenAttempt(Protocol):
-    """An attempt at a task."""
+class TaskExecution(Execution[C]):
+    """One attempt at a claimed task."""
 
-    @property
-    def task(self) -> ClaimedTask:
-        """The claimed task."""
-        ...
+    __slots__ = ("task",)
+
+    task: ClaimedTask
 
     @property
     def lease(self) -> Lease:
         """The task's lease, with heartbeat details that the database does not have yet."""
-        ...
+        return Lease(self.task.run_id, self.task.key, self.task.lease_no, 0)
 
     @property
     def silent(self) -> bool:
         """True if the attempt has sent no heartbeat for too long. Safe from any thread."""
-        ...
-
-    def cancel(self) -> object:
-        """Ask it to stop, and report nothing."""
-        ...
+        return False
 
 
-A = TypeVar("A", bound=OpenAttempt)
+A = TypeVar("A", bound=TaskExecution[Any])
 
 
-class OpenAttempts(Generic[A]):
-    """Hold attempts from the claim until the database has answered to the report of the end.
+class OpenAttempts(ABC, Generic[A]):
+    """Execute claimed tasks, and keep their leases until their ends are recorded.
 
-    `kind` is "activity" or the like, for log lines. `room` counts the attempts held.
+    `kind` is "activity" or the like, for log lines. `room` counts the attempts held here, and
+    `release` gives one lease back.
     """
 
-    def __init__(self, kind: str, room: Room) -> None:
-        self._kind, self._room = kind, room
+    kind: ClassVar[str]
+    again_seconds: ClassVar[float]  # before a task that cannot be begun here is claimed again
+
+    def __init__(self, room: Room, release: Callable[[Release], None], clock: Clock) -> None:
+        self._room, self._release, self._clock = room, release, clock
         self._running: dict[TaskId, A] = {}
         self._reporting: dict[TaskId, int] = {}  # lease numbers of those that have ended
         room.count(self._running, self._reporting)
-        self.draining = self._grace_ended = False
+        self._draining = self._grace_ended = False
         self._changed = asyncio.Event()  # an attempt has left, or the grace period is over
 
     @property
@@ -110,18 +98,39 @@ class OpenAttempts(Generic[A]):
 
     # From the claim to the answer
 
-    def begin(self, attempt: A) -> None:
+    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Execute claimed tasks."""
+        for task in tasks:
+            if self._draining:
+                self._release(Release(task.run_id, task.key, task.lease_no))
+            else:
+                self._stop_stale(task)
+                self._start(task)
+
+    @abstractmethod
+    def _start(self, task: ClaimedTask) -> None:
+        """Begin an attempt at a task."""
+
+    def _leave(self, task: ClaimedTask, reason: str, seconds: float | None = None) -> None:
+        """Give back a task that this program cannot begin: another may have the key or the code."""
+        run_logger.error(
+            "%s %s of run %s cannot be begun: %s", self.kind, task.key, task.run_id, reason
+        )
+        again = self._clock.now() + int((seconds or self.again_seconds) * 1e6)
+        self._release(Release(task.run_id, task.key, task.lease_no, again, reason))
+
+    def _begin(self, attempt: A) -> None:
         """Hold an attempt that begins now."""
         task = attempt.task
         self._running[task.run_id, task.key] = attempt
 
-    def stop_stale(self, task: ClaimedTask) -> None:
+    def _stop_stale(self, task: ClaimedTask) -> None:
         """Stop an attempt at the same task, if one still runs: its lease ran out."""
         stale = self._running.pop((task.run_id, task.key), None)
         if stale is not None:
             stale.cancel()
 
-    def end(self, attempt: A) -> bool:
+    def _end(self, attempt: A) -> bool:
         """Stop holding an attempt; return False if it was not held any more."""
         task_id = (attempt.task.run_id, attempt.task.key)
         if self._running.get(task_id) is not attempt:
@@ -129,7 +138,7 @@ class OpenAttempts(Generic[A]):
         del self._running[task_id]
         return True
 
-    def report(
+    def _report_end(
         self, reporter: EndReporter[E, Outcome], end: E, answer: Callable[[Outcome], None]
     ) -> None:
         """Report an end, and keep its lease until `answer` was called with the outcome."""
@@ -148,7 +157,7 @@ class OpenAttempts(Generic[A]):
 
     # Questions and messages from other parts
 
-    def find(self, run_id: UUID, key: str) -> A | None:
+    def _find(self, run_id: UUID, key: str) -> A | None:
         """Return the attempt at a task that runs here. Safe from any thread."""
         return self._running.get((run_id, key))
 
@@ -170,20 +179,20 @@ class OpenAttempts(Generic[A]):
         """Stop an attempt whose lease was lost; its end is not reported."""
         attempt = self._running.get((run_id, key))
         if attempt is not None and attempt.task.lease_no == lease_no:
-            run_logger.warning("%s %s of run %s: its lease was lost", self._kind, key, run_id)
-            self.drop(attempt)
+            run_logger.warning("%s %s of run %s: its lease was lost", self.kind, key, run_id)
+            self._drop(attempt)
 
-    def drop(self, attempt: A) -> None:
+    def _drop(self, attempt: A) -> None:
         """Stop an attempt that is held; its end is not reported."""
-        if self.end(attempt):
+        if self._end(attempt):
             attempt.cancel()
             self._left()
 
     # Draining
 
-    async def drain(self, grace_seconds: float) -> list[Lease]:
+    async def _stop_all(self, grace_seconds: float) -> list[Lease]:
         """Let attempts end within the grace period; stop the others, and return their leases."""
-        self.draining = True
+        self._draining = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 while self._running and not self._grace_ended:
@@ -253,7 +262,7 @@ class EndReporter(ABC, Generic[E, Outcome]):
         """Return the end as a final failure with an encoded error."""
 
     def _make_batchers(self) -> Sequence[Batcher[tuple[E, Callable[[Outcome], None]]]]:
-        return [Batcher(self._report, bearable=_count_bearable)]
+        return [Batcher(self._report, bearable=count_bearable_ends)]
 
     def _batcher_of(self, end: E) -> Batcher[tuple[E, Callable[[Outcome], None]]]:
         return self._batchers[0]
@@ -298,90 +307,7 @@ class EndReporter(ABC, Generic[E, Outcome]):
             await self._report([(failed, answer)])
 
 
-class Reporter(EndReporter[ActivityEnd, ActivityOutcome]):
-    """Reports ends of activities."""
-
-    what = "activities"
-
-    async def _send(self, ends: list[ActivityEnd]) -> Sequence[ActivityOutcome]:
-        with self._lending(len(ends)), BriefLocks():
-            ended = await repeated(
-                lambda: self._store.end_activities(self._worker_id, ends),
-                self._clock,
-                f"reporting {len(ends)} {self.what}",
-            )
-        if ended.notices:
-            self._notify(ended.notices)
-        return ended.outcomes
-
-    def _failed(self, end: ActivityEnd, error: str) -> ActivityEnd:
-        return replace(end, result=None, error=error, retryable=False, details=None)
-
-
-class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
-    """Reports ends of tasks of steps, and accepts the tasks that come back.
-
-    `taker` says if the worker accepts so many tasks in return; `take` gets them, in the places of
-    the steps that have ended. If the last ends brought no work, only a few places are kept for it,
-    and the others are lent.
-    """
-
-    what = "task(s) of steps"
-
-    def __init__(
-        self,
-        store: Store,
-        worker_id: str,
-        clock: Clock,
-        notify: Callable[[list[Notice]], None],
-        lending: Lending,
-        taker: Callable[[int], Taker | None],
-        take: Callable[[Sequence[ClaimedTask]], None],
-    ) -> None:
-        super().__init__(store, worker_id, clock, notify, lending)
-        self._taker, self._take = taker, take
-        self._brings_work = False  # the last answer brought tasks
-
-    def _make_batchers(self) -> Sequence[Batcher[_StepEntry]]:
-        # Two calls for one map would wait for each other at its counter.
-        return [
-            Batcher(self._report, bearable=_count_bearable, halves=self._halves),
-            Batcher(self._report, bearable=_count_bearable, most_calls=1),
-        ]
-
-    def _halves(self, ends: list[_StepEntry]) -> bool:
-        """Return True if this process would wait for one call with all of them.
-
-        It waits if the answer brings the next steps. If these ends are those of runs, the next
-        tasks come from a claim at the same time, and a second call would only cost the database.
-        """
-        return self._brings_work and len(ends) >= _MANY
-
-    def _batcher_of(self, end: StepTaskEnd) -> Batcher[_StepEntry]:
-        return self._batchers[":" in end.key and end.error is None]
-
-    async def _send(self, ends: list[StepTaskEnd]) -> Sequence[StepTaskOutcome]:
-        kept = len(ends) if self._brings_work else -(-len(ends) // _FEW)
-        taker, patience = self._taker(kept), itertools.chain((1, 3, 9), itertools.repeat(27))
-
-        def call() -> Awaitable[StepTasksEnded]:
-            return self._store.end_step_tasks(self._worker_id, ends, taker, patience=next(patience))
-
-        lent = len(ends) - (0 if taker is None else kept)
-        with self._lending(lent), BriefLocks(_LOCK_MILLIS):
-            ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
-        if ended.notices:
-            self._notify(ended.notices)
-        self._brings_work = bool(ended.tasks)
-        if ended.tasks:
-            self._take(ended.tasks)
-        return ended.outcomes
-
-    def _failed(self, end: StepTaskEnd, error: str) -> StepTaskEnd:
-        return replace(end, output=None, error=error, retryable=False)
-
-
-def _count_bearable(entries: Sequence[tuple[ActivityEnd | StepTaskEnd, object]]) -> int:
+def count_bearable_ends(entries: Sequence[tuple[ActivityEnd | StepTaskEnd, object]]) -> int:
     """Return how many of the first ends one call takes."""
     return count_bearable(_weigh(end) for end, _ in entries)
 

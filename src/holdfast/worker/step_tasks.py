@@ -1,16 +1,23 @@
 """The tasks of flows' steps: from a claimed task, through its attempt, to the report of its end.
 
 The database decides if a failed attempt is followed by another, and which steps follow.
+
+Elements of maps are reported in separate calls: such calls of many workers do not wait for each
+other. A call may return tasks that became ready by it, leased to this worker: so the next step of a
+flow begins without a claim. If the answer is lost, these tasks wait until their leases expire.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from holdfast.codec import check_open, encode
 from holdfast.definitions.flow_context import FlowStepContext
@@ -18,28 +25,41 @@ from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow
 from holdfast.errors import PayloadLocked
-from holdfast.types import ClaimedTask, Lease, Release, StepTaskEnd, StepTaskOutcome
+from holdfast.store.port import Store
+from holdfast.store.shared_calls import BriefLocks
+from holdfast.types import (
+    ClaimedTask,
+    Notice,
+    Release,
+    StepTaskEnd,
+    StepTaskOutcome,
+    StepTasksEnded,
+    Taker,
+)
 from holdfast.values.names import changed_kind
-from holdfast.worker.attempts import Execution, Launcher
+from holdfast.worker.attempts import Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_failed_flow_step
 from holdfast.worker.fitting import UNFIT
-from holdfast.worker.reporting import OpenAttempts, StepReporter
+from holdfast.worker.recording import Batcher, Lending, repeated
+from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution, count_bearable_ends
 
 logger = logging.getLogger("holdfast.run")
 
-_AGAIN_SECONDS: Final = 5.0
 _UNFIT_SECONDS: Final = 30.0  # before a task that does not fit is claimed again
 _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back
+_MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
+_LOCK_MILLIS: Final = 500  # workers that end steps of one run wait for each other at its rows
+_FEW: Final = 10  # a place is kept for each so many ends, to notice if they bring work
+
+_StepEntry: TypeAlias = tuple[StepTaskEnd, Callable[[StepTaskOutcome], None]]
 
 
-class StepTaskExecution(Execution[FlowStepContext]):
+class StepTaskExecution(TaskExecution[FlowStepContext]):
     """One attempt at a task of a step."""
 
-    __slots__ = ("_refused", "task")
-
-    silent = False  # it has no heartbeat of its own
+    __slots__ = ("_refused",)
 
     def __init__(
         self,
@@ -72,22 +92,81 @@ class StepTaskExecution(Execution[FlowStepContext]):
             retryable=self.retryable,
         )
 
-    @property
-    def lease(self) -> Lease:
-        """The task's lease."""
-        return Lease(self.task.run_id, self.task.key, self.task.lease_no, 0)
+
+class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
+    """Reports ends of tasks of steps, and accepts the tasks that come back.
+
+    `taker` says if the worker accepts so many tasks in return; `take` gets them, in the places of
+    the steps that have ended. If the last ends brought no work, only a few places are kept for it,
+    and the others are lent.
+    """
+
+    what = "task(s) of steps"
+
+    def __init__(
+        self,
+        store: Store,
+        worker_id: str,
+        clock: Clock,
+        notify: Callable[[list[Notice]], None],
+        lending: Lending,
+        taker: Callable[[int], Taker | None],
+        take: Callable[[Sequence[ClaimedTask]], None],
+    ) -> None:
+        super().__init__(store, worker_id, clock, notify, lending)
+        self._taker, self._take = taker, take
+        self._brings_work = False  # the last answer brought tasks
+
+    def _make_batchers(self) -> Sequence[Batcher[_StepEntry]]:
+        # Two calls for one map would wait for each other at its counter.
+        return [
+            Batcher(self._report, bearable=count_bearable_ends, halves=self._halves),
+            Batcher(self._report, bearable=count_bearable_ends, most_calls=1),
+        ]
+
+    def _halves(self, ends: list[_StepEntry]) -> bool:
+        """Return True if this process would wait for one call with all of them.
+
+        It waits if the answer brings the next steps. If these ends are those of runs, the next
+        tasks come from a claim at the same time, and a second call would only cost the database.
+        """
+        return self._brings_work and len(ends) >= _MANY
+
+    def _batcher_of(self, end: StepTaskEnd) -> Batcher[_StepEntry]:
+        return self._batchers[":" in end.key and end.error is None]
+
+    async def _send(self, ends: list[StepTaskEnd]) -> Sequence[StepTaskOutcome]:
+        kept = len(ends) if self._brings_work else -(-len(ends) // _FEW)
+        taker, patience = self._taker(kept), itertools.chain((1, 3, 9), itertools.repeat(27))
+
+        def call() -> Awaitable[StepTasksEnded]:
+            return self._store.end_step_tasks(self._worker_id, ends, taker, patience=next(patience))
+
+        lent = len(ends) - (0 if taker is None else kept)
+        with self._lending(lent), BriefLocks(_LOCK_MILLIS):
+            ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
+        if ended.notices:
+            self._notify(ended.notices)
+        self._brings_work = bool(ended.tasks)
+        if ended.tasks:
+            self._take(ended.tasks)
+        return ended.outcomes
+
+    def _failed(self, end: StepTaskEnd, error: str) -> StepTaskEnd:
+        return replace(end, output=None, error=error, retryable=False)
 
 
 HasFitted: TypeAlias = Callable[[AnyFlow, AnyFlowStep, ClaimedTask], Awaitable[bool]]
 
 
-class StepTasks:
-    """Execute claimed tasks of steps, and keep their leases until their ends are recorded.
+class StepTasks(OpenAttempts[StepTaskExecution]):
+    """The tasks of steps of a worker.
 
     `reporter` is made with the function that takes tasks which are handed over. `has_fitted` says
-    if what does not fit a step may have fitted other code. `release` gives one lease back. `room`
-    counts the tasks held here.
+    if what does not fit a step may have fitted other code.
     """
+
+    kind, again_seconds = "step", 5.0
 
     def __init__(
         self,
@@ -101,36 +180,19 @@ class StepTasks:
         release: Callable[[Release], None],
         room: Room,
     ) -> None:
+        super().__init__(room, release, clock)
         self._flows = {(each.full_name, each.version): (each, each.steps) for each in flows}
-        self._layers, self._clock, self._launcher = layers, clock, launcher
+        self._layers, self._launcher = layers, launcher
         self._look: asyncio.TimerHandle | None = None  # at tasks that wait for a thread
-        self._reporter, self._release = reporter(self.accept), release
-        self._has_fitted = has_fitted
-        self._open = OpenAttempts[StepTaskExecution]("step", room)
-        self.leases, self.lose = self._open.leases, self._open.lose
-        self.knows, self.end_grace = self._open.knows, self._open.end_grace
+        self._reporter, self._has_fitted = reporter(self.accept), has_fitted
         self.flush, self.stop = self._reporter.flush, self._reporter.stop
-
-    @property
-    def executing(self) -> bool:
-        """True if a step runs."""
-        return self._open.executing
 
     @property
     def busy(self) -> bool:
         """True if a step runs, or its end is being reported."""
-        return self._open.busy or not self._reporter.idle
-
-    def accept(self, tasks: Sequence[ClaimedTask]) -> None:
-        """Execute claimed tasks."""
-        for task in tasks:
-            if self._open.draining:
-                self._release(Release(task.run_id, task.key, task.lease_no))
-            else:
-                self._start(task)
+        return super().busy or not self._reporter.idle
 
     def _start(self, task: ClaimedTask) -> None:
-        self._open.stop_stale(task)
         slug = task.key.partition(":")[0]
         found, handler = self._flows.get((task.name, task.version)), f"{task.name}@{task.version}"
         if found is None:
@@ -147,7 +209,7 @@ class StepTasks:
             return
 
         execution = StepTaskExecution(step, task, self._clock.now(), self._ended, self._refuse)
-        self._open.begin(execution)
+        self._begin(execution)
         self._launcher.launch(execution, task.payload or "null", self._layers)
         if not step.is_async and self._look is None:
             self._look_later()
@@ -162,7 +224,7 @@ class StepTasks:
         for execution in self._launcher.book.late(_WAIT_SECONDS):
             if isinstance(execution, StepTaskExecution) and not execution.ended:
                 task = execution.task
-                self._open.drop(execution)
+                self._drop(execution)
                 self._release(Release(task.run_id, task.key, task.lease_no))
         if self._launcher.book.late(0):
             self._look_later()
@@ -184,20 +246,14 @@ class StepTasks:
         if not held:
             execution.fail(error)
             return
-        self._open.drop(execution)
+        self._drop(execution)
         message = f"what it is given does not fit this code: {error}; {UNFIT}"
         self._leave(task, message, _UNFIT_SECONDS)
 
-    def _leave(self, task: ClaimedTask, message: str, pause: float | None = None) -> None:
-        """Give back a task that this code does not know, or does not fit: other code may run it."""
-        logger.error("step %s of run %s cannot be begun: %s", task.key, task.run_id, message)
-        again = self._clock.now() + int((pause or _AGAIN_SECONDS) * 1e6)
-        self._release(Release(task.run_id, task.key, task.lease_no, again, message))
-
     def _ended(self, execution: StepTaskExecution) -> None:
-        if self._open.end(execution):
+        if self._end(execution):
             end = execution.end
-            self._open.report(self._reporter, end, partial(self._reported, end, execution))
+            self._report_end(self._reporter, end, partial(self._reported, end, execution))
 
     def _reported(
         self, end: StepTaskEnd, execution: StepTaskExecution, outcome: StepTaskOutcome
@@ -213,11 +269,11 @@ class StepTasks:
 
     def request_cancel(self, run_id: UUID, key: str) -> None:
         """Stop a step: its task no longer exists, so its result is not wanted."""
-        execution = self._open.find(run_id, key)
+        execution = self._find(run_id, key)
         if execution is not None:
-            self._open.drop(execution)
+            self._drop(execution)
 
     async def drain(self, grace_seconds: float) -> list[Release]:
         """Let running steps end within the grace period; return the releases of the rest."""
-        leases = await self._open.drain(grace_seconds)
+        leases = await self._stop_all(grace_seconds)
         return [Release(lease.run_id, lease.key, lease.lease_no) for lease in leases]

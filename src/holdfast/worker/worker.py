@@ -46,7 +46,7 @@ from holdfast.store.shared_calls import Notifier
 from holdfast.types import Heartbeat, Lease, Release, WorkerInfo
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.retention import max_retention_seconds
-from holdfast.worker.activities import Activities
+from holdfast.worker.activities import Activities, Reporter
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.attempts import Launcher, StepRunner
 from holdfast.worker.batches import Batches
@@ -63,14 +63,13 @@ from holdfast.worker.observing import Observer, Observing, WorkerLoad
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.recording import Committer
 from holdfast.worker.releases import LastCalls, Releases
-from holdfast.worker.reporting import Reporter, StepReporter
 from holdfast.worker.resources import Resources
 from holdfast.worker.run_logs import RunLogs
 from holdfast.worker.runs import Runs, TurnCache
 from holdfast.worker.services.service import ServiceContext
 from holdfast.worker.shard import Shard, is_home
 from holdfast.worker.statistics import Statistics
-from holdfast.worker.step_tasks import StepTasks
+from holdfast.worker.step_tasks import StepReporter, StepTasks
 from holdfast.worker.streams import Streams
 from holdfast.worker.threads import (
     STEP_THREADS,
