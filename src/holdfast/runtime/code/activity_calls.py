@@ -87,16 +87,17 @@ class ActivityPart(ContextPart):
         Raises ActivityFailed when its attempts are exhausted, ActivityTimedOut when time ran
         out, PayloadError for arguments that cannot be stored.
         """
-        activity = _named(
-            self._run,
-            name,
+        local, app, own = _find(self._run, name)
+        activity = (local or _ELSEWHERE).with_options(
             queue=queue,
-            retry=retry,
+            retry=retry or (None if local else self._run.workflow.registry.retry),
             start_to_close=start_to_close,
             schedule_to_close=schedule_to_close,
             heartbeat_timeout=heartbeat_timeout,
             on_cancel=on_cancel,
         )
+        if local is None:
+            activity.full_name, activity.name = full_name(app, own), own
         leaf = activity.name if id is None else check_step_name(id)
         decode = None if type is None else decoder(type)
         call = call_activity(self._run, activity, leaf, args, {}, decode)
@@ -203,37 +204,16 @@ def _result(run: Run, key: str, decode: Decode, event: Event) -> object:
     raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)
 
 
-def _named(
-    run: Run,
-    name: str,
-    *,
-    queue: str | None = None,
-    retry: Retry | None = None,
-    start_to_close: Duration | None = None,
-    schedule_to_close: Duration | None = None,
-    heartbeat_timeout: Duration | None = None,
-    on_cancel: OnCancel | None = None,
-) -> Activity[..., object]:
-    """Return the activity of this name, whether its code is in this program or in another.
+def _find(run: Run, name: str) -> tuple[Activity[..., object] | None, str, str]:
+    """Return the activity of a name, None if its code is in another program; its app and own name.
 
-    `name` is an activity of the run's own app, `app/name` one of another app. Options given here
-    replace those of its definition. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`.
+    `name` is an activity of the run's own app, `app/name` one of another app. Raises InvalidName
+    outside `[a-zA-Z0-9._-]{1,128}`.
     """
     registry = run.workflow.registry
     app, own = split_name(check_reference("an activity", name))
     app = app or registry.name
-    local = registry.activities.get(own) if app == registry.name else None
-    activity = (local or _ELSEWHERE).with_options(
-        queue=queue,
-        retry=retry or (None if local else registry.retry),
-        start_to_close=start_to_close,
-        schedule_to_close=schedule_to_close,
-        heartbeat_timeout=heartbeat_timeout,
-        on_cancel=on_cancel,
-    )
-    if local is None:
-        activity.full_name, activity.name = full_name(app, own), own
-    return activity
+    return registry.activities.get(own) if app == registry.name else None, app, own
 
 
 async def _elsewhere(*args: object) -> object:
