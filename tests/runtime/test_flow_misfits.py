@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import App, Client, current_flow_step
 from holdfast.errors import RunFailed
+from holdfast.insight.check import Check
 from holdfast.store.port import Store
 from holdfast.testing import Environment
 from holdfast.testing.plan import LoggedStore
@@ -211,6 +212,8 @@ async def test_what_fitted_before_is_held_until_a_roll_back(
     async with working(make(Old), store):
         handle = await client.start(name_of(make(Old)), given)
         await eventually(lambda: waits_to_begin(store, handle.run_id))
+    assert await checked(make(Old), store, handle.run_id) == []
+    assert await checked(make(new), store, handle.run_id) == ["held"]
     async with working(make(new), store):
         await eventually(lambda: is_held(client, handle.run_id))
         assert (await client.runs.get(handle.run_id)).state in ("waiting", "queued", "running")
@@ -222,6 +225,17 @@ async def test_what_fitted_before_is_held_until_a_roll_back(
         [before],
         [None],
     )
+
+
+async def checked(app: App, store: Store, run_id: UUID) -> list[str]:
+    """Return what a check says that the code would do to a run."""
+    check = Check(app)
+    await check.add_open_runs(store)
+    report = check.report()
+    assert report.unchecked == []
+    found = [each for each in report.findings if run_id in each.run_ids]
+    assert all((each.file or "").endswith("test_flow_misfits.py") for each in found)
+    return [each.kind for each in found]
 
 
 def name_of(app: App) -> str:

@@ -17,12 +17,12 @@ import msgspec
 
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError, PayloadError, UnknownWorkflow
-from holdfast.events import FORKED, TYPES, WORKFLOW_STARTED, read_forked
+from holdfast.insight.flow_checks import flow_differences
+from holdfast.insight.replayable import check_log, clocks_of_forks, info_of
 from holdfast.insight.run_files import read_exported, runs_of
 from holdfast.insight.timeline import read_open
 from holdfast.runtime.loop.user_code import split_line
 from holdfast.runtime.turn.rehearsal import Difference, DifferenceKind, Misfit, misfits, rehearse
-from holdfast.runtime.turn.turn import RunInfo
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.types import ANY_END, Event, RunFilter, RunRecord, State, Value
@@ -152,16 +152,16 @@ class Check:
             where = msgspec.structs.replace(where, cursor=page.cursor)
 
     def _concerns(self, run: RunRecord) -> bool:
-        """Return True for a run of the app's workflows.
-
-        Runs of a flow are left out if they have ended, or the app has the flow.
-        """
+        """Return True for a run of the app's workflows, or an open one of its flows."""
         if self._names and run.full_name not in self._names:
             return False
-        has_flow = (run.name, run.version) in self._app.registry.flows
-        if run.kind == "flow" and (run.completed_at is not None or has_flow):
+        if run.kind == "flow" and run.completed_at is not None:
             return False
         return run.app == self._app.name
+
+    def _has_flow(self, run: RunRecord) -> bool:
+        """Return True for the run of a flow that the app has: its code is not replayed."""
+        return run.kind == "flow" and (run.name, run.version) in self._app.registry.flows
 
     def _may_call(self, run: RunRecord) -> bool:
         """Return True for the run of another app that may have an open activity of this one."""
@@ -192,7 +192,16 @@ class Check:
             return place in workflows and place not in flows
         return place in flows and place not in workflows
 
-    async def _add_page(self, store: Store, runs: Sequence[RunRecord]) -> None:
+    async def _add_page(self, store: Store, concerned: Sequence[RunRecord]) -> None:
+        flows = [run for run in concerned if self._has_flow(run)]
+        async for run, found in flow_differences(store, self._app.registry, flows):
+            if isinstance(found, str):
+                self._unchecked.append(Unchecked(str(run.run_id), found))
+                continue
+            self._checked += 1
+            if found is not None:
+                self._add(run, found.kind, found.reason, found)
+        runs = [run for run in concerned if not self._has_flow(run)]
         logs = await store.read_events([(run.run_id, 0) for run in runs])
         clocks = await clocks_of_forks(store, logs)
         for run in runs:
@@ -230,7 +239,7 @@ class Check:
         if run.app not in ("", self._app.name):
             other = f"it is a run of app {run.app!r}, and this is {self._app.name!r}"
             self._unchecked.append(Unchecked(place, other))
-        elif self._concerns(run):
+        elif self._concerns(run) and not self._has_flow(run):
             self.add(run, log, clock_at, place)
 
     # One run
@@ -340,51 +349,6 @@ def _put(found: dict[object, Finding], finding: Finding) -> None:
         run_ids = (*known.run_ids, *finding.run_ids)[:_MOST_IDS]
         finding = msgspec.structs.replace(known, runs=known.runs + finding.runs, run_ids=run_ids)
     found[same] = finding
-
-
-# Runs and their logs
-
-
-def check_log(log: Sequence[Event]) -> None:
-    """Raise ConfigurationError for a log that this release cannot replay."""
-    if not log or log[0].type != WORKFLOW_STARTED:
-        raise ConfigurationError("its log has no beginning: the first entry is not WorkflowStarted")
-    if unknown := [each.type for each in log if each.type not in TYPES]:
-        raise ConfigurationError(
-            f"its log has entries of type {unknown[0]}, which this release of holdfast does not "
-            "know: check with the release that the workers have"
-        )
-
-
-def info_of(run: RunRecord, log: Sequence[Event], clock_at: int | None = None) -> RunInfo:
-    """Return what the code of a run knows of it."""
-    started = run.started_at or log[0].at
-    return RunInfo(
-        run.run_id,
-        run.name,
-        run.version,
-        1,
-        clock_at or started,
-        run.parent_run_id,
-        run.key,
-        run.headers,
-        None if clock_at is None else started,
-    )
-
-
-async def clocks_of_forks(store: Store, logs: dict[UUID, list[Event]]) -> dict[UUID, int]:
-    """Return when the clock of each fork's code began: at the first claim of its first origin."""
-    origins: dict[UUID, UUID] = {}
-    for run_id, log in logs.items():
-        for event in log:
-            if event.type == FORKED:
-                with suppress(msgspec.DecodeError):  # the rehearsal says what cannot be read
-                    origins[run_id] = read_forked(event.details or "").seed
-    if not origins:
-        return {}
-    found = await store.get_runs(list({*origins.values()}), payloads=False)
-    began = {run_id: found[of].started_at for run_id, of in origins.items() if of in found}
-    return {run_id: at for run_id, at in began.items() if at is not None}
 
 
 def _up_to(sample: int, runs: Iterable[RunRecord], taken: Counter[str]) -> Iterator[RunRecord]:

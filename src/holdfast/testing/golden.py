@@ -13,7 +13,8 @@ from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
 from holdfast.events import COMPLETED, CONTINUED
-from holdfast.insight.check import Check, info_of
+from holdfast.insight.check import Check
+from holdfast.insight.replayable import info_of
 from holdfast.insight.run_files import read_file
 from holdfast.retention.reading import write_run
 from holdfast.runtime.turn.outcome import outcome

@@ -173,7 +173,7 @@ class _Replay:
     clock_at: int | None
 
     def _code(self) -> tuple[Any, Any]:
-        from holdfast.insight.check import info_of
+        from holdfast.insight.replayable import info_of
 
         run = self.run
         return self.app.find(run.name, run.version), info_of(run, self.log, self.clock_at)
@@ -227,7 +227,7 @@ def _quietly() -> Generator[None]:
 
 def _load(reference: str, app_reference: str | None) -> _Replay:
     from holdfast.cli.process.loading import AppReference
-    from holdfast.insight.check import check_log
+    from holdfast.insight.replayable import check_log
     from holdfast.insight.run_files import read_file
 
     app = AppReference.parse(app_reference or _only_app()).load()
@@ -246,7 +246,7 @@ def _load(reference: str, app_reference: str | None) -> _Replay:
 
 async def _read_run(link: Link, reference: str) -> tuple[RunRecord, list[Event], int | None]:
     from holdfast.cli.finding import find_run
-    from holdfast.insight.check import clocks_of_forks
+    from holdfast.insight.replayable import clocks_of_forks
 
     run = await find_run(link.client, reference)
     if run.kind != "workflow":
