@@ -101,7 +101,7 @@ class Steps(Ledger):
         self._run = run
         self.pending: dict[str, Call] = {}
         self.issued: list[Call] = []
-        self.unbegun: tuple[Call, ...] = ()
+        self.unbegun: list[Call] = []
         self.given_up: dict[str, int] = {}
         self._dropped: dict[str, None] = {}  # keys; an empty set would take more memory
         self._recorded: dict[str, None] = {}  # keys that the log has, for steps with aliases
@@ -224,7 +224,7 @@ class Steps(Ledger):
             pending[key] = call
             self.issued.append(call)
             if call.step.is_apart and call.attempt == 1 and not call.begun:
-                self.unbegun += (call,)
+                self.unbegun.append(call)
         try:
             result = await future
         except BaseException:

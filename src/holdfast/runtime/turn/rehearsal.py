@@ -32,7 +32,7 @@ from holdfast.runtime.code.history import ACTIVITY, CHILD
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.mailbox import Message
 from holdfast.runtime.code.values import Values
-from holdfast.runtime.log.virtual_log import in_delivery_order
+from holdfast.runtime.log.virtual_log import BEGUN, in_delivery_order
 from holdfast.runtime.loop.user_code import line_of_definition, line_of_error, line_of_waiting
 from holdfast.runtime.turn.checking import replay_to_end
 from holdfast.runtime.turn.divergence import held_back
@@ -323,6 +323,7 @@ def _stuck(
 
 
 def _index(log: Sequence[Event], key: str | None) -> int | None:
-    """Return the place of the first entry with this key."""
-    places = (place for place, event in enumerate(log) if key is not None and event.key == key)
+    """Return the place of the first entry with this key, or that says that such a call began."""
+    keys = () if key is None else (key, f"{BEGUN}{key}")
+    places = (place for place, event in enumerate(log) if event.key in keys)
     return next(places, None)

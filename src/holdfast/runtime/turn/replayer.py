@@ -248,7 +248,7 @@ class Replayer:
         """Add to the log that transactions begin whose record follows their commit."""
         steps = self.instance.steps
         calls = [call for call in steps.unbegun if steps.pending.get(call.key) is call]
-        steps.unbegun = ()
+        steps.unbegun.clear()
         if calls and self.doubtful:
             self.check_calls(calls)
         for call in reversed(calls):  # the log puts each directly after what the code was fed
