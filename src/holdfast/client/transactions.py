@@ -12,7 +12,7 @@ from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.store.postgres import Statement, ack_statement, send_statement, start_statement
 from holdfast.store.postgres.executing import Mark, executor
 from holdfast.store.postgres.listening import channel
-from holdfast.store.postgres.start_values import cast_mark
+from holdfast.store.postgres.starts import cast_mark
 from holdfast.types import NewMessage, NewRun, Notice, Receipt, RuleKind, StartedRun, Status
 
 

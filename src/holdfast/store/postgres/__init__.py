@@ -6,7 +6,7 @@ connections of `pool`.
 """
 
 from holdfast.store.postgres.messages import ack_statement, send_statement
-from holdfast.store.postgres.start_values import Statement, start_statement
+from holdfast.store.postgres.starts import Statement, start_statement
 from holdfast.store.postgres.store import PostgresStore
 
 __all__ = ["PostgresStore", "Statement", "ack_statement", "send_statement", "start_statement"]

@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.store.postgres.database import Part
-from holdfast.store.postgres.start_values import json_text
+from holdfast.store.postgres.rows import json_text
 from holdfast.types import AttributeValue
 
 _decode: Final = msgspec.json.Decoder(dict[str, AttributeValue]).decode

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 from holdfast.errors import ConfigurationError
-from holdfast.store.postgres.start_values import Statement
+from holdfast.store.postgres.starts import Statement
 
 T = TypeVar("T")
 

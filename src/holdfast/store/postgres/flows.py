@@ -10,8 +10,8 @@ import asyncpg
 import msgspec
 
 from holdfast.store.postgres.database import Part, read_headers, read_notices
-from holdfast.store.postgres.rows import join_results, reader
-from holdfast.store.postgres.start_values import flow_runs, json_text
+from holdfast.store.postgres.rows import join_results, json_text, reader
+from holdfast.store.postgres.starts import flow_runs
 from holdfast.types import (
     ClaimedTask,
     DeletedFlow,

@@ -8,8 +8,7 @@ from uuid import UUID
 from msgspec.structs import astuple
 
 from holdfast.store.postgres.database import Part
-from holdfast.store.postgres.rows import reader
-from holdfast.store.postgres.start_values import json_text
+from holdfast.store.postgres.rows import json_text, reader
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, LimitWait
 
 _read_rule = reader(LimitRule)

@@ -11,16 +11,15 @@ from msgspec.structs import astuple
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.port import messages_topic
 from holdfast.store.postgres.database import Part, or_none, read_headers, read_notices
-from holdfast.store.postgres.rows import reader
-from holdfast.store.postgres.start_values import (
+from holdfast.store.postgres.rows import json_text, reader
+from holdfast.store.postgres.starts import (
     Statement,
     cast_mark,
     flow_runs,
-    json_text,
     rules_of,
+    work_notices,
     workflow_runs,
 )
-from holdfast.store.postgres.starts import work_notices
 from holdfast.types import (
     KeptMessage,
     ListedMessage,

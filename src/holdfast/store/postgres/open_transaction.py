@@ -32,7 +32,7 @@ from holdfast.store.port.transactions import (
 from holdfast.store.postgres.database import Database
 from holdfast.store.postgres.errors import ended_by_server, is_of_an_end
 from holdfast.store.postgres.executing import Mark, Rows, executor, result_of
-from holdfast.store.postgres.start_values import Statement
+from holdfast.store.postgres.starts import Statement
 from holdfast.types import Event
 
 T = TypeVar("T")

@@ -11,8 +11,7 @@ from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.events import read_last_failure
 from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Database, Part, read_event, read_headers
-from holdfast.store.postgres.rows import reader
-from holdfast.store.postgres.start_values import json_text
+from holdfast.store.postgres.rows import json_text, reader
 from holdfast.types import (
     ClippedEvent,
     CountBy,

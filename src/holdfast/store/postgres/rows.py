@@ -35,9 +35,14 @@ def reader(kind: type[V], /, *given: str, **columns: str) -> Callable[..., V]:
     return made
 
 
+def json_text(value: object) -> str:
+    """Return a value as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
 def join_results(results: Mapping[str, str]) -> str | None:
     """Return JSON texts by name as one JSON object; None if there are none."""
     if not results:
         return None
     raw = {name: msgspec.Raw(text.encode()) for name, text in results.items()}
-    return msgspec.json.encode(raw).decode()
+    return json_text(raw)

@@ -12,8 +12,8 @@ from msgspec.structs import astuple
 from holdfast.codec import raw
 from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Part, read_notices
-from holdfast.store.postgres.rows import reader
-from holdfast.store.postgres.start_values import json_text, labels
+from holdfast.store.postgres.rows import json_text, reader
+from holdfast.store.postgres.starts import labels
 from holdfast.types import (
     BackfillFiring,
     Bucket,

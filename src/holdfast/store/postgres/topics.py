@@ -11,7 +11,7 @@ from holdfast.codec import raw
 from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Part, read_headers, read_notices
 from holdfast.store.postgres.rows import reader
-from holdfast.store.postgres.start_values import labels
+from holdfast.store.postgres.starts import labels
 from holdfast.types import (
     DeclaredSubscriptions,
     EventTarget,
