@@ -96,6 +96,27 @@ def test_lost_durability_is_a_warning(cli: CommandLine) -> None:
     assert (found["level"], found["remedy"][:22]) == ("warn", "set synchronous_commit")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "level", "said"),
+    [
+        ("default_transaction_read_only", "on", "fail", "takes no writes"),
+        ("default_transaction_isolation", "serializable", "warn", "is 'serializable'"),
+        ("statement_timeout", "500", "warn", "statement_timeout is 500 ms"),
+    ],
+)
+def test_settings_that_hold_up_work_are_named(
+    cli: CommandLine, name: str, value: str, level: str, said: str
+) -> None:
+    """Fault: all was well where no call could write."""
+    assert levels(cli)["settings"] == "ok"
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        database = connection.info.dbname
+        connection.execute(f'alter database "{database}" set {name} = {value}'.encode())
+    code = exits.FAILED if level == "fail" else exits.OK
+    found = next(each for each in cli.json("doctor", code=code) if each["check"] == "settings")
+    assert (found["level"], said in found["message"]) == (level, True)
+
+
 def test_activities_without_a_live_worker_are_named(cli: CommandLine, hand: Hand) -> None:
     """B7."""
     run = cli.start("double", "1")

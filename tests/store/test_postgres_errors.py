@@ -26,6 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.database import translated
+from holdfast.store.postgres.errors import is_sound
 
 
 @pytest.fixture
@@ -75,6 +76,12 @@ def test_errors_are_translated(raised: Exception, kind: type[HoldfastError]) -> 
         raise raised
     assert type(caught.value) is kind
     assert caught.value.__cause__ is raised
+
+
+def test_a_connection_is_sound_after_a_statement_that_the_server_stopped() -> None:
+    """Fault: with a short statement_timeout each call opened a connection."""
+    assert is_sound(asyncpg.QueryCanceledError("canceling statement due to statement timeout"))
+    assert not is_sound(asyncpg.AdminShutdownError("terminating connection"))
 
 
 async def test_no_server_listens_at_the_address() -> None:

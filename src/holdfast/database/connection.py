@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # What a connection raises if it has ended or does not answer, in any state.
 LOST: Final = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError)
-# With these the server says that it ends the connection.
+# With these the server says that it ends the connection, or only a statement (QueryCanceledError).
 _ENDED: Final = (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError)
 _CLOSE_SECONDS: Final = 2.0
 
@@ -100,9 +100,9 @@ async def connected(url: str) -> AsyncGenerator[Connection]:
             connection.is_closed() or isinstance(error, _ENDED)
         ):
             raise
-        raise DatabaseUnavailable(
-            f"{redact(url)}: the connection was lost ({error}): try again"
-        ) from error
+        stopped = isinstance(error, asyncpg.QueryCanceledError)
+        what = "a statement was stopped" if stopped else "the connection was lost"
+        raise DatabaseUnavailable(f"{redact(url)}: {what} ({error}): try again") from error
     finally:
         await close_connection(connection)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -19,6 +18,7 @@ from holdfast.insight.limits import check_limits
 from holdfast.insight.queues import check_queues
 from holdfast.insight.retention import check_sweeper
 from holdfast.insight.schedules import check_schedules
+from holdfast.insight.server import check_clock, check_durability, check_server, check_settings
 from holdfast.insight.serving import live_workers
 from holdfast.insight.stats import check_failures
 from holdfast.insight.topics import check_deliveries
@@ -30,7 +30,6 @@ from holdfast.values.names import split_handler
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
 
-_CLOCK_WARN_SECONDS = 5.0
 _LAG_WARN_SECONDS = 30.0
 _NAMED = 3  # workers
 _LONG_TRANSACTION_SECONDS = 300
@@ -74,29 +73,6 @@ _STUCK_NOUNS = {
 }
 
 
-async def check_server(connection: Connection) -> Finding:
-    """Report which server answers, and how fast."""
-    began = time.perf_counter()
-    await connection.fetchval("select 1")
-    took = (time.perf_counter() - began) * 1000
-    version = connection.get_settings().server_version.split()[0]  # "15.18 (Debian …)"
-    return Finding("database", "ok", f"PostgreSQL {version} answers in {took:.1f} ms")
-
-
-async def check_durability(connection: Connection) -> Finding:
-    """Check that what the server has committed survives a crash."""
-    names = ("fsync", "synchronous_commit", "full_page_writes")
-    off = [name for name in names if await connection.fetchval(f"show {name}") == "off"]
-    if off:
-        return Finding(
-            "durability",
-            "warn",
-            f"{', '.join(off)} off: a crash of the server may lose recorded steps",
-            f"set {off[0]} = on in the server's configuration",
-        )
-    return Finding("durability", "ok", "a commit survives a crash of the server")
-
-
 async def check_schema(connection: Connection, schema: str) -> Finding:
     """Check that the schema is the one of this release."""
     try:
@@ -121,23 +97,6 @@ async def check_rights(connection: Connection, schema: str) -> Finding:
         "as the schema's owner",
         Action("migrate", name=str(role), schema=schema),
     )
-
-
-async def check_clock(connection: Connection) -> Finding:
-    """Compare this machine's clock with the clock of the database, which the engine uses."""
-    sent = time.time()
-    theirs = await connection.fetchval("select extract(epoch from clock_timestamp())::float8")
-    answered = time.time()
-    apart = float(theirs) - (sent + answered) / 2
-    message = f"this machine is {abs(apart) * 1000:.0f} ms {'behind' if apart > 0 else 'ahead'}"
-    if abs(apart) > _CLOCK_WARN_SECONDS:
-        return Finding(
-            "clock",
-            "warn",
-            f"{message}; timers follow the database, log lines of workers do not",
-            "synchronise the clock (NTP)",
-        )
-    return Finding("clock", "ok", message)
 
 
 async def check_workers(store: Store) -> Finding:
@@ -356,6 +315,7 @@ async def examine(
     findings = [
         await check_server(connection),
         await check_durability(connection),
+        await check_settings(connection),
         await check_clock(connection),
         await check_schema(connection, schema),
     ]

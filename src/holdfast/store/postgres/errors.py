@@ -183,6 +183,8 @@ def was_not_sent(error: BaseException) -> bool:
 
 def is_sound(error: BaseException) -> bool:
     """Return True if a connection can be used after a call that ended with this error."""
+    if isinstance(error, asyncpg.QueryCanceledError):
+        return True  # it is of the class of those that end sessions
     if isinstance(error, asyncpg.PostgresError):
         return not isinstance(error, _BROKEN)
     # The driver could not encode a parameter: nothing was sent.
