@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -188,3 +190,57 @@ async def test_the_log_says_that_it_begins_with_what_led_to_it(scene: Scene) -> 
         (VALUE_RECORDED, "begun:book"),
         ("StepCompleted", "book"),
     ]
+
+
+def desk(hotel: Hotel, *, moved: bool = False) -> Any:
+    """Return an entity whose method books, and gives up what takes too long."""
+
+    @hotel.app.entity(name="Desk")
+    @dataclass
+    class Desk:
+        booked: list[int] = field(default_factory=list)
+
+        async def take(self, room: int) -> int:
+            return await hotel.book(room, 1)
+
+        async def check_in(self, room: int) -> list[int]:
+            [number] = await asyncio.gather(self.take(room) if moved else hotel.book(room, 1))
+            self.booked.append(number)
+            return self.booked
+
+        async def try_in(self, room: int) -> list[int]:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await hotel.book(room, 1)
+            return self.booked
+
+    return Desk
+
+
+async def test_an_entity_is_held_to_the_call_that_it_has_begun(scene: Scene) -> None:
+    """Not to those of calls that it has answered, one of which it had given up."""
+    made = await options(scene, "elsewhere")
+    hotel = Hotel(failures=0, **made)
+    desk_class = desk(hotel)
+    async with working(hotel.app, scene.url) as client:
+        assert await client.entity(desk_class, "ann").try_in(5) == []
+    hotel = Hotel(failures=0, holds=0, **made)
+    desk_class = desk(hotel, moved=True)
+    async with working(hotel.app, scene.url) as client:
+        assert await client.entity(desk_class, "ann").check_in(6) == [6]
+    hotel = Hotel(failures=0, **made)
+    desk_class = desk(hotel)
+    async with working(hotel.app, scene.url) as client:
+        calling = asyncio.create_task(client.entity(desk_class, "ann").check_in(7))
+        await hotel.late.committed.wait()
+        calling.cancel()
+    hotel = Hotel(failures=0, holds=0, **made)
+    desk(hotel, moved=True)
+    async with working(hotel.app, scene.url) as client:
+        run = await client.runs.get(("hotel/Desk", "ann"))
+        assert "book" in await stuck(client, run.run_id)
+    hotel = Hotel(failures=0, holds=0, **made)
+    desk_class = desk(hotel)
+    async with working(hotel.app, scene.url) as client:
+        assert await client.entity(desk_class, "ann").check_in(8) == [6, 7, 8]
+    assert await rooms(scene) == [5, 6, 7, 8]

@@ -45,7 +45,7 @@ class Late(Middleware):
 
     async def step(self, context: StepContext, call_next: CallNext) -> object:
         result = await call_next()
-        if context.key == "book" and self.holds:
+        if context.key.endswith("book") and self.holds:
             self.holds -= 1
             self.committed.set()
             await asyncio.Event().wait()
