@@ -215,7 +215,7 @@ class Steps(Ledger):
         # Not a WorkflowFuture: asyncio is faster with its own class, and no user code sees it.
         future: asyncio.Future[msgspec.Raw | str | Restored] = asyncio.Future(loop=loop)
         call.future = future
-        if history.recorded or history.ends or history.retries or history.again or history.origins:
+        if history.recorded or history.ends or history.retries or history.forked:
             self._compare(call)
         if sys.exception() is not None:
             known = future.done() or call.begun or call.attempt > 1
@@ -309,13 +309,14 @@ class Executions(msgspec.Struct, eq=False):
         found: list[Call] = []
         taken = 0
         for call in issued:
-            if call.mark > durable and call.retry_at is None:
+            key, retry_at = call.key, call.retry_at
+            if call.mark > durable and retry_at is None:
                 break
             taken += 1
-            if pending.get(call.key) is not call or call.key in executing:
+            if pending.get(key) is not call or key in executing:
                 continue
-            if call.retry_at is None:
-                executing[call.key] = call
+            if retry_at is None:
+                executing[key] = call
                 found.append(call)
             else:
                 self._pause_again(steps, call, found)

@@ -270,11 +270,12 @@ class Replayer:
 
     # Changed code
 
-    @property
-    def doubtful(self) -> bool:
-        """True if the code may have changed, so that what it does is looked at."""
-        caught = self.instance.find(Caught)
-        return self.unexplained or (caught is not None and caught.misraised is not None)
+    def is_doubtful(self) -> bool:  # a property would be slower, and each input asks
+        """Return True if the code may have changed, so that what it does is looked at."""
+        if self.unexplained:
+            return True
+        caught: Caught | None = self.instance.ledgers.get(Caught)
+        return caught is not None and caught.misraised is not None
 
     def compare(self, *, strict: bool) -> list[str]:
         """Return warnings about differences of code and log; with `strict` they are an error."""

@@ -426,7 +426,7 @@ class Turn:
         replayer = self._replayer
         instance, log = replayer.instance, replayer.log
         ended = instance.loop.ended
-        if (ended or replayer.doubtful) and not log.committing:
+        if (ended or replayer.is_doubtful()) and not log.committing:
             replayer.check_end() if ended else replayer.check_commands()
         if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts):
             self._ship_apart()
@@ -460,7 +460,7 @@ class Turn:
         if replayer.log.barred and replayer.log.bars_steps:
             return
         if calls := replayer.executions.start(replayer.instance.steps, certain):
-            if replayer.doubtful:
+            if replayer.is_doubtful():
                 replayer.check_calls(calls)
             self._start = tuple(calls)
 
