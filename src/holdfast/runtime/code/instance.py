@@ -248,9 +248,12 @@ class Instance:
 
     def _drain(self) -> None:
         loop = self.loop
-        loop.ambient = sys.exception()
-        loop.drain()
-        loop.ambient = None
+        if (handled := sys.exception()) is None:
+            loop.drain()
+        else:
+            loop.ambient = handled
+            loop.drain()
+            loop.ambient = None
         if Caught in self.ledgers:
             self.ledger(Caught).flush()
 
@@ -298,17 +301,17 @@ class Instance:
     async def _main(self, text: str) -> object:
         loop = self.loop
         try:
-            try:
-                return await self._invoke(text)
-            except BaseException as error:
-                if not loop.closing:
-                    self.history.note_failures().raised_at = self.history.position
-                    if is_foreign(error):
-                        raise foreign(error, "a future") from None
-                raise
-        finally:
+            result = await self._invoke(text)
+        except BaseException as error:
             if not loop.closing:
                 loop.ended = True
+                self.history.note_failures().raised_at = self.history.position
+                if is_foreign(error):
+                    raise foreign(error, "a future") from None
+            raise
+        if not loop.closing:
+            loop.ended = True
+        return result
 
     def _invoke(self, text: str) -> Coroutine[Any, Any, object]:
         try:

@@ -121,8 +121,9 @@ class Timers(Ledger):
 
     def close(self) -> None:
         """Drop all timers, and let go of the run: it has this ledger."""
-        self.live.clear()
-        self._forget_gone()
+        if self.live:
+            self.live.clear()
+            self._forget_gone()
         del self._run
 
     # What is due

@@ -82,16 +82,16 @@ def _end(chain: list[Any]) -> bool:
     """Throw into a chain, the innermost first, until all have ended; False if they do not end."""
     left = _MAX_THROWS
     while chain:
+        each = chain.pop()
         try:
-            blocked_on = chain[-1].throw(GeneratorExit())
+            blocked_on = each.throw(GeneratorExit())
         except BaseException:
-            chain.pop()
             continue
         _release(blocked_on)
         left -= 1
         if not left:
             return False
-        chain += _awaited(chain.pop())  # it awaits something else now
+        chain += _awaited(each)  # it awaits something else now
     return True
 
 

@@ -91,25 +91,26 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
     durable calls of the code, and `keeper` keeps its timers.
     """
 
+    # Of most runs these stay as they are.
+    limit_seconds = BLOCKING_SECONDS
+    caller: object = None
+    keeper: TimerKeeper | None = None
+    note_task: Callable[[Scope], None] | None = None  # is told of each new task
+    fatal: BaseException | None = None
+    _generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
+    _task_limit = _KEPT_TASKS
+
     def __init__(self, salt: int) -> None:
-        self.now = 0
-        self.limit_seconds = BLOCKING_SECONDS
-        self.progress = 0
+        self.now = self.progress = 0
         self.tasks: list[WorkflowTask[Any]] = []  # strong: asyncio itself keeps them weakly
         self.root_scope, self.callback_scope = Scope(""), Scope("~")
         self.root: WorkflowTask[object] | None = None
         self.closing = self.ended = False
         self.broken: DeterminismError | None = None
-        self.fatal: BaseException | None = None
         self.problems: list[str] = []
-        self.caller: object = None
-        self.keeper: TimerKeeper | None = None
-        self.note_task: Callable[[Scope], None] | None = None  # is told of each new task
-        self._generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
         self.watch: Watch | None = None  # finds calls of clocks and random numbers
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
-        self._task_limit = _KEPT_TASKS
 
     def salt(self, salt: int) -> None:
         """Set the number that tasks, futures and timers are numbered from, before there are any."""
@@ -294,8 +295,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         _set_hooks(self._iterated, self._abandoned)
         self.progress += 1
         left, began = _LOOK_EVERY, -1.0
-        watch = self.watch
-        watching = watch is not None and watch.begin()
+        watching = self.watch is not None and self.watch.begin()
         try:
             while ready:
                 handle = ready.popleft()

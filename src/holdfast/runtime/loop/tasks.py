@@ -13,7 +13,7 @@ import random
 import sys
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import CoroutineType, TracebackType
-from typing import Any, NoReturn, Protocol, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -244,9 +244,10 @@ class DeferredCall(Coroutine[object, None, object]):
 
 def inner_coroutine(coroutine: object) -> object:
     """Return the coroutine that a task really runs, if a deferred call is around it."""
-    if isinstance(coroutine, CoroutineType):  # most are: the check below takes long
-        return cast("object", coroutine)
-    return coroutine.coroutine if isinstance(coroutine, DeferredCall) else coroutine
+    # Most are of the first type, and the second check takes long.
+    if not isinstance(coroutine, CoroutineType) and isinstance(coroutine, DeferredCall):
+        return coroutine.coroutine
+    return coroutine
 
 
 class ActingAs:
@@ -259,18 +260,20 @@ class ActingAs:
 
     def __init__(self, task: WorkflowTask[Any]) -> None:
         self._task, self._loop = task, task.get_loop()
-        self._before: asyncio.Task[Any] | None = None
 
-    def __enter__(self) -> None:
-        if sys.version_info >= (3, 12):
+    if sys.version_info >= (3, 12):
+
+        def __enter__(self) -> None:
             self._before = asyncio.tasks._swap_current_task(self._loop, self._task)
-        else:
+
+        def __exit__(self, *_: object) -> None:
+            asyncio.tasks._swap_current_task(self._loop, self._before)
+    else:
+
+        def __enter__(self) -> None:
             asyncio.tasks._enter_task(self._loop, self._task)
 
-    def __exit__(self, *_: object) -> None:
-        if sys.version_info >= (3, 12):
-            asyncio.tasks._swap_current_task(self._loop, self._before)
-        else:
+        def __exit__(self, *_: object) -> None:
             asyncio.tasks._leave_task(self._loop, self._task)
 
 
