@@ -249,7 +249,7 @@ class Replayer:
         steps = self.instance.steps
         calls = [call for call in steps.unbegun if steps.pending.get(call.key) is call]
         steps.unbegun.clear()
-        if calls and self.doubtful:
+        if calls and self.is_doubtful():
             self.check_calls(calls)
         for call in reversed(calls):  # the log puts each directly after what the code was fed
             call.begun = True

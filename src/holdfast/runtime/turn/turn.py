@@ -470,7 +470,7 @@ class Turn:
         log, executions = replayer.log, replayer.executions
         steps, timers, now = replayer.instance.steps, replayer.instance.timers, self._clock()
         if calls := executions.start_again(steps, log.certain, now):
-            if replayer.doubtful:
+            if replayer.is_doubtful():
                 replayer.check_calls(calls)
             self._start += tuple(calls)
         for timer in timers.due_for_recording(now):
