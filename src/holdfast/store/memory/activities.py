@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import encode, raw
+from holdfast.codec import raw
 from holdfast.details import RetryPolicy
 from holdfast.retry import Retry
 from holdfast.store.memory import details
@@ -86,16 +86,7 @@ class MemoryActivities(Part):
                 task = tables.tasks[run_id, key]
                 if task.worker is not None:
                     notices.append(stop_notice(task.worker, task))
-                told = details.write(
-                    activity_name=task.name,
-                    error=_OVERDUE,
-                    attempt=task.attempts,
-                    **_lease(task, task.attempts),
-                    timed_out=True,
-                    started_at=None,
-                    worker=task.worker,
-                )
-                notices += _write_end(tables, task, Event("ActivityFailed", key, told, now))
+                notices += _fail(tables, now, task, _OVERDUE, task.attempts, timed_out=True)
             later = tables.activity_deadlines()
             return len(due), later[0][0] if later else None, distinct(notices)
 
@@ -158,16 +149,7 @@ def forget_stopped(tables: Tables, now: int, task: TaskRow) -> list[Notice]:
     if not is_waited_out(task):
         del tables.tasks[task.run_id, task.key]
         return []
-    told = details.write(
-        activity_name=task.name,
-        error=_STOPPED,
-        attempt=task.attempts,
-        **_lease(task, task.attempts),
-        timed_out=False,
-        started_at=None,
-        worker=task.worker,
-    )
-    return _write_end(tables, task, Event("ActivityFailed", task.key, told, now))
+    return _fail(tables, now, task, _STOPPED, task.attempts)
 
 
 def stop_notice(worker_id: str, task: TaskRow) -> Notice:
@@ -191,8 +173,9 @@ def _end(
     if end.result is not None:
         return "recorded", _complete(tables, now, task, end)
     command = details.read(task.payload, _Scheduled)
+    attempt, ended = _attempt(task), (end.timed_out, end.started_at)
     if end.error is None and is_waited_out(task):
-        return "recorded", _fail(tables, now, task, encode(_STOPPED), end)
+        return "recorded", _fail(tables, now, task, _STOPPED, attempt, *ended)
     if end.error is None:
         _free(task, end, _deferred_until(now, end, command.start_to_close))
         if task.cancelled:
@@ -200,10 +183,10 @@ def _end(
         return "deferred", []
     retry_at = _retry_at(now, task, command.retry, end.delay_seconds) if end.retryable else None
     if retry_at is None:
-        return "recorded", _fail(tables, now, task, end.error, end)
+        return "recorded", _fail(tables, now, task, raw(end.error), attempt, *ended)
     failed = details.write(
         activity_name=task.name,
-        attempt=_attempt(task),
+        attempt=attempt,
         error=raw(end.error),
         retry_at=retry_at,
         timed_out=end.timed_out,
@@ -265,14 +248,22 @@ def _complete(tables: Tables, now: int, task: TaskRow, end: ActivityEnd) -> list
     return _write_end(tables, task, Event("ActivityCompleted", task.key, told, now))
 
 
-def _fail(tables: Tables, now: int, task: TaskRow, error: str, end: ActivityEnd) -> list[Notice]:
+def _fail(
+    tables: Tables,
+    now: int,
+    task: TaskRow,
+    error: object,
+    attempt: int,
+    timed_out: bool = False,
+    started_at: int | None = None,
+) -> list[Notice]:
     told = details.write(
         activity_name=task.name,
-        error=raw(error),
-        attempt=_attempt(task),
-        **_lease(task, _attempt(task)),
-        timed_out=end.timed_out,
-        started_at=end.started_at,
+        error=error,
+        attempt=attempt,
+        **_lease(task, attempt),
+        timed_out=timed_out,
+        started_at=started_at,
         worker=task.worker,
     )
     return _write_end(tables, task, Event("ActivityFailed", task.key, told, now))
