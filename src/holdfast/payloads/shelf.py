@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from holdfast.codec import Reference
@@ -32,6 +33,7 @@ _TOLD_SECONDS: Final = 20.0  # between two notes of the same failure
 _BEING_DELETED_SECONDS: Final = 5.0
 _CACHE_BYTES: Final = 64 * 1024 * 1024
 _KNOWN: Final = 1_000  # puts that are remembered
+_AS_STORED: Final = frozenset({"export_runs"})  # the archive fetches run by run
 
 
 class Put:
@@ -262,3 +264,24 @@ def _digest(text: str) -> bytes:
 
 def _time() -> float:
     return asyncio.get_running_loop().time()
+
+
+class FetchingStore:
+    """Passes every call on to a store, and fetches what its answer refers to."""
+
+    def __init__(self, store: Store, shelf: Shelf) -> None:
+        self._store, self._shelf = store, shelf
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a method of the store that fetches."""
+            method = getattr(self._store, name)
+            if name in _AS_STORED or not inspect.iscoroutinefunction(method):
+                return method
+
+            async def fetching(*arguments: Any, **options: Any) -> Any:
+                return await self._shelf.resolved(await method(*arguments, **options))
+
+            setattr(self, name, fetching)
+            return fetching

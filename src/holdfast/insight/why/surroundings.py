@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -21,11 +21,12 @@ from holdfast.events import (
 from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
-from holdfast.insight.spans import Span
-from holdfast.insight.why.elements import failed_element
+from holdfast.insight.spans import Span, read_details, read_json
 from holdfast.insight.why.start_rules import waits_for_rule
+from holdfast.insight.wording import shorten
 from holdfast.store.port import Store
 from holdfast.types import (
+    JSON,
     UPDATE_REPLY,
     Event,
     FailingPut,
@@ -44,6 +45,9 @@ from holdfast.values.ids import former_retry_run_id, retry_run_id
 
 MOST_SIGNALS = 100
 MOST_CALLS = 1_000  # activities, children and approvals that are read, of each
+
+_COMPLETED = "FlowStepCompleted"
+_WIDEST = 200  # characters of an element
 
 
 class _Answer(msgspec.Struct):
@@ -116,7 +120,7 @@ async def look_around(
             plans=None if retried_as is not None else await _plans(store, run),
             misfit_at=_misfit_at(log),
             targets=await _targets(store, spans),
-            element=await failed_element(store, run, log),
+            element=await _failed_element(store, run, log),
         )
     waited_for = {span.kind for span in spans if span.outcome == "open"}
     return Surroundings(
@@ -222,3 +226,28 @@ async def _newest(store: Store, run_ids: Sequence[UUID]) -> Mapping[UUID, RunRec
     newest = await store.newest_runs(run_ids)
     runs = await store.get_runs(list(set(newest.values())))
     return {first: runs[last] for first, last in newest.items() if last in runs}
+
+
+async def _failed_element(store: Store, run: RunRecord, log: Iterable[Event]) -> str:
+    """Return where the element of a map stands that failed, and what it is; empty if none did."""
+    error = read_json(run.error) if run.kind == "flow" and run.status == "failed" else None
+    place = error.get("task_index") if isinstance(error, dict) else None
+    if not isinstance(error, dict) or not isinstance(place, int):
+        return ""
+    shape = await store.shape_of_run(run.run_id, run.full_name, run.version, run.created_at)
+    if shape is None:  # the flow was deleted
+        return ""
+    deps = next((each.deps for each in shape.steps if each.slug == error.get("step")), ())
+    found = _output(log, deps[0]) if deps else read_json(run.input)
+    element = ""
+    if isinstance(found, list) and place < len(found):
+        element = ": " + shorten(msgspec.json.encode(found[place]).decode(), _WIDEST)
+    return f"it is element {place} of {deps[0] if deps else 'the input'}, counted from 0{element}"
+
+
+def _output(log: Iterable[Event], step: str) -> JSON:
+    """Return what a step of a flow returned, None if the log does not have it."""
+    for event in log:
+        if event.type == _COMPLETED and event.key == step:
+            return read_details(event.details).get("output")
+    return None

@@ -11,9 +11,8 @@ import msgspec
 from holdfast.codec import is_sealed
 from holdfast.payloads.details import open_event
 from holdfast.payloads.encoding import Payloads
-from holdfast.payloads.fetching import FetchingStore
 from holdfast.payloads.outgoing import Outgoing, seal_run
-from holdfast.payloads.shelf import Shelf
+from holdfast.payloads.shelf import FetchingStore, Shelf
 from holdfast.store.port import Store
 from holdfast.types import (
     ActivityEnd,

@@ -12,11 +12,10 @@ from uuid import UUID
 from holdfast.store.memory.ends import end_from_outside, tell_parents
 from holdfast.store.memory.flows.begin import begin_maps, begin_singles
 from holdfast.store.memory.flows.inputs import run_output
-from holdfast.store.memory.flows.judging import Judgment, judge
+from holdfast.store.memory.flows.judging import Judgment, judge, judge_ends
 from holdfast.store.memory.flows.progress import Entry, Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of, step_row
 from holdfast.store.memory.flows.skips import skip_steps
-from holdfast.store.memory.flows.verdicts import judge_ends
 from holdfast.store.memory.rows import END
 from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables
