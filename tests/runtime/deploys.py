@@ -254,7 +254,7 @@ FIRED = ORDER.replace(
 RETRIED = ORDER.replace(
     'did(f"pay {item}")', 'did(f"pay {item}") if pays.pop() else 1 / 0'
 ).replace(
-    "@app.step\nasync def pay", "pays = [1, 0]\n\n\n@app.step(retry=Retry(base=60))\nasync def pay"
+    "@app.step\nasync def pay", "pays = [1, 0]\n\n\n@app.step(retry=Retry(base=20))\nasync def pay"
 )
 
 
