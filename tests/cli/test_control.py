@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from uuid import UUID, uuid4
 
 import pytest
 
 from holdfast.cli import exits
 from holdfast.types import Finish
 from tests.cli.conftest import CommandLine
-from tests.cli.hand import Hand, activity
+from tests.cli.hand import Hand, activity, child
 
 
 def states(cli: CommandLine, *filters: str) -> list[str]:
@@ -54,6 +55,7 @@ def test_all_runs_of_a_filter_are_changed(cli: CommandLine) -> None:
         "matched": 4,
         "changed": 4,
         "unchanged": 0,
+        "left_to_parents": 0,
         "dry_run": False,
     }
     assert cli("runs", "terminate", "--tag", "trial").stdout == "3 runs terminated\n"
@@ -92,6 +94,21 @@ def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     dry = cli("runs", "retry", "--all", "--dry-run").stdout
     assert dry == "0 runs would be retried; 1 would stay as they are; nothing was changed\n"
     assert cli("runs", "retry", "--all").stdout == "0 runs retried; 1 left as they were\n"
+
+
+def test_children_are_left_out_of_a_retry_by_filter(cli: CommandLine, hand: Hand) -> None:
+    run, other = cli.start("double", "1"), str(uuid4())
+    hand.turn(run, child("double", UUID(other)))
+    hand.fail(other)
+    hand.fail(run)
+    left = "\n1 run left out, because other runs started them and were told how they ended"
+    dry = cli("runs", "retry", "--since", "2h", "--dry-run").stdout
+    assert dry.startswith("1 run would be retried; 1 would stay as they are; nothing was changed")
+    retried = cli("runs", "retry", "--since", "2h").stdout
+    assert retried.startswith(f"1 run retried; 1 left as they were{left}")
+    assert left in dry
+    assert cli.json("runs", "retry", "--all")["left_to_parents"] == 1
+    assert cli("runs", "retry", "--parent", run).stdout == "1 run retried\n"
 
 
 def test_a_fork_continues_from_a_step_with_other_values(cli: CommandLine, hand: Hand) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.client.chains import newest_of_keys
+from holdfast.client.families import left_to_parents
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
@@ -32,13 +33,16 @@ FAILED: tuple[State, ...] = ("failed", "timed_out")
 class BulkOutcome(msgspec.Struct, frozen=True):
     """How many runs a filter matched, and how many of them were changed.
 
-    `unchanged` counts those that had ended meanwhile, or had been changed before. A dry run changes
-    nothing: it counts the runs that a call would change, judged by their state.
+    `unchanged` counts those that had ended meanwhile, had been changed before, or are
+    `left_to_parents`: a retry by a filter leaves out children, because the runs that started them
+    know of their failures. A dry run changes nothing: it counts the runs that a call would change,
+    judged by their state.
     """
 
     matched: int = 0
     changed: int = 0
     unchanged: int = 0
+    left_to_parents: int = 0
 
 
 class BulkChange:
@@ -59,6 +63,7 @@ class BulkChange:
     ) -> None:
         self._session, self._where = session, where
         self._dry_run, self._progress = dry_run, progress
+        self._left_to_parents = 0
 
     async def cancel(self, reason: str | None, by: str | None = None) -> BulkOutcome:
         """Ask the runs to end."""
@@ -112,9 +117,22 @@ class BulkChange:
         return await self._deliver_all(OPEN_STATES, send, _is_open)
 
     async def retry(self) -> BulkOutcome:
-        """Retry the runs that failed or timed out."""
+        """Retry the runs that failed or timed out; children only if they or their parent are given.
+
+        The parent of a failed child fails as well, or does something else: if a filter finds both,
+        the parent's retry starts a child of its own.
+        """
         change = self._count_retriable if self._dry_run else self._retry_page
+        if isinstance(self._where, dict) and self._where.get("parent") is None:
+            change = partial(self._without_children, change)
         return await self._change_all(FAILED, change)
+
+    async def _without_children(
+        self, change: Callable[[Sequence[RunRecord]], Awaitable[int]], runs: Sequence[RunRecord]
+    ) -> int:
+        left = await left_to_parents(self._session.store, runs)
+        self._left_to_parents += len(left)
+        return await change([run for run in runs if run.run_id not in left])
 
     async def _deliver_all(
         self,
@@ -201,7 +219,10 @@ class BulkChange:
     def _count(self, done: BulkOutcome, matched: int, changed: int) -> BulkOutcome:
         """Return the outcome with one more page, and tell it."""
         done = BulkOutcome(
-            done.matched + matched, done.changed + changed, done.unchanged + matched - changed
+            done.matched + matched,
+            done.changed + changed,
+            done.unchanged + matched - changed,
+            self._left_to_parents,
         )
         if self._progress is not None:
             self._progress(done)

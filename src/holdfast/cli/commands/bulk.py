@@ -165,8 +165,14 @@ def _summary(verb: str, outcome: BulkOutcome, dry_run: bool) -> str:
     changed, left = several(outcome.changed, "run"), f"{outcome.unchanged:,}"
     if dry_run:
         rest = f"; {left} would stay as they are" if outcome.unchanged else ""
-        return f"{changed} would be {verb}{rest}; nothing was changed"
-    return f"{changed} {verb}" + (f"; {left} left as they were" if outcome.unchanged else "")
+        text = f"{changed} would be {verb}{rest}; nothing was changed"
+    else:
+        text = f"{changed} {verb}" + (f"; {left} left as they were" if outcome.unchanged else "")
+    if outcome.left_to_parents:
+        left = several(outcome.left_to_parents, "run")
+        text += f"\n{left} left out, because other runs started them and were told how they ended"
+        text += ": retry those, or name these, or give --parent"
+    return text
 
 
 _LINE_SECONDS = 5.0  # between two lines if stderr is not a terminal

@@ -151,10 +151,13 @@ def retry(
 ) -> None:
     """Start new runs that continue where others failed.
 
-    Name the runs, or give filters, which then find runs that failed or timed out. Everything that
-    the failed run had completed is kept, but not what its code called because of the failure; with
-    --dry-run and a named run, both are named. A run is retried once; if the retry fails too, retry
-    that. Exit code 1 if a named run was retried before, or cannot be retried.
+    Name the runs, or give filters, which then find runs that failed or timed out, but no children:
+    the retry of a parent starts those again. With --parent, or named, children are retried, too.
+
+    Everything that the failed run had completed is kept, but not what its code called because of
+    the failure; with --dry-run and a named run, both are named. A run is retried once; if the
+    retry fails too, retry that. Exit code 1 if a named run was retried before, or cannot be
+    retried.
 
     A call that is made again has another idempotency key, because the run's id is in it. Where an
     effect must not happen twice, use a key of the business, such as the order's id.

@@ -127,7 +127,8 @@ async def _frames(call: Call[Nothing, BulkBody], stream: Stream) -> AsyncGenerat
         try:
             done = work.result()
             away = tuple(sorted(notes.away))
-            yield frame("done", Progress(done.matched, done.changed, done.unchanged, away))
+            counts = msgspec.structs.asdict(done)
+            yield frame("done", Progress(**counts, shards_away=away))
         except Exception as error:
             problem = problem_of(error)
             yield frame("problem", Trouble(problem.status, problem.detail))
@@ -198,12 +199,14 @@ class Trouble(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many runs matched, and how many of them were changed.
 
-    A dry run leaves out the runs of shards that are away: `shards_away`.
+    `unchanged` includes `left_to_parents`: a retry leaves out children, unless `where` has their
+    `parent`. A dry run leaves out the runs of shards that are away: `shards_away`.
     """
 
     matched: int
     changed: int
     unchanged: int
+    left_to_parents: int = 0
     shards_away: tuple[int, ...] = ()
 
 
