@@ -52,7 +52,7 @@ class StepProgress(Value, frozen=True, kw_only=True):
     ends.
 
     `tasks` is how many elements a map has that has begun, `done` how many of them have ended,
-    `failed_tasks` how many of these failed, which the map tolerates.
+    `failed_tasks` how many failed of a map that tolerates some.
     `attempts` is the number of the last attempt, of a map the largest of its open elements,
     or that of the element that failed it.
     `next_at` is when the task of a step that is delayed or retrying may be claimed. `output` and

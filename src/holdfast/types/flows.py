@@ -168,8 +168,8 @@ class FlowStepState(Value, frozen=True, kw_only=True):
     `output` is JSON text, `error` that of an ErrorInfo, if the error came from Python. `attempts`
     and `worker` are those of a single step's last attempt, and of a step or a map that failed those
     of the attempt that failed it. `delay_seconds` is how long its start is
-    delayed. `failed_tasks` counts elements that failed and that the map tolerates: in its output
-    they are null. Moments are microseconds.
+    delayed. `failed_tasks` counts elements that failed of a map that tolerates some: in its output
+    they are null. If the map failed, it is one more than are tolerated. Moments are microseconds.
     """
 
     run_id: UUID

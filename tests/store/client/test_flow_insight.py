@@ -157,6 +157,16 @@ async def test_a_failed_flow_names_the_step_and_can_be_retried(
     assert found.actions == (Action("retry", run_id),)
 
 
+async def test_a_map_that_had_too_many_failures_says_how_many_it_tolerates(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(mapped("sent", tolerated_count=1), given=[1, 2, 3])
+    for task in list((await scene.take()).values())[:2]:
+        await scene.fail(task, retryable=False)
+    found = await client.why(run_id)
+    assert found.because.endswith("OSError: no luck; 2 of 3 elements failed, 1 is tolerated")
+
+
 async def test_a_timeline_has_a_span_for_each_step_that_has_begun(
     client: Client, scene: FlowScene
 ) -> None:

@@ -10,9 +10,9 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import InvalidInput
-from holdfast.types import FlowShape
+from holdfast.types import Event, Finish, FlowShape, Otherwise
 
-from .actors import get
+from .actors import ManualWorker, get
 from .flow_actors import NAME, NO_LUCK, Flows, StepWorker, end, mapped, single
 
 
@@ -41,8 +41,14 @@ async def test_a_map_tolerates_as_many_failures_as_it_says(
         await worker.report(*batch)
     state = (await flows.steps(run_id))["m"]
     if fails:
-        assert state.status == "failed"
-        assert (await flows.error(run_id))["step"] == "m"
+        tolerated = 0 if size == 4 else 1
+        assert (state.status, state.failed_tasks) == ("failed", tolerated + 1)
+        error = await flows.error(run_id)
+        assert (error["step"], error["task_index"]) == ("m", (size - 1) * tolerated)
+        said = (
+            f"{tolerated + 1} of {size} elements failed, {tolerated} {'is' if tolerated else 'are'}"
+        )
+        assert error["message"].endswith(f": no luck; {said} tolerated")
         return
     outputs = [None, *["x"] * (size - 2), None]
     assert (state.status, state.failed_tasks) == ("completed", 2)
@@ -53,6 +59,43 @@ async def test_a_map_tolerates_as_many_failures_as_it_says(
         "0": "no luck",
         str(size - 1): "no luck",
     }
+
+
+@pytest.mark.parametrize("exhausted", ["fail", "skip"])
+@pytest.mark.parametrize("batches", [(5,), (2, 3), (3, 2), (1,) * 5], ids=str)
+@pytest.mark.parametrize("concurrency", [None, 5])
+async def test_failures_count_alike_in_whatever_batches_they_come(
+    flows: Flows,
+    worker: StepWorker,
+    batches: tuple[int, ...],
+    exhausted: Otherwise,
+    concurrency: int | None,
+) -> None:
+    """Two of seven are tolerated: the third ends the map, and no other counts."""
+    run_id = await flows.run_of(
+        mapped(
+            "m",
+            max_attempts=1,
+            tolerated_count=2,
+            when_exhausted=exhausted,
+            concurrency=concurrency,
+        ),
+        given=list(range(7)),
+    )
+    tasks = iter((await worker.take()).values())
+    for size in batches:
+        await worker.report(*[end(next(tasks), error=NO_LUCK) for _ in range(size)])
+    state = (await flows.steps(run_id))["m"]
+    ended = ("failed", 5) if exhausted == "fail" else ("skipped", None)
+    assert (state.status, state.remaining_tasks, state.failed_tasks) == (*ended, 3)
+    assert await worker.take() == {}
+    if exhausted == "fail":
+        told = (await flows.error(run_id))["message"]
+        assert told.endswith("no luck; 3 of 7 elements failed, 2 are tolerated")
+        again = uuid4()
+        assert (await flows.store.retry_flow(run_id, again))[0] == "started"
+        assert (await flows.steps(again))["m"].failed_tasks == 0
+        assert len(await worker.take()) == (concurrency or 7)
 
 
 async def test_a_retry_of_a_run_repeats_what_failed_only_if_the_map_failed(
@@ -157,6 +200,22 @@ async def test_runs_that_are_elements_begin_as_others_end(
     assert len(tasks) == concurrency
     await flows.store.terminate_runs([tasks[0].run_id])
     assert (await get(flows.store, run_id)).status == "failed"
+
+
+async def test_runs_that_are_elements_may_fail_in_one_commit(
+    flows: Flows, worker: StepWorker, bob: ManualWorker
+) -> None:
+    run = mapped("m", runs="order@1", runs_kind="workflow", tolerated_count=2, max_attempts=1)
+    run_id = await flows.run_of(run, given=[1, 2, 3, 4, 5])
+    failed = Event("WorkflowFailed", None, None, 0)
+    tasks = (await bob.claim()).tasks
+    await bob.commit_together(
+        *((task, [failed], Finish("failed", error=NO_LUCK)) for task in tasks[:4])
+    )
+    state = (await flows.steps(run_id))["m"]
+    assert (state.status, state.failed_tasks, state.remaining_tasks) == ("failed", 3, 3)
+    told = (await flows.error(run_id))["message"]
+    assert told.endswith("; 3 of 5 elements failed, 2 are tolerated")
 
 
 async def test_retries_with_a_jitter_are_spread(

@@ -76,8 +76,24 @@ language sql volatile
 return floor(p_base_delay * power(2::float8, least(p_failed, 60)))
     * (1 + coalesce(p_jitter, 0) / 100.0::float8 * (2 * random() - 1));
 
+-- Return what the error of a map adds that had more failures than it tolerates: how many these were.
+-- p_spare is what _spare returns. Called by _fail_attempts.
+create or replace function holdfast._tolerance_text(p_run_id uuid, p_step text, p_spare int)
+returns text
+language plpgsql stable
+as $$
+begin
+    return format('; %s of %s elements failed, %s %s tolerated', n.tolerated + 1, n.initial_tasks,
+        n.tolerated, case n.tolerated when 1 then 'is' else 'are' end)
+    from (
+        select t.initial_tasks, coalesce(t.failed_tasks, 0) + p_spare as tolerated
+        from holdfast.step_states t where t.run_id = p_run_id and t.step_slug = p_step
+    ) as n;
+end $$;
+
 -- Decide what becomes of attempts that failed: due again after a pause, or the step is skipped, or
--- its run fails. An element of a map that tolerates it has no result. Returns the places of those
+-- its run fails. An element of a map that tolerates it has no result; the failure that ends the map
+-- is counted as well, but none after it. Returns the places of those
 -- that were open, from 1, those of them that are `retried`, and what _advance_flows continues with.
 -- Locks: expects turn rows and tasks locked; states of steps. Called by end_step_tasks.
 create or replace function holdfast._fail_attempts(
@@ -110,6 +126,7 @@ begin
         select u.place::int as place, u.error, t.*, o.when_exhausted, o.is_soft,
             case when o.is_tolerant and t.task_index is not null
                 then holdfast._spare(t.run_id, t.handler, t.step_slug) else 0 end as spare,
+            o.is_tolerant and t.task_index is not null as is_tolerant,
             coalesce(u.retryable, true) and t.attempts < o.max_attempts as is_retried,
             holdfast._after(p_now, holdfast._step_pause(o.base_delay, t.attempts, o.jitter))
                 as due_at,
@@ -150,7 +167,16 @@ begin
             'task_index', f.task_index, 'attempts', f.attempts, 'worker', f.worker,
             'message', format('step %s:%s failed: %s', f.step_slug, f.task_index,
                 holdfast._error_line(f.error)), 'cause', f.error) as failure
-        from final f where not f.ends_step
+        from final f where not f.is_over
+    ), counted as (
+        update holdfast.step_states s
+        set failed_tasks = coalesce(s.failed_tasks, 0) + m.tolerated + 1,
+            remaining_tasks = s.remaining_tasks - m.tolerated
+        from (
+            select f.run_id, f.step_slug, count(*) filter (where not f.is_over)::int as tolerated
+            from final f where f.ends_step and f.is_tolerant group by f.run_id, f.step_slug
+        ) as m
+        where s.run_id = m.run_id and s.step_slug = m.step_slug
     ), done as (
         delete from holdfast.tasks t where t.ctid = any (array(select f.tid from tolerated f))
     ), elements as (
@@ -168,7 +194,9 @@ begin
             json_build_object('kind', 'holdfast.errors.StepFailed', 'step', h.step_slug,
                 'task_index', h.task_index, 'attempts', h.attempts, 'worker', h.worker,
                 'message', format('step %s failed: %s', h.step_slug || coalesce(
-                    ':' || h.task_index, ''), holdfast._error_line(h.error)),
+                    ':' || h.task_index, ''), holdfast._error_line(h.error)) || case
+                    when h.is_tolerant
+                    then holdfast._tolerance_text(h.run_id, h.step_slug, h.spare) else '' end,
                 'cause', h.error) as failure
         from final h where h.is_over
     )
@@ -199,8 +227,8 @@ begin
         (select array_agg(case o.when_exhausted when 'fail' then o.failure else o.error end
             order by o.run_id, o.step_slug)
         from over o where not o.is_fatal and o.rank_in_step = 1),
-        (select array_agg(f.run_id order by f.place) from tolerated f),
-        (select array_agg(f.key order by f.place) from tolerated f)
+        (select array_agg(f.run_id order by f.place) from tolerated f where not f.ends_step),
+        (select array_agg(f.key order by f.place) from tolerated f where not f.ends_step)
     into places, retried, notices, children, entries, v_wrong, v_unmet, v_errors, v_run_ids, v_keys;
 
     if v_run_ids is not null then

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import random
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -45,6 +45,7 @@ class _Failure:
     error: str
     retry_at: int | None
     exhausted: Otherwise
+    tolerance: str = ""  # what its error adds if its map tolerates failures, but not as many
 
     @property
     def place(self) -> Place:
@@ -183,7 +184,7 @@ def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[Step
 def _tolerate(progress: Progress, over: Sequence[_Failure]) -> tuple[list[StepEnd], list[_Failure]]:
     """Record the failures of elements that their maps tolerate.
 
-    Returns the maps that complete by it, and the other failures.
+    Returns the maps that complete by it, and the other failures. The first of these is counted.
     """
     tables, ended = progress.tables, list[Place]()
     by_step: defaultdict[Place, list[_Failure]] = defaultdict(list)
@@ -192,32 +193,40 @@ def _tolerate(progress: Progress, over: Sequence[_Failure]) -> tuple[list[StepEn
     fatal: list[_Failure] = []
     for place, failures in sorted(by_step.items()):
         spare = _spare(tables, place)
-        if len(failures) > spare:
-            fatal += failures[spare:]
+        if spare is None:
+            fatal += failures
             continue
-        row = step_row(tables, place)
-        row.failed_tasks = (row.failed_tasks or 0) + len(failures)
-        for failure in failures:
+        row, over = step_row(tables, place), failures[spare:]
+        tolerated = (row.failed_tasks or 0) + spare
+        row.failed_tasks = (row.failed_tasks or 0) + min(len(failures), spare + 1)
+        for failure in failures[:spare]:
             index = split_key(failure.task.key)[1]
             assert index is not None
             del tables.tasks[failure.task.run_id, failure.task.key]
             tables.elements[place][index] = "null"
             tables.failed[place][index] = _error(failure)
-        if _count_down(progress, place, len(failures)):
+        if over:
+            row.remaining_tasks = (row.remaining_tasks or 0) - spare
+            told = (
+                f"; {tolerated + 1} of {row.initial_tasks} elements failed, {tolerated} "
+                f"{'is' if tolerated == 1 else 'are'} tolerated"
+            )
+            fatal += [replace(failure, tolerance=told) for failure in over]
+        elif _count_down(progress, place, len(failures)):
             ended.append(place)
             progress.log(place, "FlowStepCompleted")
     fatal.sort(key=lambda failure: failure.number)
     return [StepEnd(place) for place in ended], fatal
 
 
-def _spare(tables: Tables, place: Place) -> int:
-    """Return how many more elements of a map may fail; 0 for another step."""
+def _spare(tables: Tables, place: Place) -> int | None:
+    """Return how many more elements of a map may fail; None for a step that tolerates nothing."""
     step = shape_of(tables, place[0]).steps[place[1]]
     row = step_row(tables, place)
     limits = [] if step.tolerated_count is None else [step.tolerated_count]
     if step.tolerated_percent is not None:
         limits.append(step.tolerated_percent * (row.initial_tasks or 0) // 100)
-    return min(limits, default=0) - (row.failed_tasks or 0)
+    return min(limits) - (row.failed_tasks or 0) if limits else None
 
 
 def _free(progress: Progress, failure: _Failure) -> None:
@@ -269,6 +278,6 @@ def _error(failure: _Failure) -> str:
         task_index=index,
         attempts=failure.task.attempts,
         worker=failure.task.worker,
-        message=f"step {failure.task.key} failed: {error_line(failure.error)}",
+        message=f"step {failure.task.key} failed: {error_line(failure.error)}{failure.tolerance}",
         cause=raw(failure.error),
     )
