@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import linecache
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,6 +274,54 @@ async def test_a_renamed_signal_is_found_beside_messages_that_nothing_takes() ->
         await plain.signal("ready")  # the code takes it, and ends
         assert [each.runs for each in (await checked(parcels("ready"), env.store)).findings] == [2]
         asked.cancel()
+
+
+@pytest.mark.parametrize("waits", ["signal", "sleep", "approval", "twice"])
+@pytest.mark.parametrize("after", ["ends", "calls"])
+async def test_code_that_waits_for_its_time_is_held_back_where_it_waits(
+    waits: str, after: str
+) -> None:
+    """It gets stuck only when the time is over, with no call of the code left to make."""
+
+    def sales(*, is_new: bool) -> App:
+        app = App("sales")
+
+        @app.step
+        async def notify() -> None: ...
+
+        @app.step
+        async def close() -> None: ...
+
+        @app.workflow
+        async def sale(ctx: Context) -> None:
+            if not is_new:
+                await notify()
+            try:
+                if waits == "sleep":
+                    await asyncio.sleep(86_400)
+                elif waits == "approval":
+                    await ctx.request_approval("Good?", timeout="14d")
+                else:
+                    await ctx.wait_for_signal("returned", timeout="14d")
+            except TimeoutError:
+                if waits == "twice":
+                    await asyncio.sleep(60)
+            if after == "calls":
+                await close()
+
+        return app
+
+    async with Environment(sales(is_new=False), replay=False) as env:
+        await env.client.start("sale")
+        await env.wait_until_idle()
+        assert not (await checked(sales(is_new=False), env.store)).findings
+        [found] = (await checked(sales(is_new=True), env.store)).findings
+    assert (found.kind, found.index) == ("held", 1)
+    assert found.reason.startswith("the code waits here although the log has step notify")
+    assert found.reason.endswith("; when its time is over, it gets stuck")
+    assert found.line is not None
+    line = linecache.getline(__file__, found.line)
+    assert {"sleep": "86_400", "approval": "request"}.get(waits, "wait_for_signal") in line
 
 
 async def test_an_update_that_was_accepted_and_has_no_handler_now_is_found() -> None:

@@ -189,10 +189,15 @@ class _Rehearsal:
     ) -> Difference | None:
         """Give the turn its inputs until it would do something new."""
         effects, turn = self.turn.begin(), self.turn
-        found = held = None
+        found = held = first = None
         for _ in range(_MOST_INPUTS):
             if effects.state is State.STUCK:
                 if held is not None:
+                    break
+                if first is not None:  # where it waits now, not where it gets when time has passed
+                    held = first._replace(
+                        text=f"{first.text}; when its time is over, it gets stuck"
+                    )
                     break
                 assert effects.error is not None, "a stuck run has a reason"
                 return _stuck(effects.error, self.log, turn.instance.history.position, default)
@@ -212,6 +217,7 @@ class _Rehearsal:
             if found is None:
                 return self._renamed(awaiting, default) or self._misfit(external)
             self.has_moved = True
+            first = first or found
             following = self._pass_time(effects)
             if following is None:
                 if held is None and (renamed := self._renamed(awaiting, default)) is not None:
