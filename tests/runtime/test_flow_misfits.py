@@ -102,12 +102,12 @@ def of_map(kind: AnyType) -> App:
     return app
 
 
-def of_elements(kind: AnyType) -> App:
+def of_elements(kind: AnyType, made: object = None) -> App:
     app = App("web")
     flow = app.flow("of_elements")
 
     @flow.step
-    @typed(return_=list[kind])
+    @typed(return_=made or list[kind])
     async def first(run: object) -> object:
         return [run]
 
@@ -193,6 +193,8 @@ VARIANTS: dict[str, tuple[Callable[[AnyType], App], AnyType]] = {
     "an output of any type": (partial(of_output, dict[str, str]), ITEM),
     "the list of a map": (of_map, [ITEM]),
     "an element": (of_elements, ITEM),
+    "an element of any type": (partial(of_elements, made=list[Any]), ITEM),
+    "an element of a plain list": (partial(of_elements, made=list), ITEM),
     "the input": (of_input, ITEM),
     "an input that no step has taken": (of_untaken, ITEM),
     "an input of any type": (partial(of_input, declared=object), ITEM),
@@ -267,6 +269,7 @@ async def states(store: Store, run_id: UUID, step: str) -> list[FlowStepState]:
         (of_untaken, ITEM),
         (partial(of_untaken, declared=object), ITEM),
         (of_attempts, ITEM),
+        (partial(of_elements, made=list[Any]), ITEM),
         (of_inputs, [{"name": "ann", "street": "x"}, ITEM]),
     ],
 )

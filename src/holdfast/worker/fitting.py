@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.definitions.flow_fitting import may_have_fitted
-from holdfast.definitions.flow_parameters import RUN
 from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.workflows import AnyFlow
 from holdfast.store.port import Store
-from holdfast.types import ClaimedTask, FlowStepState
+from holdfast.types import ClaimedTask
 from holdfast.worker.clock import Clock
 
 UNFIT: Final = "let it accept what was recorded before, or roll the code back"
@@ -31,10 +30,8 @@ class Fitting:
         if task.attempts > 1:
             return True
         misfits = step.misfits(task.payload or "null")
-        states = dict[str, FlowStepState]()
-        if not step.is_map or RUN in [each.source.slug for each in misfits]:
-            found = await self._store.flow_steps([task.run_id], outputs=False)
-            states = {each.step: each for each in found.get(task.run_id, ())}
+        found = await self._store.flow_steps([task.run_id], outputs=False)
+        states = {each.step: each for each in found.get(task.run_id, ())}
         return may_have_fitted(
             flow.shape.steps,
             step.shape,
