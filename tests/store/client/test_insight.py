@@ -51,6 +51,20 @@ async def test_a_failed_run_can_be_retried_and_then_leads_to_its_retry(
     assert (await client.why((tick, "k"))).run_id == retried.run_id
 
 
+@pytest.mark.parametrize("how", ["cancelled", "terminated"])
+async def test_a_run_that_others_ended_can_be_retried_and_then_leads_to_its_retry(
+    client: Client, how: str
+) -> None:
+    handle = await client.start(tick)
+    await (handle.cancel() if how == "cancelled" else handle.terminate())
+    assert await handle.status() == how
+    assert (await client.why(handle.run_id)).actions == (Action("retry", handle.run_id),)
+    retried = await client.runs.retry(handle.run_id)
+    found = await client.why(handle.run_id)
+    assert found.actions == (Action("why", retried.run_id),)
+    assert f"it was retried as run {retried.run_id}, which is queued" in found.details
+
+
 async def test_unserved_work_has_the_action_that_starts_a_worker(client: Client) -> None:
     handle = await client.start(tick, queue="gpu")
     found = await client.why(handle.run_id)

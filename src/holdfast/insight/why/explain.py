@@ -131,14 +131,24 @@ def _ended(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expla
         case "failed":
             return _failed(run, spans, around, when)
         case "timed_out":
-            told = tuple(_plan(around))
-            return explanation(run, f"it was ended at its deadline, {when}", told)
+            because, reasons = f"it was ended at its deadline, {when}", tuple[str, ...]()
         case "continued":
             return _continued(run, when)
         case _:
             asked = [span for span in spans if span.kind in ("cancel", "end")]
             reasons = tuple(f"reason: {span.note}" for span in asked if span.note)
-            return explanation(run, f"it was {run.status} {when}", (*reasons, *_plan(around)))
+            because = f"it was {run.status} {when}"
+    again, action = _again(run, around)
+    return explanation(run, because, (*reasons, *_plan(around), *again), (action,))
+
+
+def _again(run: RunRecord, around: Surroundings) -> tuple[tuple[str, ...], Action]:
+    """Name the retry of an ended run, if it has one; return also the action that continues it."""
+    if (retry := around.retried_as) is None:
+        return (), Action("retry", run.run_id)
+    again = "retried" if run.key is None else "retried, or its key started again,"
+    text = f"it was {again} as run {retry.run_id}, which is {retry.state}"
+    return (text,), Action("why", retry.run_id)
 
 
 def _plan(around: Surroundings) -> Iterator[str]:
@@ -148,7 +158,6 @@ def _plan(around: Surroundings) -> Iterator[str]:
 
 
 def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: str) -> Explanation:
-    retried_as = around.retried_as
     recorded = read_json(run.error)
     error = error_text(recorded)
     last = run.last_failure
@@ -157,11 +166,10 @@ def _failed(run: RunRecord, spans: Sequence[Span], around: Surroundings, when: s
         *([f"it was attempt {last.number + 1}: {_attempt(last)}"] if last else []),
         *_failed_calls(spans, set(error_chain(recorded)), error),
     )
-    actions: tuple[Action, ...] = (Action("retry", run.run_id),)
-    if retried_as is not None:
-        again = "retried" if run.key is None else "retried, or its key started again,"
-        details += (f"it was {again} as run {retried_as.run_id}, which is {retried_as.state}",)
-        actions = (Action("why", retried_as.run_id),)
+    again, action = _again(run, around)
+    actions: tuple[Action, ...] = (action,)
+    if again:
+        details += again
     elif _has_refused_its_input(spans, around, error):  # the same input would fail again
         actions = (Action("fork", run.run_id, index=1, new_input=True),)
     elif (place := around.misfit_at) is not None:
