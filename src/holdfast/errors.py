@@ -427,13 +427,18 @@ class ApprovalDecided(RunError):
 
 
 class ApprovalClosed(RunError):
-    """The run does not wait for this decision any more: it timed out, or the run has ended."""
+    """The run does not wait for this decision any more: it timed out, or the run has ended.
 
-    def __init__(self, run_id: UUID, key: str) -> None:
+    `asked_by` is the run that retries it, or a later retry, if that one waits for the decision.
+    """
+
+    def __init__(self, run_id: UUID, key: str, asked_by: UUID | None = None) -> None:
+        retry = "" if asked_by is None else f"; its retry waits for it, run {asked_by}"
         super().__init__(
             f"approval {key} of run {run_id} is closed: the run does not wait for it any more"
+            + retry
         )
-        self.run_id, self.key = run_id, key
+        self.run_id, self.key, self.asked_by = run_id, key, asked_by
 
 
 class WebhookNotFound(RunError):

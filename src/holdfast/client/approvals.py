@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.client.chains import find_successor
+from holdfast.client.chains import find_successor, newest_of_key
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Group, Session
 from holdfast.codec import encode
@@ -133,7 +133,9 @@ async def _read_outcome(session: Session, decided: Decided, run_id: UUID, key: s
         case "decided" | "duplicate":
             return decided.outcome == "decided"
         case "closed":
-            raise ApprovalClosed(run_id, key)
+            last = await newest_of_key(session.store, run_id)
+            is_open = last != run_id and await _form(session, last, key) is not None
+            raise ApprovalClosed(run_id, key, last if is_open else None)
         case "missing":
             if not await session.store.get_runs([run_id]):
                 raise RunNotFound(run_id)

@@ -103,6 +103,24 @@ async def test_a_repeated_decision_with_values_is_a_no_op(
         assert decided == first
 
 
+async def test_a_decision_for_a_run_that_was_retried_names_the_retry_that_asks(
+    client: Client, finisher: Finisher
+) -> None:
+    run_id = await asked(client, finisher)
+    await client.runs.terminate(run_id)
+    retry = await client.runs.retry(run_id)
+    with pytest.raises(ApprovalClosed) as caught:
+        await client.approvals.decide(run_id, "refund", True)
+    assert (caught.value.asked_by, "its retry" in str(caught.value)) == (None, False)
+    [task] = await finisher.claim()
+    again: JSON = {"title": "Refund?", "description": "", "fields": [], "timeout_at": None}
+    await finisher.ask(task, "refund", again)
+    with pytest.raises(ApprovalClosed, match=f"its retry waits for it, run {retry.run_id}"):
+        await client.approvals.decide(run_id, "refund", True)
+    [approval] = await client.approvals.list()
+    assert await client.approvals.decide(approval.run_id, approval.key, True)
+
+
 async def test_a_decision_without_a_waiting_run_says_so(client: Client, finisher: Finisher) -> None:
     """T4."""
     run_id = await asked(client, finisher)
