@@ -202,8 +202,9 @@ class Environment:
         """Call another function in place of that of a step, until the environment ends.
 
         `step` may be an activity, a job or a step of a flow as well. The function gets the same
-        arguments, and may be async or not. A list says how the attempts end: each of its values is
-        raised if it is an exception, else returned, and the last stands for all later attempts.
+        arguments, and may be async or not. A list says how the attempts of each call end: each
+        of its values is raised if it is an exception, else returned, and the last stands for all
+        later attempts. Each call begins with the first one.
 
         ```python
         env.replace(charge, lambda customer, cents: "receipt")
