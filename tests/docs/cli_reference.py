@@ -25,6 +25,11 @@ These pages are made from `holdfast --help` and the help of each command; a test
 With `--json` a command answers in JSON on stdout, for scripts; messages for people go to
 stderr. The global options may be given before or after a command.
 
+A list is an array (`queues list`, `workers`, `doctor`). `runs list` answers with a page, which is
+an object: `{"runs": […], "cursor": …, "searched_until": …}`. A change of named runs is an array
+with `run_id` and `changed` of each, one by filters an object with `matched`, `changed` and
+`unchanged`.
+
 ## Completion
 
 A line in the start-up file of the shell makes it complete commands, options, and the apps of the
