@@ -23,6 +23,10 @@ to reach it.
 
 - Each request has an `Authorization` header. An operation needs the level read, write or admin;
   each level includes those before it. One of the level open needs no header.
+- `{run}` is the id of a run, a UUID, as the answer to its start has it; unlike on the command line,
+  it cannot be `workflow/key`. `GET /v1/workflows/{name}/runs?key=KEY` lists the runs of a key, the
+  newest first. An operation below `/v1/workflows/{name}/runs/{run}` is that below `/v1/runs/{run}`,
+  and answers 404 if the run is one of another workflow.
 - Bodies are JSON. Moments are RFC 3339, lengths of time are seconds or text such as `90s`.
 - `Idempotency-Key` makes a call one that may be repeated: it is the key of a start, and the id of
   a signal, an update, a decision, a fork or a backfill.

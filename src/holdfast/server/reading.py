@@ -120,7 +120,8 @@ def read_path(path: Mapping[str, str]) -> UUID:
     if "run" not in path:
         return UUID(int=0)
     if not _UUID.fullmatch(path["run"]):
-        raise Problem(400, "bad-run-id", f"{path['run']!r} is not a run's id: an id is a UUID")
+        text = f"{path['run']!r} is not a run's id: an id is a UUID; by key, runs are found with "
+        raise Problem(400, "bad-run-id", f"{text}GET /v1/workflows/NAME/runs?key=KEY")
     return UUID(path["run"])
 
 
