@@ -171,8 +171,7 @@ class Steps(Ledger):
 
     def called(self, key: str) -> str | None:
         """Describe the open call that the code has made with this key; None if there is none."""
-        call = self.pending.get(key)
-        return None if call is None else f"a call of {call.name}"
+        return f"a call of {self.pending[key].name}" if key in self.pending else None
 
     # What the code does
 
