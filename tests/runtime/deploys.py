@@ -915,8 +915,8 @@ CHANGES = (
     Change(
         "a step removed before the sleep",
         "asleep",
-        ((RESERVE, '    place = ""\n'), ("= await pay(item)", "= await pay(item)  # HERE")),
-        "stuck",
+        ((RESERVE, '    place = ""\n'), ("sleep(30)\n", "sleep(30)  # HERE\n")),
+        "held",
         "stuck",
     ),
     # Signals
