@@ -308,14 +308,13 @@ class Executions(msgspec.Struct, eq=False):
         found: list[Call] = []
         taken = 0
         for call in issued:
-            key, retry_at = call.key, call.retry_at
-            if call.mark > durable and retry_at is None:
+            if call.mark > durable and call.retry_at is None:
                 break
             taken += 1
-            if pending.get(key) is not call or key in executing:
+            if pending.get(call.key) is not call or call.key in executing:
                 continue
-            if retry_at is None:
-                executing[key] = call
+            if call.retry_at is None:
+                executing[call.key] = call
                 found.append(call)
             else:
                 self._pause_again(steps, call, found)
