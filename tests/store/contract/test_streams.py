@@ -18,6 +18,7 @@ from holdfast.types import (
     ClaimedTask,
     Event,
     Finish,
+    Fork,
     LogChunk,
     NewChunk,
     Notice,
@@ -304,6 +305,34 @@ async def test_a_run_continues_the_offsets_of_the_one_before(
     assert (part.base, part.last_offset, part.chunks) == (2, 2, [])
     taken = await ann.take()
     assert await write(store, chunk(taken, "c")) == [3]
+
+
+async def test_a_retry_continues_the_offsets_and_a_fork_does_not(
+    store: Store, ann: ManualWorker
+) -> None:
+    """The retry has what the code wrote, so that its code does not write it again."""
+    run_id = await start(store)
+    task = await ann.take()
+    await write(store, chunk(task, "a", "b"))
+    written = command("StreamWritten", "c", stream="tokens", items=["c"], closes=False)
+    await ann.command(task, written)
+    await store.terminate_runs([run_id], reason=None)
+    found: list[tuple[object, ...]] = []
+    for retry in (True, False):
+        new_id = uuid4()
+        outcome, _ = await store.fork_run(Fork(run_id=run_id, new_run_id=new_id, retry=retry))
+        part = await read(store, new_id)
+        log = (await store.read_events([(new_id, 0)]))[new_id]
+        copied = [each.key for each in log if each.type == "StreamWritten"]
+        found.append((outcome, part.base, part.last_offset, part.chunks, copied))
+        turn = await ann.take()
+        found.append((turn.run_id == new_id, await write(store, chunk(turn, "d"))))
+    assert found == [
+        ("forked", 3, 3, [], ["c"]),
+        (True, [4]),
+        ("forked", 0, 0, [], []),
+        (True, [1]),
+    ]
 
 
 async def test_readers_are_woken_while_they_wait(

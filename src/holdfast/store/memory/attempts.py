@@ -19,7 +19,7 @@ from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC
 from holdfast.types import Event, Notice
 
-# The next attempt has the subscriptions and the streams of the one before.
+# The next attempt has the subscriptions and, as each retry, the streams of the one before.
 _LEFT_OUT: Final = NEVER_COPIED - {EVENT_SUBSCRIBED, STREAM_WRITTEN}
 
 

@@ -41,6 +41,7 @@ from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, made_again, without_failures
 from holdfast.store.memory.rows import EventRow, RunRow
 from holdfast.store.memory.starts import insert_run
+from holdfast.store.memory.streams import continue_streams
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.webhooks import take_over
 from holdfast.store.port import WORK_TOPIC
@@ -60,6 +61,7 @@ NEVER_COPIED: Final = TERMINAL | {
     WORKER_LOST,
     YIELDED,
 }
+_LEFT_OUT: Final = NEVER_COPIED - {STREAM_WRITTEN}  # a retry continues the streams
 _ENDED: Final = COMMAND_ENDS | STEP_ENDS | {SIGNAL_SENT}
 _REPLACEABLE: Final = frozenset({STEP_COMPLETED, ACTIVITY_COMPLETED})
 
@@ -98,7 +100,7 @@ class MemoryForks(Part):
             fatal = None
             if fork.retry:
                 fatal = made_again(events, origin.error, failed_steps=fork.failed_steps)
-            events = forked_events(events, fatal)
+            events = forked_events(events, fatal, _LEFT_OUT if fork.retry else NEVER_COPIED)
             keys = {event.key for event in events if event.type in _REPLACEABLE}
             if not fork.results.keys() <= keys:
                 return "unknown_key", []
@@ -114,6 +116,8 @@ class MemoryForks(Part):
             set_build(tables, new.run_id, origin.build)
             events = [_replaced(event, fork.results) for event in events]
             told = forked(origin, until, log, fatal, now)
+            if fork.retry:
+                continue_streams(tables, fork.run_id, new.run_id)
             write_log(tables, fork.run_id, fork.new_run_id, [*events, told])
             return "forked", [Notice(WORK_TOPIC, tables.runs[fork.new_run_id].queue)]
 

@@ -109,7 +109,7 @@ def write_of_code(tables: Tables, now: int, run_id: UUID, event: Event) -> list[
 
 
 def continue_streams(tables: Tables, run_id: UUID, new_run_id: UUID) -> None:
-    """Let the streams of a run continue those of the run that continued as it, not its log."""
+    """Let the next run, a retry too, continue the streams of a run, but not its log."""
     for name, row in tables.streams.get(run_id, {}).items():
         if name != LOG_STREAM:
             tables.streams[new_run_id][name] = StreamRow(base=row.items, items=row.items)

@@ -14,7 +14,8 @@
 -- that has not failed, 'bad_index', 'unknown_key', and 'unreadable' if the log has an event that no
 -- worker can read: it would stop the fork as well.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: the origin, so that it is not deleted; the new id; webhooks. Called by clients.
+-- Locks: the origin, so that it is not deleted; the new id; webhooks; the streams of a retry, which
+-- it makes. Called by clients.
 create or replace function holdfast.fork_run(
     p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
     p_input json default null, p_results json default null, p_version int default null,
@@ -66,6 +67,10 @@ begin
             perform holdfast._copy_log(p_run_id, p_new_run_id, v_until, v_again, p_results);
             perform holdfast._share_payloads(p_run_id, p_new_run_id);
             perform holdfast._take_over_webhooks(p_run_id, p_new_run_id);
+            if p_retry then
+                perform holdfast._continue_streams(
+                    array[p_run_id], array[json_build_object('run_id', p_new_run_id)]);
+            end if;
             notices := array[array['work', v_origin.queue]];
         end if;
     exception
@@ -262,8 +267,9 @@ begin
             then k.details ->> 'run_id' not in (select s.run_id from strangers s)
         when k.event_type = 'StepRetryScheduled' then k.has_end or p_again is null
         when k.role in ('command', 'withdrawal') or k.event_type = 'ActivityRetryScheduled'
-            then k.has_end or k.event_type = 'WebhookOpened' or p_again -> 'attempt' is not null
-                and k.event_type in ('EventSubscribed', 'StreamWritten')
+            then k.has_end or k.event_type = 'WebhookOpened'
+                or p_again is not null and k.event_type = 'StreamWritten'
+                or p_again -> 'attempt' is not null and k.event_type = 'EventSubscribed'
         when k.role = 'command_end' then k.has_command
         else true end
     order by 1;

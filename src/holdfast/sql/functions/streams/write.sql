@@ -241,9 +241,9 @@ begin
     return holdfast._wake_readers(p_now, p_run_ids, v_names);
 end $$;
 
--- Let the streams of runs continue those of the runs that continued as them, but not their logs:
--- p_details are those of WorkflowContinuedAsNew, parallel to p_run_ids. Locks: the rows that it
--- makes, by (run_id, name). Called by _continue_runs.
+-- Let the streams of runs continue those of the runs that continued or were retried as them, but
+-- not their logs: p_details have their ids as WorkflowContinuedAsNew has, parallel to p_run_ids.
+-- Locks: the rows that it makes, by (run_id, name). Called by _continue_runs and fork_run.
 create or replace function holdfast._continue_streams(p_run_ids uuid[], p_details json[])
 returns void
 language plpgsql
