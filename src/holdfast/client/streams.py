@@ -9,14 +9,14 @@ from typing import Any, Final, Literal, TypeAlias, TypedDict
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.client.chains import find_successor
 from holdfast.client.naming import RunRef
-from holdfast.client.reading import get_record, store_of
+from holdfast.client.reading import store_of
 from holdfast.client.session import Session
+from holdfast.client.stream_chains import StreamChain, first_run
 from holdfast.codec import Decode, check_open, decoder
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.insight.retries import find_retries
 from holdfast.store.port import stream_topic
 from holdfast.types import (
     LOG_STREAM,
@@ -31,7 +31,6 @@ from holdfast.types import (
     StreamRead,
     Writer,
     WriterState,
-    continued_as,
 )
 from holdfast.values.names import check_stream_name
 
@@ -122,7 +121,7 @@ async def list_streams(session: Session, run: RunRef) -> list[StreamInfo]:
 async def _read_chain(
     session: Session, run: RunRef, name: str, kind: object, options: StreamOptions
 ) -> AsyncGenerator[Reading]:
-    """Yield a reading for a run, and for each run that it continued as, unless that is the end."""
+    """Yield a reading for a run, and for each run that follows it, unless that is the end."""
     after, attempts = options.get("after", 0), options.get("attempts", "counted")
     if unknown := options.keys() - StreamOptions.__optional_keys__:
         raise ConfigurationError(f"a stream has no option {', '.join(sorted(unknown))}")
@@ -130,8 +129,10 @@ async def _read_chain(
         raise ConfigurationError(f"attempts={attempts!r}: read those that are counted, or all")
     if after < 0:
         raise InvalidInput(f"after={after}: the first value of a stream has the offset 1")
-    decode = decoder(object if kind is None else kind)
-    next_id: UUID | None = await _first_run(session, run, name, after)
+    decode, restarts = decoder(object if kind is None else kind), options.get("restarts", False)
+    chain = StreamChain(session, name, after if restarts else 0, by_key=isinstance(run, tuple))
+    next_id: UUID | None = await first_run(session, run, name, after, restarts=restarts)
+    restarted: list[Restarted] = []
     while next_id is not None:
         reading = Reading(
             session,
@@ -140,13 +141,15 @@ async def _read_chain(
             after,
             decode,
             everything=attempts == "all",
-            restarts=options.get("restarts", False),
+            restarts=restarts,
+            chain=chain,
         )
+        reading.restarted = restarted
         yield reading
-        if reading.is_closed or reading.status != "continued":
+        if reading.is_closed:
             return
         after = reading.after
-        next_id = continued_as(await get_record(session, next_id))
+        next_id, restarted = await chain.leave(reading)
 
 
 async def stream_values(
@@ -158,29 +161,6 @@ async def stream_values(
         async for each in found:
             if isinstance(each, StreamItem):
                 yield each.value
-
-
-async def _first_run(session: Session, run: RunRef, name: str, after: int) -> UUID:
-    """Return the run in which what follows an offset is, or begins: the chain is one stream.
-
-    A retry has a stream of its own.
-    """
-    first, newest = await session.id_of(run), await session.newest_of(run)
-    if first == newest:
-        return newest
-    part = await session.stream_reads.submit(StreamRead(newest, name, after))
-    if after >= part.base:
-        return newest
-    begin = run_id = first
-    while run_id != newest:
-        next_id = await find_successor(session.store, run_id, next_only=True)
-        if next_id is None:
-            retry = (await find_retries(session.store, [run_id])).get(run_id)
-            if retry is None:  # what came before is deleted
-                return newest
-            begin = next_id = retry.run_id
-        run_id = next_id
-    return begin
 
 
 class Reading:
@@ -196,13 +176,21 @@ class Reading:
         *,
         everything: bool,
         restarts: bool = False,
+        chain: StreamChain | None = None,
     ) -> None:
-        """`restarts` says that the caller wants to know what was before `after` and is dead."""
-        self._session, self._run_id, self._name = session, run_id, name
+        """`restarts` says that the caller wants to know what was before `after` and is dead.
+
+        `chain` knows what of the stream does not count in the runs that follow.
+        """
+        self._session, self.run_id, self._name = session, run_id, name
+        self._chain = chain
+        self._kept: list[frozenset[str]] | None = None  # calls, by copies of the run once it ended
+        self.restarted: list[Restarted] = []  # what this run makes again, to be told first
+        self.shown = set[str]()  # calls whose values were read, and count in this run
         self.after, self._decode, self._everything = after, decode, everything
         self._resumed = restarts and after > 0  # looking at all who wrote before takes time
         self._open: dict[Writer, int] = {}  # of which something was found: log's length then
-        self._base = 0  # the last offset of the run that continued as this one
+        self.base = self.last_offset = 0  # of the run that continued as this one, and of this one
         self._closer: Writer | None = None  # the close is next, and may not count
         self.is_closed = self._has_ended = False
         self.status: Status | None = None  # of the run
@@ -241,37 +229,41 @@ class Reading:
         """Return what is new. Raises RunNotFound, and InvalidInput for what is not its offset."""
         closer, after = self._closer, self.after if self._closer is None else _BEYOND
         opened = tuple(self._open.items())
-        read = StreamRead(self._run_id, self._name, after, self._resumed, opened)
-        part = await self._session.stream_reads.submit(read)
-        if part.status is None:
-            part = await self._read_archived(read)
+        read = StreamRead(self.run_id, self._name, after, self._resumed, opened)
+        part = await self.part(read)
         self._resumed, self.status = False, part.status
-        if self.after > part.last_offset and part.status != "continued":
+        if self._chain and self._kept is None and part.status not in (None, "running"):
+            self._kept = await self._chain.kept_after(self.run_id, part.status)
+        if self.after > part.last_offset and part.status != "continued" and not self._kept:
             raise InvalidInput(
-                f"after={self.after}: stream {self._name!r} of run {self._run_id} has "
+                f"after={self.after}: stream {self._name!r} of run {self.run_id} has "
                 f"{part.last_offset} values; the offset is that of another stream"
             )
         self._has_ended = part.status != "running"
-        found = list(self._take(part))
+        found = [*self.restarted, *self._take(part)]
+        self.restarted = []
         is_empty = closer is None and not part.chunks
         self.has_all = self._closer is not None or is_empty or part.last_offset <= self.after
         return found
 
-    async def _read_archived(self, read: StreamRead) -> StreamPart:
-        """Return all that an archived run has of the stream: its object is read whole anyway.
+    async def part(self, read: StreamRead) -> StreamPart:
+        """Return a part of the stream; of an archived run all: its object is read whole anyway.
 
         Raises RunNotFound.
         """
-        store = await store_of(self._session, self._run_id)
+        found = await self._session.stream_reads.submit(read)
+        if found.status is not None:
+            return found
+        store = await store_of(self._session, self.run_id)
         [part] = await store.read_streams([read], limit=_WHOLE, most_bytes=_WHOLE)
         return part
 
     async def _listen(self, stack: AsyncExitStack) -> asyncio.Future[End]:
         """Hear of what is written from now on; return what is done once the run has ended."""
         session = self._session
-        end = await stack.enter_async_context(session.ends.expect(self._run_id))
-        session.ends.watch(self._run_id)
-        stop = await session.store.listen(stream_topic(self._run_id), self._hear)
+        end = await stack.enter_async_context(session.ends.expect(self.run_id))
+        session.ends.watch(self.run_id)
+        stop = await session.store.listen(stream_topic(self.run_id), self._hear)
         stack.push_async_callback(stop)
         await self._awaits_wakeups()
         return end
@@ -284,14 +276,14 @@ class Reading:
         now = asyncio.get_running_loop().time()
         if now < self._awaited_until:
             return False
-        await self._session.store.await_streams([(self._run_id, self._name)], _AWAIT_SECONDS)
+        await self._session.store.await_streams([(self.run_id, self._name)], _AWAIT_SECONDS)
         self._awaited_until = now + _AWAIT_SECONDS / 2
         return True
 
     def _take(self, part: StreamPart) -> Iterator[StreamItem[Any] | Restarted]:
         """Yield what is new in a part, the restarts first."""
-        self._base = part.base
-        for fate in part.fates:
+        self.base, self.last_offset = part.base, part.last_offset
+        for fate in part.fates if self.after <= part.last_offset else ():  # else all were told
             if fate.state == "dead":
                 yield self._forget(fate.writer, fate.by_attempt)
             elif fate.state == "final":
@@ -299,9 +291,10 @@ class Reading:
             else:
                 self._open[fate.writer] = part.log_length
             if fate.writer == self._closer:
-                self._wait_for_close(fate.writer, fate.state)
-        for chunk in part.chunks:
-            if chunk.closes and chunk.state != "dead":
+                self._wait_for_close(fate.writer, self._judge(fate.writer, fate.state))
+        for each in part.chunks:
+            chunk = replace(each, state=self._judge(each.writer, each.state))
+            if chunk.closes and chunk.state != "dead" and (chunk.writer.key or not self._kept):
                 self._open.setdefault(chunk.writer, part.log_length)
                 self._wait_for_close(chunk.writer, chunk.state)
                 return
@@ -321,10 +314,17 @@ class Reading:
             for offset, text in enumerate(_split(chunk.items), first):
                 if offset > after:
                     yield StreamItem(offset, self._read(offset, text), writer.key, writer.attempt)
+        if chunk.state != "dead":
+            self.shown.add(writer.key)
         if chunk.state == "open":
             self._open.setdefault(writer, log_length)
         elif chunk.state == "final":
             self._open.pop(writer, None)
+
+    def _judge(self, writer: Writer, state: WriterState) -> WriterState:
+        """Return what became of a writer, also in the runs that retry this one."""
+        is_kept = not writer.key or all(writer.key in kept for kept in self._kept or ())
+        return state if is_kept else "dead"
 
     def _wait_for_close(self, writer: Writer, state: WriterState) -> None:
         """Learn if the close that is next counts.
@@ -340,13 +340,13 @@ class Reading:
             return self._decode(text)
         except InvalidInput as error:
             raise InvalidInput(
-                f"the value at offset {offset} of stream {self._name!r} of run {self._run_id}: "
+                f"the value at offset {offset} of stream {self._name!r} of run {self.run_id}: "
                 f"{error}"
             ) from None
 
     def _forget(self, writer: Writer, by_attempt: int | None) -> Restarted:
         self._open.pop(writer, None)
-        return Restarted(writer.key, by_attempt or writer.attempt + 1, self._base)
+        return Restarted(writer.key, by_attempt or writer.attempt + 1, self.base)
 
     def _hear(self, payload: str) -> None:
         if payload in ("", self._name):

@@ -97,9 +97,9 @@ class Fate(Value, frozen=True):
 class StreamPart(Value, frozen=True):
     """A part of a stream, all of one moment. `status` is that of the run, None if there is none.
 
-    `base` is the last offset of the run that continued as this one, 0 without. `last_offset` is
-    that of the whole stream, 0 if it does not exist. There may be more after the last chunk if that
-    has another offset.
+    `base` is the last offset of the run that continued or was retried as this one, 0 without.
+    `last_offset` is that of the whole stream, 0 if it does not exist. There may be more after the
+    last chunk if that has another offset.
     """
 
     status: Status | None
@@ -125,7 +125,8 @@ class StreamItem(Value, Generic[T], frozen=True):
 class Restarted(Value, frozen=True):
     """Forget what you have of the step or activity `key`: `attempt` of it counts now.
 
-    Keep what you have up to the offset `after`: runs that continued as this one wrote it, and their
+    If the run is retried and makes the call again, that is the first attempt of the retry. Keep
+    what you have up to the offset `after`: runs that continued as this one wrote it, and their
     calls may have the same key.
     """
 
@@ -145,7 +146,7 @@ class StreamPage(Value, Generic[T], frozen=True):
 class StreamInfo(Value, frozen=True):
     """A stream of a run: its values of all attempts, and what they take as they are stored.
 
-    `last_offset` is more than `values` if the run continues another one.
+    `last_offset` is more than `values` if the run continues or retries another one.
     """
 
     name: str

@@ -148,7 +148,8 @@ def _write_item(each: StreamItem[Any] | Restarted) -> None:
     if current_settings().json:
         write_json(each)
     elif isinstance(each, Restarted):
-        what = "its worker was lost" if each.attempt == 1 else f"attempt {each.attempt}"
+        first = "its worker was lost, or its run is tried again"
+        what = first if each.attempt == 1 else f"attempt {each.attempt}"
         click.echo(f"\n{each.key} begins again: {what}", err=True)
     elif isinstance(each.value, str):
         click.echo(each.value, nl=False)
