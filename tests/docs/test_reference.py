@@ -318,7 +318,7 @@ async def test_details_have_the_fields_that_the_page_gives() -> None:
             continue
         shown = {name: not optional for name, optional in fields[kind]}
         given = set(cast("dict[str, object]", value)) if isinstance(value, dict) else set[str]()
-        assert given - {"python"} <= set(shown), kind
+        assert given - {"python", "caught"} <= set(shown), kind
         assert {name for name, needed in shown.items() if needed} <= given, kind
     of_flows = {name for name in fields if name.startswith("FlowStep")}
     assert fields.keys() - {kind for kind, _ in found} - of_flows == {"WorkerLost"}

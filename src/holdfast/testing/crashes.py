@@ -44,7 +44,7 @@ _NOT_COMPARED: Final = (
 )
 _WITHDRAWALS: Final = events.with_role("withdrawal")
 _FIELDS_NOT_COMPARED: Final = frozenset(
-    {"started_at", "attempt", "seen", "python", "streams", "args", "decision_id"}
+    {"started_at", "attempt", "seen", "python", "caught", "streams", "args", "decision_id"}
 )
 _AGAIN: Final = (
     "What has run and is not recorded runs again: let a second time change nothing, by the "

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _MOST_KEYS: Final = 10  # that an error names
 _SHOWN: Final = 200  # characters of a local variable
-_NOT_COMPARED: Final = {"started_at", "fire_at", "seen", "python", "run_id", "child_run_id", "seed"}
+_IDS: Final = {"run_id", "child_run_id", "seed"}
+_NOT_COMPARED: Final = {"started_at", "fire_at", "seen", "python", "caught"} | _IDS
 
 
 @command(

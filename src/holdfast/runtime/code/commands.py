@@ -219,7 +219,8 @@ class Commands(Ledger):
             self._compare(command, recorded)
         end = history.take_end(key) if history.ends else None
         if sys.exception() is not None and command.name != UPDATE_REPLY:
-            self._run.ledger(Caught).note_call(key, is_new=recorded is None and end is None)
+            is_open = None if recorded or end else lambda: True
+            self._run.ledger(Caught).note_call(key, is_open)
         if recorded is None and end is None:
             if command.family in ROWS:
                 check_row_key(command, key)

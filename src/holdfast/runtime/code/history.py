@@ -126,6 +126,8 @@ class History(msgspec.Struct, eq=False):
       accepted; None before the first update.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
 
+    `tells_caught` is True if the log says which exceptions of its own the code has handled.
+
     `failures` are those of the run's calls, None before the first one.
 
     `forked` is how many entries were copied from another run's log, with the one that says so (0 if
@@ -148,6 +150,7 @@ class History(msgspec.Struct, eq=False):
     called_at: int = 0
     replayed: int = 0
     proven: int = 0
+    tells_caught: bool = False
     live_from: int = 0
     forked: int = 0
     copied: frozenset[str | None] = frozenset()
@@ -186,6 +189,11 @@ class History(msgspec.Struct, eq=False):
             return True
         timers = (each.timer for each in self.recorded.values())
         return any(each is not None and each.fire_at > self._loop.now for each in timers)
+
+    @property
+    def has_proven(self) -> bool:
+        """True if other code has certainly continued from the place where the code is now."""
+        return self.forked < self.replayed and self.position <= self.proven
 
     @property
     def was_passed(self) -> bool:

@@ -8,11 +8,10 @@ looked up by key.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -37,7 +36,7 @@ from holdfast.events import (
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.attributes import Attributes
 from holdfast.runtime.code.begun import call_begun, forget_begun
-from holdfast.runtime.code.caught import Caught
+from holdfast.runtime.code.caught import Caught, watch
 from holdfast.runtime.code.children import call_startable
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
@@ -50,7 +49,7 @@ from holdfast.runtime.code.timers import Timers
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
-from holdfast.runtime.log.virtual_log import count_proven, count_replayed
+from holdfast.runtime.log.virtual_log import count_proven, count_replayed, tells_caught
 from holdfast.runtime.loop.asyncio_forms import foreign, install, is_foreign
 from holdfast.runtime.loop.causes import RUN_CANCEL
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -101,7 +100,8 @@ class Instance:
         loop = self.loop = WorkflowLoop(info.run_id.int & _SALT_BITS)  # type: ignore[abstract]
         loop.now = info.started_at
         loop.limit_seconds = workflow.registry.blocking_seconds
-        loop.caller, loop.watch_task = self, self._watch_task
+        loop.caller = self
+        watch(self)
         self.workflow, self.info, self.record = workflow, info, record
         self.seed = info.run_id
         self.history = History(loop)
@@ -164,6 +164,8 @@ class Instance:
             self.history.replayed = self.history.position + replayed
             if proven := count_proven(events, replayed):
                 self.history.proven = self.history.position + proven
+            if not self.history.position:
+                self.history.tells_caught = tells_caught(events)
         if Step.any_aliases:
             for event in events:
                 self.steps.learn_keys(event)
@@ -256,17 +258,6 @@ class Instance:
             loop.ambient = None
         if Caught in self.ledgers:
             self.ledger(Caught).flush()
-
-    def _watch_task(self, task: WorkflowTask[Any]) -> None:
-        """Note a task that begins because of an exception, and each that ends with one."""
-        if sys.exception() is not None:
-            self.ledger(Caught).note_call(f"begin {task.scope.path}", is_new=True)
-        task.add_done_callback(self._note_end)
-
-    def _note_end(self, task: asyncio.Task[Any]) -> None:
-        error = cast("BaseException | None", getattr(task, "_exception", None))  # it stays unseen
-        if error is not None:
-            self.ledger(Caught).note_end(error, cast("WorkflowTask[Any]", task).scope)
 
     def complete(self, call: Call, result: str | Restored, at: int) -> None:
         """Deliver the result of a step that the turn of this instance has just recorded.

@@ -273,8 +273,7 @@ class Mailbox(Ledger):
         pattern = None if match is None else Pattern(match)
         loop, box = self._loop, self._open(name)
         if sys.exception() is not None:
-            key = loop.scope().key(f"wait:{name}")
-            self._run.ledger(Caught).note_call(key, is_new=True)
+            self._run.ledger(Caught).note_call(f"wait:{name}", lambda: True)
         found = None if loop.ended else box.find(pattern)
         waiter = box.join(pattern) if found is None else None
         try:

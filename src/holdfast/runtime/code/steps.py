@@ -218,7 +218,7 @@ class Steps(Ledger):
             self._compare(call)
         if sys.exception() is not None:
             known = future.done() or call.begun or call.attempt > 1
-            run.ledger(Caught).note_call(key, is_new=not known)
+            run.ledger(Caught).note_call(key, None if known else lambda: pending.get(key) is call)
         if not future.done():
             pending[key] = call
             self.issued.append(call)

@@ -96,8 +96,8 @@ class Timers(Ledger):
             del self.live[key]
             self._fire(timer, event)
         if sys.exception() is not None:
-            is_new = not timer.recorded and key in self.live
-            self._run.ledger(Caught).note_call(key, is_new=is_new)
+            is_open = None if timer.recorded else lambda: self.live.get(key) is timer
+            self._run.ledger(Caught).note_call(key, is_open)
 
     def cancel(self, timer: WorkflowTimer) -> None:
         """Drop a timer that the code has cancelled."""

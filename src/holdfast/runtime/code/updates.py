@@ -275,8 +275,7 @@ class Updates(Ledger):
             return False
         within = f"{scope.path}/"
         left = any(key.startswith(within) for key in {*history.left_keys()} - history.copied)
-        replayed = history.forked < history.replayed and history.position <= history.proven
-        return left or replayed or self._run.ledger(Caught).find(error) is not None
+        return left or history.has_proven or self._run.ledger(Caught).find(error) is not None
 
     async def _pass_over(self, update: Message, scope: Scope) -> None:
         """Let an update that was answered end where it ended, without carrying it out again."""

@@ -1,8 +1,9 @@
 """The ledger of what a run's code records about itself.
 
 These are values for observers (`ctx.set_value`), patches that the code has passed (`ctx.patched`),
-misfits (values that do not fit the type that the code declares), and that the run's own code or the
-handler of an update has raised, if the entry that says how it ended comes in a later commit.
+misfits (values that do not fit the type that the code declares), exceptions that it handles, and
+that the run's own code or the handler of an update has raised, if the entry that says how it ended
+comes in a later commit.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from holdfast.types import Event
 from holdfast.values.names import check_step_name, check_value_name
 
 RAISED: Final = "raised"
+_CAUGHT: Final = "caught:"
 
 
 def raised_in(update_id: str) -> str:
@@ -48,11 +50,17 @@ def is_raised(event: Event) -> bool:
 
 
 class Values(Ledger):
-    """The values, patches and misfits of one instance."""
+    """The values, patches and misfits of one instance.
+
+    `caught` are the places at which code has handled an exception of its own, in their order.
+    """
 
     facts: ClassVar = frozenset({VALUE_SET, VALUE_RECORDED})
 
-    __slots__ = ("_patched", "_recorded", "_run", "_set", "_written", "entity_key", "states")
+    __slots__ = (
+        *("_patched", "_recorded", "_run", "_set", "_written"),
+        *("caught", "entity_key", "states"),
+    )
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -60,6 +68,7 @@ class Values(Ledger):
         self._set: dict[str, int] = {}
         self._recorded: set[str] = set()
         self._patched: dict[str, bool] = {}
+        self.caught: list[int] = []
         # Of an entity, the states that its changes have left in the log, in their order, and how
         # often the log had values of each name by then.
         self.entity_key: str | None = None
@@ -72,6 +81,8 @@ class Values(Ledger):
         key = event.key or ""
         if event.type == VALUE_RECORDED:
             self._recorded.add(key)
+            if key.startswith(_CAUGHT):
+                self.caught.append(int(key.removeprefix(_CAUGHT).partition("#")[0]))
             if (begun := call_begun(event)) is not None:
                 learn_begun(self._run.history, begun, event)
         else:
@@ -163,12 +174,14 @@ class Values(Ledger):
         """Return True if the log says that the handler of an update has raised."""
         return raised_in(update_id) in self._recorded
 
-    def has(self, key: str) -> bool:
-        """Return True if the log has what the code has recorded with this key."""
-        return key in self._recorded
+    def record_caught(self, position: int) -> None:
+        """Record that the code handles an exception of its own, and what it had seen."""
+        self.caught.append(position)
+        count = self.caught.count(position)
+        self._record(f"{_CAUGHT}{position}" + (f"#{count}" if count > 1 else ""))
 
     def record_once(self, key: str) -> None:
-        """Record, once, that the code has raised or handled an exception."""
+        """Record, once, that the code has raised."""
         if key not in self._recorded:
             self._record(key)
 

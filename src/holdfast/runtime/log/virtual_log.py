@@ -43,8 +43,11 @@ _PROOFS: Final = DELIVERED | {YIELDED}
 _BARS: Final = frozenset({EVENT_SUBSCRIBED, WEBHOOK_OPENED, STREAM_WRITTEN})
 BEGUN: Final = "begun:"  # before the key of a call, in the key of the entry that it has begun
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
-_SIGNED: Final = f'{{"python":"{PYTHON}"'  # how the first entry of a run's first commit begins
-_stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"')
+# How the first entry of a run's first commit begins, after its mark. The second field says that the
+# log has an entry for each exception of its own that the code handles: earlier releases wrote none.
+_SIGNED: Final = f'"python":"{PYTHON}","caught":true'
+_mark = re.compile(r'\{"seen":\d+,')
+_stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"(,"caught":true)?')
 
 
 class VirtualLog:
@@ -309,18 +312,31 @@ def is_taken_away(events: Sequence[Event], lease_no: int) -> bool:
     return False
 
 
+def tells_caught(log: Sequence[Event]) -> bool:
+    """Return True if a log says which exceptions of its own the code has handled."""
+    found = _stamp_of(log)
+    return found is not None and found[2] is not None
+
+
 def _python_of(log: Sequence[Event]) -> str | None:
-    for event in log:
-        if not is_external(event):
-            found = _stamp.match(event.details or "")
-            return PYTHON if found is None else found[1]
-    return None
+    if all(map(is_external, log)):
+        return None
+    found = _stamp_of(log)
+    return PYTHON if found is None else found[1]
+
+
+def _stamp_of(log: Sequence[Event]) -> re.Match[str] | None:
+    first = next((event for event in log if not is_external(event)), None)
+    return None if first is None else _stamp.match(first.details or "")
 
 
 def _sign(events: list[Event]) -> None:
     first = events[0]
-    text = first.details
-    if first.type in TERMINAL or _stamp.match(text or ""):
+    text = first.details or "{}"
+    if first.type in TERMINAL or _stamp.match(text):
         return  # a run that has ended is not replayed
-    signed = _SIGNED + ("}" if text is None else f",{text[1:]}")
+    found = _mark.match(text)
+    begin = 1 if found is None else found.end()
+    rest = text[begin:]
+    signed = f"{text[:begin]}{_SIGNED}{'' if rest == '}' else ','}{rest}"
     events[0] = Event(first.type, first.key, signed, first.at)

@@ -165,9 +165,10 @@ def misraised_update(instance: Instance) -> Reason | None:
 def misraised_call(instance: Instance) -> Reason | None:
     """Return the reason if code makes a call because of what older code did not raise, or None."""
     caught = instance.find(Caught)
-    if caught is None or caught.misraised is None or _is_cancelled(instance):
+    call = None if caught is None else caught.misraised
+    if call is None or _is_cancelled(instance):
         return None
-    key, error = caught.misraised
+    key, error, _ = call
     text = f"the code raised {summarize(error)} at a place that older code has passed, and makes "
     text += f"the new call {key!r} because of it"
     return Reason(text, key, line_of_error(error), error)
