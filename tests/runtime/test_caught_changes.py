@@ -14,7 +14,7 @@ from holdfast import Context
 from holdfast.definitions.steps import Step
 from holdfast.events import CONTINUED, VALUE_RECORDED
 from tests.runtime.bench import SECOND, Bench, Code
-from tests.runtime.test_caught import paid
+from tests.runtime.test_caught import bug, paid
 from tests.runtime.test_raised import pay, recorded
 
 refund, notify = recorded("refund"), recorded("notify")
@@ -219,3 +219,24 @@ def test_what_ends_code_or_a_generator_is_not_raised_by_the_code(way: str) -> No
     bench.crash(version(True))
     finish(bench)
     assert bench.log[-1].type == CONTINUED or bench.output == "done"
+
+
+def test_a_bug_does_not_continue_the_run_as_a_new_one() -> None:
+    def version(is_new: bool) -> Code:
+        async def code(ctx: Context) -> None:
+            try:
+                await pay(1)
+                bug(is_new)
+                await ctx.wait_for_signal("go")
+            except Exception:
+                ctx.continue_as_new()
+
+        return code
+
+    bench = paid(version(False))
+    bench.crash(version(True))
+    bench.settle()
+    assert "makes the new call 'continue_as_new' because of it" in str(bench.stuck)
+    bench.crash(version(False))
+    bench.settle()
+    assert bench.suspended

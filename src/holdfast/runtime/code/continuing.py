@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Never
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from holdfast.codec import encode
 from holdfast.details import ContinuedAsNew
 from holdfast.errors import ConfigurationError
+from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.updates import Updates
@@ -49,6 +51,8 @@ class ContinuingPart(ContextPart):
                 "continue_as_new() ends the whole run: call it in the workflow's own task, not in "
                 "one that it has made or in the handler of an update"
             )
+        if sys.exception() is not None:
+            self._run.ledger(Caught).note_call("continue_as_new", lambda: True)
         if version in (None, workflow.version):
             raise ContinueAsNew(workflow.encode_input(input), workflow.version)
         raise ContinueAsNew(encode(input), version or workflow.version)
