@@ -15,7 +15,7 @@ from holdfast.definitions.steps import Step
 from holdfast.events import CONTINUED, VALUE_RECORDED
 from tests.runtime.bench import SECOND, Bench, Code
 from tests.runtime.test_caught import bug, paid
-from tests.runtime.test_raised import pay, recorded
+from tests.runtime.test_raised import pay, recorded, render, ship
 
 refund, notify = recorded("refund"), recorded("notify")
 renamed = Step(refund.fn, name="give_back", aliases=["refund"])
@@ -240,3 +240,52 @@ def test_a_bug_does_not_continue_the_run_as_a_new_one() -> None:
     bench.crash(version(False))
     bench.settle()
     assert bench.suspended
+
+
+@pytest.mark.parametrize("way", ["task", "gather", "event", "wait", "activity", "lock"])
+def test_a_handler_that_first_waits_for_what_is_under_way(way: str) -> None:
+    def version(is_new: bool) -> Code:
+        async def code(ctx: Context) -> None:
+            lock, event = asyncio.Lock(), asyncio.Event()
+            rendered = render(1)
+
+            async def beside() -> None:
+                async with lock:
+                    if way != "activity":
+                        await rendered
+                event.set()
+
+            task = asyncio.create_task(beside())
+            try:
+                await pay(1)
+                bug(is_new)
+                await ctx.wait_for_signal("go")
+                await ship(1)
+            finally:
+                if way == "task":
+                    await task
+                elif way == "gather":
+                    await asyncio.gather(task, return_exceptions=True)
+                elif way == "event":
+                    await event.wait()
+                elif way == "wait":
+                    await asyncio.wait([task])
+                elif way == "activity":
+                    await rendered
+                else:
+                    async with lock:
+                        pass
+                await refund(1)
+
+        return code
+
+    bench = paid(version(False))
+    bench.crash(version(True))
+    bench.settle()
+    bench.resume(bench.activity_completed("render", 1))
+    bench.settle()
+    assert "NameError: undefined_name at a place that older code has passed" in str(bench.stuck)
+    assert not bench.starts
+    bench.crash(version(False))
+    finish(bench)
+    assert bench.ended == "completed"

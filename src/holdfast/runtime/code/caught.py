@@ -158,7 +158,7 @@ def _handled() -> BaseException | None:
 
 
 def watch(run: Run) -> None:
-    """Let a run's loop tell of tasks that begin and end because of exceptions."""
+    """Let a run's loop tell of tasks that begin and end, and of waits, because of exceptions."""
 
     def note_end(task: asyncio.Future[object]) -> None:
         error: BaseException | None = getattr(task, "_exception", None)  # it stays unseen
@@ -170,4 +170,4 @@ def watch(run: Run) -> None:
             run.ledger(Caught).note_call(f"begin {task.scope.path}", lambda: not task.done())
         task.add_done_callback(note_end)
 
-    run.loop.watch_task = begin
+    run.loop.watch_task, run.loop.watch_wait = begin, lambda: run.ledger(Caught).note_wait()

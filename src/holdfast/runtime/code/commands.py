@@ -48,7 +48,7 @@ from holdfast.runtime.code.history import (
 )
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.causes import RUN_CANCEL
-from holdfast.runtime.loop.tasks import DeferredCall
+from holdfast.runtime.loop.tasks import DeferredCall, note_wait
 from holdfast.types import ANY_END, UPDATE_REPLY, Event
 from holdfast.values.names import is_same_name
 
@@ -277,6 +277,7 @@ class Commands(Ledger):
             waiter: asyncio.Future[None] = asyncio.Future(loop=self._loop)
             command.waiters.append(waiter)
             self._waiters += 1
+            note_wait(self._loop)
             try:
                 await waiter
             except BaseException as error:

@@ -377,6 +377,7 @@ class Instance:
             return
         self.loop.drop()
         self.loop.caller = CLOSED  # so that a closed run is freed without the garbage collector
+        self.loop.watch_wait = None
         self.timers.close()
         self.steps.close()
         # The other ledgers hold the run. What was sent and not read is still asked for.

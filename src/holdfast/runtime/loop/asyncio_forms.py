@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 from holdfast.runtime.loop.loop import WorkflowLoop
-from holdfast.runtime.loop.tasks import WorkflowFuture, WorkflowTask
+from holdfast.runtime.loop.tasks import WorkflowFuture, WorkflowTask, note_wait
 from holdfast.runtime.loop.user_code import line_of_error
 
 _Gathering: Final[type[asyncio.Future[Any]]] = vars(asyncio.tasks)["_GatheringFuture"]
@@ -38,6 +38,7 @@ def install() -> None:
     asyncio.wrap_future = asyncio.futures.wrap_future = _threadless(asyncio.wrap_future)
     _LoopBound._get_loop = _telling(_LoopBound._get_loop)
     _Gathering.__hash__ = _number_of  # type: ignore[method-assign, assignment]
+    _Gathering.__await__ = _telling_wait(_Gathering.__await__)  # type: ignore[method-assign]
     if sys.version_info < (3, 12):
         asyncio.wait_for = asyncio.tasks.wait_for = _taskless(asyncio.wait_for)
 
@@ -105,6 +106,16 @@ def _number_of(gathering: asyncio.Future[Any]) -> int:
         number = loop.next_hash() if isinstance(loop, WorkflowLoop) else object.__hash__(gathering)
         gathering._holdfast_number = number  # type: ignore[attr-defined]  # it takes attributes
     return number
+
+
+def _telling_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an `__await__` for gather() that tells a workflow's loop of the wait."""
+
+    def wait(gathering: asyncio.Future[Any]) -> Any:
+        note_wait(gathering.get_loop())
+        return original(gathering)
+
+    return wait
 
 
 def _ordered_wait(

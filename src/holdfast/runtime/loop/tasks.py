@@ -32,12 +32,14 @@ else:
 class NumberingLoop(asyncio.AbstractEventLoop):
     """An event loop that numbers the tasks, futures and timers that are made on it.
 
-    `watch_task` is told of each task that the code has created. `ambient` is what the worker's own
+    `watch_task` is told of each task that the code has created, and `watch_wait` of each wait of
+    code that handles an exception. `ambient` is what the worker's own
     code handles while it runs that of the loop.
     """
 
     ambient: BaseException | None = None
     watch_task: Callable[[WorkflowTask[Any]], None] | None = None
+    watch_wait: Callable[[], None] | None = None
 
     def next_hash(self) -> int:
         """Return the number of a new task, future or timer: its hash."""
@@ -103,6 +105,14 @@ class Evicted(BaseException):
     """Raised by calls of code that is being closed, to end it. Never leaves the closing."""
 
 
+def note_wait(loop: object) -> None:
+    """Tell a workflow's loop if the code waits while it handles an exception."""
+    if sys.exception() is None or not isinstance(loop, NumberingLoop):
+        return
+    if loop.watch_wait is not None:
+        loop.watch_wait()
+
+
 class WorkflowFuture(asyncio.Future[_T]):
     """A future that hashes by the order of creation."""
 
@@ -114,6 +124,10 @@ class WorkflowFuture(asyncio.Future[_T]):
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        note_wait(self.get_loop())
+        return super().__await__()
 
 
 class WorkflowTask(asyncio.Task[_T]):
@@ -149,6 +163,10 @@ class WorkflowTask(asyncio.Task[_T]):
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        note_wait(self.get_loop())
+        return super().__await__()
 
 
 class NeverBegun(Coroutine[Any, Any, _T]):
