@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast import App, Context
-from holdfast.errors import RunFailed
+from holdfast.errors import RunFailed, StepFailed
 from holdfast.events import PAUSED, RESUMED, in_transaction, read_step_completed
 from holdfast.runtime.code.steps import Restored, completed_step
 from holdfast.runtime.log.virtual_log import is_external
@@ -194,6 +194,31 @@ def test_a_replay_sees_the_order_that_the_code_saw(way: Callable[[Bench], None])
     assert sorted(seen) == [1, 2, 3]
     bench.log.pop()
     assert replayed(bench) == seen
+
+
+@pytest.mark.parametrize("retry_in", [None, 1, 60])
+def test_a_failure_of_what_was_committed_after_all_is_dropped(retry_in: float | None) -> None:
+    """Fault: the log had both ends, and the code that knew the other one was stuck with it."""
+
+    async def code(ctx: Context) -> list[object]:
+        try:
+            return [await book(1), await mail(2)]
+        except StepFailed:
+            return [0, await mail(3)]
+
+    bench = Bench(code)
+    [call] = [call for call in bench.started if call.key == "book"]
+    bench.fail("book", OSError("too little"), retry_in=retry_in)
+    result = in_transaction(completed_step(call, "10", bench.now, bench.now))
+    bench.refuse(result)
+    bench.settle()
+    bench.complete("mail", 2)
+    bench.settle()
+    assert bench.output == [10, 2]
+    assert len(bench.of_type("StepCompleted")) == 2
+    assert bench.of_type("StepFailed") + bench.of_type("StepRetryScheduled") == []
+    bench.log.pop()
+    assert replayed(bench) == [10, 2]
 
 
 def test_the_end_of_the_code_that_was_not_recorded_is_no_change_of_code() -> None:

@@ -6,7 +6,7 @@ After a conflict it feeds everything again, with the entries of others in their 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from holdfast.events import (
     CHILD_CANCEL,
     COMMANDS,
     SIGNAL_SENT,
+    STEP_COMPLETED,
     STEP_FAILED,
     STEP_RETRY,
     STEPS,
@@ -398,6 +399,14 @@ class Replayer:
         """
         log = self.log
         undurable = log.refused()
+        known = {event.key for event in tail if event.type == STEP_COMPLETED}
+        if known and any(_has_failed(event, known) for event in undurable):
+            # A transaction was committed after all: its failure never was, nor what followed.
+            self._keep_live_from()
+            log.extend(tail)
+            ends = [without_mark(event) for event in undurable if event.type in STEPS]
+            self._begin_again([event for event in ends if not _has_failed(event, known)])
+            return
         if tail and self.broken is None and all(event.type in _UNFED for event in undurable):
             # The code has seen only durable entries: the tail is simply next.
             for event in undurable:
@@ -575,6 +584,11 @@ class Replayer:
             call = self.instance.steps.pending.get(event.key or "")
             if event.type == STEP_RETRY and call is not None:
                 self.executions.pause(call, self.log.length)
+
+
+def _has_failed(event: Event, keys: Collection[str | None]) -> bool:
+    """Return True for the failed attempt of a call with one of these keys."""
+    return event.type in (STEP_FAILED, STEP_RETRY) and event.key in keys
 
 
 def _unstorable(completed: Event, message: str) -> Event:
