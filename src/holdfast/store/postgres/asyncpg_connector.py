@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -43,6 +42,9 @@ class AsyncpgSession(Session):
     def is_open(self) -> bool:
         return self._raw.is_in_transaction()
 
+    def encoding(self) -> str:
+        return str(self._raw.get_settings().client_encoding)
+
     async def begin(self) -> None:
         await self._transaction.start()
         self.begun = True
@@ -81,8 +83,7 @@ async def commit_in_one(
         if notice.message.isdecimal() and _RECORD in (notice.context or ""):
             number = int(notice.message)
 
-    literals = _literals(values, raw.get_settings().client_encoding)
-    message = f"{session.written(text, literals)}; commit"
+    message = f"{session.written(text, _literals(values))}; commit"
     raw.add_log_listener(listen)
     session.sent = True
     try:
@@ -101,19 +102,9 @@ async def commit_in_one(
     return number
 
 
-def _literals(values: Iterable[Typed], encoding: str) -> list[str]:
-    """Write texts that a statement has in itself, whatever the settings of the session.
-
-    The driver sends statements in UTF-8, also if the code has told the server to expect another
-    encoding: then the text is ASCII, with the escapes of JSON, which are those of a literal.
-    """
-    plain = encoding == "UTF8"
-    return [
-        "E'"
-        + (text.replace("\\", "\\\\") if plain else json.dumps(text)[1:-1]).replace("'", "''")
-        + "'"
-        for _, text in values
-    ]
+def _literals(values: Iterable[Typed]) -> list[str]:
+    """Write texts that a statement has in itself, whatever the settings of the session."""
+    return ["E'" + text.replace("\\", "\\\\").replace("'", "''") + "'" for _, text in values]
 
 
 def _is_of_commit(error: Any) -> bool:

@@ -85,6 +85,9 @@ class _Psycopg(Session):
     def is_open(self) -> bool:
         return int(self.connection.info.transaction_status) != _IDLE
 
+    def encoding(self) -> str:
+        return _encoding(self.connection)
+
     async def finish(self) -> None:
         leave = getattr(self._block, "__aexit__", None) or self._block.__exit__
         await result_of(leave(None, None, None))
@@ -167,6 +170,10 @@ class _Sqlalchemy(Session):
         active = bool(self._transaction.is_active) and bool(self._lent.in_transaction())
         return active and not self._ended_by_hand
 
+    def encoding(self) -> str:
+        lent = self._lent.sync_connection if self._awaits else self._lent
+        return _encoding(lent.connection.driver_connection)
+
     def was_closed(self) -> bool:
         """Return True if its connection was closed before: SQLAlchemy begins by a statement."""
         return bool(self._lent.invalidated) and not self._answered
@@ -246,6 +253,13 @@ class _Sqlalchemy(Session):
         await result_of(self._lent.close())
 
 
+def _encoding(raw: Any) -> str:
+    """Return in which encoding the server expects texts from a connection of a driver."""
+    if hasattr(raw, "get_settings"):  # asyncpg
+        return str(raw.get_settings().client_encoding)
+    return str(raw.info.parameter_status("client_encoding"))
+
+
 def _look(connection: Any, *_: object) -> None:
     connection.info[_SESSION].look(connection.connection.driver_connection)
 
@@ -282,6 +296,9 @@ class _Django(Session):
     def is_open(self) -> bool:
         raw = self.connection.connection
         return raw is not None and raw.info.transaction_status != _IDLE
+
+    def encoding(self) -> str:
+        return _encoding(self.connection.connection)
 
     async def finish(self) -> None:
         self._block.__exit__(None, None, None)

@@ -168,6 +168,8 @@ class Session:
         if not self.is_open():
             raise _ended_itself()
         await self.flush()
+        if self.encoding() != "UTF8":  # the code has set another for its own texts
+            await self.execute("select set_config('client_encoding', 'UTF8', true)")
 
     async def execute(self, text: str, *values: Typed) -> Rows:
         """Execute a statement with values, and return its rows.
@@ -217,6 +219,10 @@ class Session:
     def was_closed(self) -> bool:
         """Return True if its connection was closed before: nothing was begun on the server."""
         return False
+
+    def encoding(self) -> str:
+        """Return in which encoding the server expects texts."""
+        raise NotImplementedError
 
     async def flush(self) -> None:
         """Send what the library has not sent yet."""
