@@ -13,6 +13,7 @@ from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker
 from tests.entities.carts import app
+from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
 
 
 @pytest.fixture(params=["memory", "postgres"])
