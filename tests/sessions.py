@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import select
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -58,9 +59,11 @@ class SharedLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.idle: list[Session] = []  # the last used one is the last
+        self.is_lent = False
 
     def close(self) -> None:
         """Forget all but idle sessions; tasks have been cancelled before."""
+        self.is_lent = False
         for handle in (*self._ready, *self._scheduled):
             handle.cancel()
         self._ready.clear()
@@ -108,13 +111,17 @@ _connect, _close = asyncpg.connect, asyncpg.Connection.close
 _set_type_codec = asyncpg.Connection.set_type_codec
 
 
-def shared_loop() -> SharedLoop:
-    """Return the loop of this process."""
+def shared_loop() -> asyncio.AbstractEventLoop:
+    """Return the loop of this process, until it is closed; a new one for who asks meanwhile."""
     if not _loops:
         _loops.append(SharedLoop())
         asyncpg.connect, asyncpg.Connection.close = connect, close
         asyncpg.Connection.set_type_codec = set_type_codec
-    return _loops[0]
+    [loop] = _loops
+    if loop.is_lent or threading.current_thread() is not threading.main_thread():
+        return asyncio.new_event_loop()
+    loop.is_lent = True
+    return loop
 
 
 def end_loop() -> None:
@@ -151,6 +158,12 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("fresh_database"):
         return {"own": asyncio.new_event_loop}
     return {"shared": shared_loop}
+
+
+@pytest.fixture(autouse=True)
+def runs_share_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `asyncio.run` use the shared loop in the tests of a folder whose conftest.py has this."""
+    monkeypatch.setattr(asyncio.events, "new_event_loop", shared_loop)
 
 
 async def connect(*args: Any, **options: Any) -> asyncpg.Connection:

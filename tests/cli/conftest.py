@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from holdfast.cli.root import holdfast
 from tests.cli.hand import Hand
 from tests.cli.processes import SAMPLE, running, until
+from tests.sessions import runs_share_the_loop as runs_share_the_loop
 
 
 class CommandLine:

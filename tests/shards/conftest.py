@@ -16,6 +16,7 @@ from holdfast.store.shards import sharded
 from tests.databases import DatabaseServer
 from tests.entities import carts
 from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
+from tests.sessions import runs_share_the_loop as runs_share_the_loop
 from tests.shards.engine import Workers, engine_of, opened
 
 COUNT = 3

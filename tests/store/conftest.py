@@ -6,6 +6,7 @@ import pytest
 from contract.actors import ManualWorker
 from scene import Scene
 from tests.sessions import pytest_asyncio_loop_factories as pytest_asyncio_loop_factories
+from tests.sessions import runs_share_the_loop as runs_share_the_loop
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
 import psycopg
 import pytest
-from tests.sessions import SharedLoop
+from tests.sessions import SharedLoop, shared_loop
 
 LEAVE = """
 listen news; set work_mem = '7MB'; set statement_timeout = '9 s'; prepare q as select 1;
@@ -82,6 +83,31 @@ async def test_a_session_that_the_server_ended_is_not_used(database_url: str) ->
     connection = await asyncpg.connect(database_url)
     assert await connection.fetchval("select pg_backend_pid()") != pid
     await connection.close()
+
+
+def test_the_loop_is_lent_to_one_at_a_time() -> None:
+    def given() -> asyncio.AbstractEventLoop:
+        with asyncio.Runner(loop_factory=shared_loop) as runner:
+            return runner.get_loop()
+
+    with asyncio.Runner(loop_factory=shared_loop) as runner:
+        loop = runner.get_loop()
+        assert given() is not loop
+    assert given() is given() is loop
+    with ThreadPoolExecutor() as threads:
+        assert threads.submit(given).result() is not loop
+
+
+@pytest.mark.usefixtures("runs_share_the_loop")
+def test_runs_of_a_test_share_its_sessions(database_url: str) -> None:
+    async def pid() -> int:
+        connection = await asyncpg.connect(database_url)
+        try:
+            return connection.get_server_pid()
+        finally:
+            await connection.close()
+
+    assert asyncio.run(pid()) == asyncio.run(pid())
 
 
 def test_nothing_that_a_test_left_runs_on_in_the_loop() -> None:
