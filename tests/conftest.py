@@ -173,12 +173,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def shared_server(home: Path, binaries: Path | None = None) -> Iterator[EmbeddedServer]:
     """Start or join a server that many tests share.
 
-    It does not wait for the disk: what it holds need not survive a failure of the machine.
+    It does not wait for the disk: what it holds need not survive a failure of the machine. It takes
+    the sessions that all test processes keep.
     """
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(cluster._SETTINGS, "fsync", "off")
             patch.setitem(cluster._SETTINGS, "full_page_writes", "off")
+            patch.setitem(cluster._SETTINGS, "max_connections", "400")
             server = stack.enter_context(EmbeddedServer.acquire(home, binaries=binaries))
         yield server
 
