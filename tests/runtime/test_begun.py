@@ -235,6 +235,33 @@ def test_a_pause_begins_nothing() -> None:
     assert (keys(bench), bench.starts) == ([BEGUN], ["mail", "book"])
 
 
+def test_a_stuck_run_does_not_begin_it() -> None:
+    """Fault: other code could not continue the run, although nothing had begun."""
+
+    def version(is_new: bool) -> Code:
+        async def code(ctx: Context) -> None:
+            first, second, third = (asyncio.create_task(mail(n)) for n in range(3))
+            await first
+            await second
+            beside = asyncio.create_task(book(1)) if is_new else None
+            await third
+            if is_new:
+                asyncio.get_running_loop().run_in_executor(None, print)
+            await (beside or ctx.wait_for_signal("never"))
+
+        return code
+
+    bench = Bench(version(True))
+    first, second, third = bench.starts
+    for key in (first, second, third):
+        bench.complete(key, 1)
+    bench.settle()
+    assert bench.stuck is not None
+    assert (keys(bench), len(bench.of_type("StepCompleted"))) == ([], 3)
+    bench.crash(version(False))
+    assert bench.stuck is None
+
+
 def test_an_alias_finds_it() -> None:
     shop = App("bookings")
     made = shop.transaction(name="reserve", aliases=["book"], database=accounts)(book.fn)
@@ -287,3 +314,17 @@ def test_the_entry_alone_stands_for_the_call() -> None:
     bench.log[1] = Event(VALUE_RECORDED, "begun:other", bench.log[1].details, bench.now)
     bench.claim()
     assert "transaction book under 'other'" in str(bench.stuck)
+
+
+def test_a_run_that_is_given_up_does_not_begin_it() -> None:
+    """Its worker records what its steps returned; the transaction waits for an answer."""
+
+    async def code(ctx: Context) -> list[int]:
+        beside = asyncio.create_task(mail(1))
+        await mail(2)
+        return [await book(1), await beside]
+
+    bench = Bench(code)
+    for key in reversed(bench.starts):
+        bench.complete(key, 1)
+    assert [event.key for event in bench.unrecorded()] == ["mail", "mail#2"]

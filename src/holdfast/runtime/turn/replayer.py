@@ -33,7 +33,7 @@ from holdfast.events import (
     write_timer,
     write_value,
 )
-from holdfast.runtime.code.begun import write_begun
+from holdfast.runtime.code.begun import call_begun, write_begun
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.history import CALLS
@@ -259,9 +259,11 @@ class Replayer:
             self.log.record(VALUE_RECORDED, key, text)
 
     def forget_commands(self) -> None:
-        """Drop the commands of a stuck run's code: corrected code gives its own."""
+        """Drop the commands of a stuck run's code, and what was to begin: other code differs."""
         log = self.log
-        log.fresh = [event for event in log.fresh if event.type not in COMMANDS]
+        log.fresh = [
+            event for event in log.fresh if event.type not in COMMANDS and call_begun(event) is None
+        ]
 
     def refuse(self, error: DeterminismError) -> None:
         """Stop the code with an error, and drop the facts that it has added to the log."""
@@ -478,7 +480,7 @@ class Replayer:
         ends = [
             without_mark(event)
             for event in waiting
-            if event.type in STEPS or event.type == VALUE_RECORDED
+            if event.type in STEPS or (event.type == VALUE_RECORDED and call_begun(event) is None)
         ]
         if not any(event.type in STEPS for event in ends):
             return None
