@@ -286,7 +286,7 @@ async def test_a_run_is_not_found_elsewhere(api: Api) -> None:
         problem = await api.ask(method, path, status=404)
         assert problem["type"] == "urn:holdfast:problem:run-not-found"
     assert (await api.ask("GET", f"/v1/runs/{run_id}"))["state"] == "queued"
-    wrong = await api.ask("GET", "/v1/workflows/checkout/runs/order-7/events", status=400)
+    wrong = await api.ask("GET", "/v1/workflows/checkout/runs/order-7/steps", status=400)
     assert wrong["detail"].endswith("found with GET /v1/workflows/NAME/runs?key=KEY")
     await api.ask("GET", "/v1/runs/7", status=400)
     await api.ask("POST", f"/v1/runs/{run_id}/signals/a%00b", status=400)
