@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator
 
 import pytest
 
 from holdfast import Context
 from holdfast.definitions.steps import Step
-from tests.runtime.bench import Bench
+from tests.runtime.bench import Bench, Code
 
 refunds: list[int] = []
 
@@ -214,6 +215,32 @@ def test_the_clean_up_of_a_run_that_continues_is_durable(shape: str) -> None:
     assert any("refund" in key for key in bench.starts) or shape == "left"
     bench.turn.abandon()
     assert bench.stuck is None
+
+
+async def waits_for_a_signal(ctx: Context) -> None:
+    await ctx.wait_for_signal("go", timeout="1h")
+
+
+async def waits_for_a_step(ctx: Context) -> None:
+    await work(1)
+
+
+async def waits_for_time(ctx: Context) -> None:
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("code", [waits_for_a_signal, waits_for_a_step, waits_for_time])
+def test_a_closed_run_is_freed_without_the_garbage_collector(code: Code) -> None:
+    bench = Bench(code)
+    loop = weakref.ref(bench.turn.instance.loop)
+    gc.disable()
+    try:
+        bench.turn.abandon()
+        del bench.turn
+        bench.made.clear()
+        assert loop() is None
+    finally:
+        gc.enable()
 
 
 def test_generators_of_the_main_program_keep_their_clean_up() -> None:

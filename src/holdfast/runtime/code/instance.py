@@ -378,8 +378,8 @@ class Instance:
         self.loop.drop()
         self.loop.caller = CLOSED  # so that a closed run is freed without the garbage collector
         self.loop.watch_wait = None
-        self.timers.close()
-        self.steps.close()
+        for ledger in self.ledgers.values():
+            ledger.close()
         # The other ledgers hold the run. What was sent and not read is still asked for.
         mailbox = self.ledgers.get(Mailbox)
         self.ledgers = {} if mailbox is None else {Mailbox: mailbox}

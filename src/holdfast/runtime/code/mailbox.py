@@ -304,6 +304,10 @@ class Mailbox(Ledger):
             if box.is_empty:
                 del self._boxes[name]
 
+    def close(self) -> None:
+        """Let go of the run, which holds this ledger; what is `unread` stays known."""
+        del self._run, self._loop
+
     def _open(self, name: str) -> Box:
         box = self._boxes.get(name)
         if box is None:

@@ -70,6 +70,9 @@ class Ledger:
         """Describe the open call that the code has made with this key; None if there is none."""
         return None
 
+    def close(self) -> None:
+        """Let go of the run, which holds this ledger, if that is kept when the run is closed."""
+
 
 L = TypeVar("L", bound=Ledger)
 

@@ -29,6 +29,7 @@ from holdfast.runtime.loop.tasks import (
     WorkflowTask,
     WorkflowTimer,
     current_task,
+    forget_waiting,
     inner_coroutine,
 )
 from holdfast.runtime.loop.user_code import running_line
@@ -91,14 +92,12 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
     durable calls of the code, and `keeper` keeps its timers.
     """
 
-    # Of most runs these stay as they are.
-    limit_seconds = BLOCKING_SECONDS
+    limit_seconds, _task_limit = BLOCKING_SECONDS, _KEPT_TASKS
     caller: object = None
     keeper: TimerKeeper | None = None
     note_task: Callable[[Scope], None] | None = None  # is told of each new task
     fatal: BaseException | None = None
     _generators: weakref.WeakSet[AsyncGenerator[object, Any]] | None = None
-    _task_limit = _KEPT_TASKS
 
     def __init__(self, salt: int) -> None:
         self.now = self.progress = 0
@@ -387,6 +386,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
                 if not task.done():
                     with ActingAs(task):
                         close_coroutine(inner_coroutine(task.get_coro()))
+                    forget_waiting(task)
             self._drop_generators()
         finally:
             _set_hooks(*hooks)

@@ -268,6 +268,14 @@ def inner_coroutine(coroutine: object) -> object:
     return coroutine
 
 
+def forget_waiting(task: WorkflowTask[Any]) -> None:
+    """Let the future that a closed task waits for forget it, as each of them holds the other."""
+    waiter: Any = getattr(task, "_fut_waiter", None)
+    for callback, _ in getattr(waiter, "_callbacks", None) or ():
+        if getattr(callback, "__self__", None) is task:
+            waiter.remove_done_callback(callback)
+
+
 class ActingAs:
     """Makes a task the current task of its loop, which must be the running loop.
 
