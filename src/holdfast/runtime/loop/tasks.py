@@ -20,6 +20,7 @@ import msgspec
 from holdfast.runtime.loop.causes import RUN_CANCEL, is_run_cancel
 
 _T = TypeVar("_T")
+_PLAIN: type[object] = CoroutineType  # without a type parameter that is unknown
 
 # Before 3.12 asyncio's own is a function of Python, and each call of a step comes here.
 current_task: Callable[[asyncio.AbstractEventLoop], asyncio.Task[Any] | None]
@@ -263,7 +264,7 @@ class DeferredCall(Coroutine[object, None, object]):
 def inner_coroutine(coroutine: object) -> object:
     """Return the coroutine that a task really runs, if a deferred call is around it."""
     # Most are of the first type, and the second check takes long.
-    if not isinstance(coroutine, CoroutineType) and isinstance(coroutine, DeferredCall):
+    if not isinstance(coroutine, _PLAIN) and isinstance(coroutine, DeferredCall):
         return coroutine.coroutine
     return coroutine
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from asyncpg import InterfaceError
@@ -49,11 +49,9 @@ class AsyncpgSession(Session):
         await self._transaction.start()
         self.begun = True
 
-    def commit_with(
-        self, expected: int, text: str, *values: Typed
-    ) -> Coroutine[object, object, int]:
+    async def commit_with(self, expected: int, text: str, *values: Typed) -> int:
         """Send the last statement and the commit in one message; see `commit_in_one`."""
-        return commit_in_one(self, self._raw, expected, text, *values)
+        return await commit_in_one(self, self._raw, expected, text, *values)
 
     async def finish(self) -> None:
         async with asyncio.timeout(_COMMIT_SECONDS):
