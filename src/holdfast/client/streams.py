@@ -104,8 +104,8 @@ async def read_page(
                 if reading.has_all:
                     break
             if not reading.is_over:
-                return StreamPage(items, reading.after, ended=False)
-            after = reading.after
+                return StreamPage(items, max(after, reading.after), ended=False)
+            after = max(after, reading.after)
     return StreamPage(items, after, ended=True)
 
 
@@ -148,7 +148,6 @@ async def _read_chain(
         yield reading
         if reading.is_closed:
             return
-        after = reading.after
         next_id, restarted = await chain.leave(reading)
 
 
