@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 import pytest
@@ -44,6 +44,13 @@ class Made:
     count: int | None
     note: str = field(default_factory=lambda: "made")
     reason: str | None = field(default_factory=lambda: "made")
+
+
+class Line(NamedTuple):
+    text: str
+    note: str | None
+    colour: Colour = Colour.BLUE
+    number: int = 3
 
 
 class Partly(TypedDict, total=False):
@@ -166,6 +173,33 @@ def test_a_field_that_was_left_empty_gets_the_types_default(
     bench.resume(bench.resolved("approve"))
     bench.settle()
     assert bench.output == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"text": "a"}, Line("a", None)),
+        ({"number": 2, "text": "a"}, Line("a", None, Colour.BLUE, 2)),
+        ({"note": "n", "text": "a", "colour": "red"}, Line("a", "n", Colour.RED)),
+        ({"number": 2}, None),
+    ],
+)
+def test_a_named_tuple_gets_its_values_by_their_names(
+    values: dict[str, object], expected: Line | None
+) -> None:
+    found = list[Line | None]()
+
+    async def flow(ctx: Context) -> None:
+        try:
+            found.append((await ctx.request_approval("Offer", form=Line)).values)
+        except InvalidInput:
+            found.append(None)
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.resolved("approve", values=values))
+    bench.settle()
+    assert found == [expected]
 
 
 def test_a_refusal_needs_no_values() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -64,10 +65,11 @@ def _struct_of(model: type) -> type:
     return msgspec.defstruct(model.__name__, fields, kw_only=True, rename=aliases)
 
 
-def fill_in(form: type, values: Mapping[str, object]) -> dict[str, object]:
+def fill_in(form: type, values: Mapping[str, object]) -> dict[str, object] | list[object]:
     """Return the values, with None for optional fields that were left empty.
 
-    Fields with a default, or with a factory of one, are left to the type.
+    Fields with a default, or with a factory of one, are left to the type. The values of a named
+    tuple are in the order of its fields, up to the first that is missing.
     """
     described = _described(_struct_of(form) if is_model_type(form) else form)
     empty = {
@@ -76,7 +78,12 @@ def fill_in(form: type, values: Mapping[str, object]) -> dict[str, object]:
         if field.default is field.default_factory is msgspec.NODEFAULT
         and _options(_unwrapped(field.type)[0])[1]
     }
-    return {**empty, **values}
+    filled = {**empty, **values}
+    if not isinstance(types.type_info(form), types.NamedTupleType):
+        return filled
+    defaults = {field.encode_name: field.default for field in described}
+    found = (filled.get(name, default) for name, default in defaults.items())
+    return list(takewhile(lambda value: value is not msgspec.NODEFAULT, found))
 
 
 def _field(form: type, field: types.Field, hint: object) -> FormField:
