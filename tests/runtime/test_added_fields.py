@@ -27,8 +27,11 @@ class NewParcel:
     note: str = ""
 
 
-def shop(parcel: Any, article: str = "lamp", **more: Any) -> tuple[App, Code]:
-    """Return an app and code that gives a parcel to all that a run can call."""
+def shop(parcel: Any, article: str = "lamp", declared: Any = None, **more: Any) -> tuple[App, Code]:
+    """Return an app and code that gives a parcel to all that a run can call.
+
+    `declared` is the type that the functions declare, that of the parcel without it.
+    """
     app = App("shop")
 
     async def send(it: Any, days: int = 1) -> int:
@@ -37,7 +40,7 @@ def shop(parcel: Any, article: str = "lamp", **more: Any) -> tuple[App, Code]:
     async def delivery(ctx: Context, it: Any) -> int:
         raise AssertionError("the test gives the results")
 
-    send.__annotations__["it"] = delivery.__annotations__["it"] = parcel
+    send.__annotations__["it"] = delivery.__annotations__["it"] = declared or parcel
     send_step, send_activity = app.step(name="pack")(send), app.activity(name="send")(send)
     child = app.workflow(name="delivery")(delivery)
 
@@ -52,9 +55,9 @@ def shop(parcel: Any, article: str = "lamp", **more: Any) -> tuple[App, Code]:
     return app, flow
 
 
-def sent() -> Bench:
+def sent(declared: Any = None) -> Bench:
     """A run that has packed once, failed once, and sent."""
-    app, code = shop(Parcel)
+    app, code = shop(Parcel, declared=declared)
     bench = Bench(code, registry=app.registry)
     bench.settle()
     bench.complete("pack", 1)
@@ -64,9 +67,10 @@ def sent() -> Bench:
     return bench
 
 
-def test_a_run_continues_with_types_that_got_a_field_with_a_default() -> None:
-    bench = sent()
-    app, code = shop(NewParcel)
+@pytest.mark.parametrize("declared", [None, Any, object, NewParcel | str])
+def test_a_run_continues_with_types_that_got_a_field_with_a_default(declared: Any) -> None:
+    bench = sent(declared)
+    app, code = shop(NewParcel, declared=declared)
     bench.registry = app.registry
     bench.now += 60_000_000
     bench.crash(code)

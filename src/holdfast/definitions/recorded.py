@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import inspect
@@ -106,13 +107,21 @@ class Recorded(Generic[P, R_co]):
         result: R_co = self.fn(*args, **kwargs)
         return result
 
-    def arguments_before_fields(self, text: str) -> Iterator[str]:
-        """Return the texts that arguments may have had before types got fields with defaults."""
-        try:
-            args, kwargs = self.decode_arguments(text)
-        except InvalidInput:
-            return iter(())
-        return texts_before_fields(text, {"a": args, "k": kwargs} if kwargs else args)
+    def arguments_before_fields(
+        self, text: str, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Iterator[str]:
+        """Yield the texts that arguments may have had before types got fields with defaults.
+
+        The types are those that the function declares, or those of the arguments as they came, if
+        it declares wider ones.
+        """
+        found = [self.signature.bind(args, kwargs)]
+        with contextlib.suppress(InvalidInput):
+            found.insert(0, self.decode_arguments(text))
+        for positional, named in found:
+            yield from texts_before_fields(
+                text, {"a": positional, "k": named} if named else positional
+            )
 
     def _read_parameters(self, fn: Callable[..., object]) -> None:
         self._use_signature(Signature(fn, self.name))

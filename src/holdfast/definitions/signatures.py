@@ -238,6 +238,11 @@ class Signature:
         """Return arguments by the names of their parameters. Raises TypeError as `encode` does."""
         return self._bind(args, kwargs).arguments
 
+    def bind(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Arguments:
+        """Return arguments as `encode` writes them. Raises TypeError as it does."""
+        bound = self._bind(args, kwargs)
+        return bound.args, bound.kwargs
+
     def _bind(
         self, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> inspect.BoundArguments:

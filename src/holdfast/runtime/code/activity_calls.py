@@ -124,7 +124,7 @@ def call_activity(
         run.loop.scope().key(leaf),
         activity.full_name,
         fingerprint(text),
-        earlier=lambda: activity.arguments_before_fields(text),
+        earlier=lambda: activity.arguments_before_fields(text, args, kwargs),
         on_cancel=activity.on_cancel,
     )
     priority = run.workflow.priority

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import ChainMap
 from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -11,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import fingerprint
+from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.definitions.steps import Step
 from holdfast.errors import DeterminismError, InvalidInput, StepFailed, StepTimedOut
 from holdfast.events import (
@@ -50,7 +52,7 @@ class Call(msgspec.Struct, eq=False):
     not before the first `mark` entries of the log are durable. `streams` is the number of the lease
     under which the attempt has opened a stream. `origins` are the runs that this one retries, whose
     transactions may have left a result that their logs lack, with True if that is taken. `begun` is
-    True if the log says that this transaction has begun.
+    True if the log says that this transaction has begun. `given` are the arguments as they came.
     """
 
     key: str
@@ -65,6 +67,7 @@ class Call(msgspec.Struct, eq=False):
     begun: bool = False
     origins: tuple[tuple[UUID, bool], ...] = ()
     future: asyncio.Future[Any] | None = None
+    given: Arguments = NO_ARGUMENTS
 
     @property
     def id(self) -> str:
@@ -79,7 +82,7 @@ class Call(msgspec.Struct, eq=False):
     def has_arguments(self, recorded: int) -> bool:
         """Return True if the log's arguments are these, apart from added fields with defaults."""
         return recorded == self.fingerprint or recorded in map(
-            fingerprint, self.step.arguments_before_fields(self.arguments)
+            fingerprint, self.step.arguments_before_fields(self.arguments, *self.given)
         )
 
 
@@ -186,6 +189,7 @@ class Steps(Ledger):
         run = self._run
         arguments = step.encode_arguments(args, kwargs)
         call = Call(run.loop.scope().key(leaf), step, step.name, arguments, run.info.run_id)
+        call.given = args, kwargs
         if step.aliases and leaf == step.name:
             self._take_alias(call)
         coro = self._perform(call)
@@ -194,13 +198,10 @@ class Steps(Ledger):
 
     def _take_alias(self, call: Call) -> None:
         """Give a call the key and the name that its step had before, if the log has those."""
-        scope, recorded, again = self._run.loop.scope(), self._recorded, self._run.history.again
-
-        def is_known(key: str) -> bool:
-            return key in recorded or key in again
-
-        if not is_known(call.key):
-            found = scope.former_key(call.name, call.step.aliases, is_known)
+        scope = self._run.loop.scope()
+        known = ChainMap[str, Any](self._recorded, self._run.history.again)
+        if call.key not in known:
+            found = scope.former_key(call.name, call.step.aliases, known.__contains__)
             call.key, call.name = found or (call.key, call.name)
 
     async def _perform(self, call: Call) -> object:
@@ -305,8 +306,7 @@ class Executions(msgspec.Struct, eq=False):
         Raises DeterminismError for a recorded pause of a step that could not be tried again.
         """
         issued, pending, executing = steps.issued, steps.pending, self.executing
-        found: list[Call] = []
-        taken = 0
+        found, taken = list[Call](), 0
         for call in issued:
             if call.mark > durable and call.retry_at is None:
                 break
