@@ -150,8 +150,13 @@ def _stop(*pipes: asyncio.Task[None] | None) -> None:
 def _reset(link: _Link) -> None:
     _stop(link.to_server, link.to_client)
     for writer in link.writers:
-        raw = writer.get_extra_info("socket")
-        if raw is not None and raw.family == socket.AF_INET:
-            with suppress(OSError):
-                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        writer.transport.abort()
+        reset(writer)
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Reset one side of a connection."""
+    raw = writer.get_extra_info("socket")
+    if raw is not None and raw.family == socket.AF_INET:
+        with suppress(OSError):
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -36,12 +36,13 @@ async def _book() -> int:
 
 def call(number: int, *, takes: bool = True) -> Call:
     """Return the call of the run of a number, which retries all before it."""
-    origins = tuple((UUID(int=before), takes) for before in range(number - 1, 0, -1))
+    origins = tuple((UUID(int=before), 0, takes) for before in range(number - 1, 0, -1))
     return Call("book", Step(_book, name="book"), "book", "[]", UUID(int=number), origins=origins)
 
 
 async def asked(table: Table, number: int, **given: Any) -> str | None:
-    end = await LeftEnds(call(number, **given), 1, 0).close_origins(table)  # type: ignore[arg-type]
+    left = LeftEnds(call(number, **given), 0, 0, 1, 0)
+    end = await left.close_origins(table)  # type: ignore[arg-type]
     return None if end is None else end.details
 
 

@@ -46,7 +46,8 @@ EVERYWHERE = {
     "declare_limits", "declare_start_rules", "due_payloads", "end_deletions",
     "expire_start_keys", "forget_payloads", "kept_declarations",
     "look_at_alerts", "merge_samples", "merge_stats", "next_due", "reap_workers",
-    "remove_worker", "sample_load", "sign_on_app", "stray_leases", "sweep_buckets", "sweep_limits",
+    "remove_worker", "results_since", "sample_load", "sign_on_app", "stray_leases",
+    "sweep_buckets", "sweep_limits",
     "sweep_runs", "sweep_topics", "take_counts", "take_ends",
 }  # fmt: skip
 SUMS = {

@@ -22,7 +22,7 @@ WORKERS = {
     "end_step_tasks", "ensure_schedules", "expire_start_keys", "export_runs", "find_step",
     "fire_backfill", "fire_schedules", "forget_payloads", "free_singletons", "heartbeat",
     "kept_declarations", "lease_due_runs", "look_at_alerts", "merge_samples", "merge_stats",
-    "needless_results", "next_due", "note_put", "reap_workers", "receive_signals",
+    "needless_results", "next_due", "note_put", "reap_workers", "receive_signals", "results_since",
     "release_schedules", "release_tasks", "remove_worker", "return_expired", "run_as_flow",
     "sample_load", "sealed_step", "set_shard_state", "sign_on_app", "stray_leases", "sweep_buckets",
     "sweep_limits", "sweep_queues", "sweep_runs", "sweep_topics", "take_counts", "take_ends",

@@ -1030,8 +1030,8 @@ async def test_results_in_another_database_go_once_the_log_has_them(
 ) -> None:
     """An hour later; what the log of an open run does not have stays, or of one that failed.
 
-    Its retry takes it. What may be of another shard stays for 30 days: its worker may be away with
-    the only record.
+    Its retry takes it. What may be of another shard or engine, or of an earlier run of the same id,
+    stays for 30 days: its worker may be away with the only record.
     """
     ann = ManualWorker(scene.store, "ann")
     run_id = await start(scene.store)
@@ -1048,11 +1048,18 @@ async def test_results_in_another_database_go_once_the_log_has_them(
         from unnest($1::uuid[], $2::text[], $3::interval[]) as u (r, k, a)
     """
     hours, month = timedelta(hours=2), timedelta(days=31)
+    marks = [
+        await scene.value("select holdfast._results_mark($1)", each)
+        for each in (run_id, completed, failed)
+    ]
+    of_open, of_completed, of_failed = marks
     rows = [
-        (run_id, "charge", hours),
-        (run_id, "book", month),
-        (failed, "failed", month),
-        (completed, "completed", hours),
+        (run_id, "charge" + of_open, hours),
+        (run_id, "book" + of_open, month),
+        (failed, "failed" + of_failed, month),
+        (completed, "completed" + of_completed, hours),
+        (completed, "of another engine" + of_open, hours),
+        (completed, "of before", hours),
         (uuid4(), "of another", hours),
         (uuid4(), "of another once", month),
     ]
@@ -1066,8 +1073,8 @@ async def test_results_in_another_database_go_once_the_log_has_them(
             assert await client.run(stay, room) == room
     left = "select key from apart.step_results where recorded_at < now() - interval '1 h'"
     left += " order by key"
-    kept = [row[0] for row in await scene.watcher.connection.fetch(left)]
-    assert kept == ["book", "failed", "of another"]
+    kept = [row[0].partition(" 1")[0] for row in await scene.watcher.connection.fetch(left)]
+    assert kept == ["book", "failed", "of another", "of another engine", "of before"]
     assert await rooms(scene) == [4, 5, 6, 7]
 
 

@@ -348,7 +348,7 @@ class StepRunner:
         step, context = call.step, StepContext(info, call, lease_no)
         at, limit, headers = self._clock.now(), step.timeout_seconds, info.headers
         transact = None if step.connects is None else self._launcher.transact
-        make: Any = Execution if transact is None else partial(transact, call)
+        make: Any = Execution if transact is None else partial(transact, call, info.began)
         execution: StepExecution = make(step, context, at, limit, report, lease_no, headers)
         self._launcher.launch(execution, call.arguments, self._layers)
         return execution

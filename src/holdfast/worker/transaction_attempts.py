@@ -38,13 +38,16 @@ class Attempt(Execution[StepContext]):
     transacts = True
     final = (ConfigurationError,)  # its code has ended its own transaction
 
-    __slots__ = ("gate", "recorded", "unheld")
+    __slots__ = ("_ends_at", "gate", "recorded", "unanswered", "unheld", "unsure")
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.gate = threading.Lock()
         self.recorded: tuple[int | None, Event] | None = None
         self.unheld = False
+        self.unsure = False  # True once a try may have been committed, or another attempt
+        self.unanswered = False  # True while it is not known if a try has left its result
+        self._ends_at: float | None = None  # when its time-out was to come, while it commits
 
     def finished(self, future: asyncio.Future[object]) -> None:
         """Report the end; that of a recorded step stands, whatever middleware made of it."""
@@ -71,23 +74,37 @@ class Attempt(Execution[StepContext]):
             loop = asyncio.get_running_loop()
             self.timer = loop.call_later(_LOOK_SECONDS, self.expire, message)
 
-    def suspend_limit(self) -> float | None:
-        """Let no time-out come while it commits; return the moment of that by the loop's time.
+    def begin_commit(self) -> None:
+        """Let no end come from outside while it commits. Raises TimeoutError if the time is over.
 
-        Raises TimeoutError if the time is over.
+        Raises Abandoned if an end has come, also while a try before this one had the gate.
         """
+        if not self.gate.acquire(blocking=False):
+            raise Abandoned
+        try:
+            self._suspend_limit()
+            if self.ended:
+                raise Abandoned
+        except BaseException:
+            self.stop_commit()
+            raise
+
+    def stop_commit(self) -> None:
+        """Let an end come again: nothing was committed."""
+        self.unanswered = False
+        self.gate.release()
+        if self.limit is not None and self._ends_at is not None:
+            self.limit.reschedule(self._ends_at)
+        self._ends_at = None
+
+    def _suspend_limit(self) -> None:
         if self.limit is None or (ends_at := self.limit.when()) is None:
-            return None
+            return
         if self.limit.expired() or ends_at <= asyncio.get_running_loop().time():
             self.timed_out = True
             raise TimeoutError(over(self.limit_seconds or 0))
         self.limit.reschedule(None)
-        return ends_at
-
-    def resume_limit(self, ends_at: float | None) -> None:
-        """Let the time-out come again, after a commit that has failed."""
-        if self.limit is not None and ends_at is not None:
-            self.limit.reschedule(ends_at)
+        self._ends_at = ends_at
 
     def take(self, function: Transaction[..., object], index: int | None, end: Event) -> object:
         """Return the result of an attempt before, whose end is that of this one, too.

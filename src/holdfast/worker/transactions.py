@@ -11,7 +11,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -19,11 +19,12 @@ from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
 from holdfast.definitions.transactions import Transaction
-from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TransientDatabaseError
 from holdfast.events import in_transaction
 from holdfast.runtime.code.steps import Call, Restored, completed_step
 from holdfast.store.port import Store
 from holdfast.store.port.transactions import (
+    SERIAL_BITS,
     AlreadyRecorded,
     ConnectionKind,
     Connector,
@@ -52,7 +53,7 @@ _FIRST_PAUSE: Final = 0.01  # seconds; then twice as long each time, up to 64 ti
 
 
 class _NotCommitted(Exception):
-    """The connection was lost at the commit: nothing was committed, or the next try finds it."""
+    """The connection was lost at the commit: nothing was committed, or a look finds it."""
 
 
 _UNSURE: Final = (_NotCommitted, AlreadyRecorded)
@@ -72,18 +73,23 @@ class Transactions:
         self.seals = seals
         self._connectors: dict[tuple[ConnectionKind, type, DataPlace | None], Connector] = {}
         self._making = threading.Lock()
+        self._serials = count(1)  # of tries
+        self._since: int | None = None  # see `results_since`
 
-    def begin(self, call: Call, *given: Any) -> Attempt:
-        """Return an attempt of a transactional step, whose code has its transaction around it."""
+    def begin(self, call: Call, began: int, *given: Any) -> Attempt:
+        """Return an attempt of a transactional step, whose code has its transaction around it.
+
+        `began` tells its run from others of the same id.
+        """
         attempt = Attempt(*given)
         function = cast("Transaction[..., object]", attempt.function)
         if function.is_async:
-            attempt.code = partial(self._run, attempt, function, call, OnLoop())
+            attempt.code = partial(self._run, attempt, function, call, began, OnLoop())
             return attempt
         way = InThread()
 
         def in_thread(*args: Any, **kwargs: Any) -> object:
-            return finish(self._run(attempt, function, call, way, *args, **kwargs))
+            return finish(self._run(attempt, function, call, began, way, *args, **kwargs))
 
         attempt.code = in_thread
         return attempt
@@ -98,54 +104,129 @@ class Transactions:
         attempt: Attempt,
         function: Transaction[..., object],
         call: Call,
+        began: int,
         way: Way,
         /,
         *args: Any,
         **kwargs: Any,
     ) -> object:
         connector, apart, strict = self._connector(function), function.is_apart, function.is_strict
-        left, end = LeftEnds(call, attempt.lease_no, attempt.started_at), None
+        if self._since is None:
+            self._since = await way.of_store(_answered(self._store.results_since))
+        left = LeftEnds(call, began, self._since, attempt.lease_no, attempt.started_at)
 
         async def use(transaction: OpenTransaction) -> object:
             # What reads the table and writes there would be in the way of others that are strict.
-            if not strict and (end := await left.find(transaction, apart=apart or tries > 1)):
+            if not strict and (end := await left.find(transaction, apart=apart)):
                 return attempt.take(function, None, end)
-            return await self._use(attempt, function, call, way, transaction, args, kwargs)
+            return await self._use(attempt, function, call, way, left, transaction, args, kwargs)
 
-        unsure = False  # True once a try may have been committed
         for tries in count(1):
+            left.number = self._number(attempt)
             try:
-                if unsure and not apart and (found := await self._end_in_log(call, way)):
+                found = await self._end_before(attempt, function, call, way, left, tries)
+                if found is not None:
                     return attempt.take(function, *found)
-                if strict and (tries > 1 or attempt.lease_no > 1):
-                    end = await connector.within(partial(left.find, apart=True), None)
-                if end is None and call.origins:
-                    end = await connector.within(left.close_origins, None)
-                if end is not None:
-                    return attempt.take(function, None, end)
                 result = await connector.within(use, function.isolation)
                 if apart or call.origins:
                     await self._clean(connector, way)
                 return result
-            except asyncio.CancelledError:
-                if apart and attempt.lease_no > 1:
-                    with suppress(Exception):
-                        async with asyncio.timeout(_MARK_SECONDS):
-                            await connector.within(left.give_up, None)
-                raise
-            except Exception as error:
-                again = isinstance(error, _AGAIN) or is_transient(error)
-                unsure = unsure or isinstance(error, _UNSURE)
-                if tries == _MOST_TRIES and isinstance(error, NotBegun):
-                    raise DatabaseUnavailable(str(error)) from error  # a name that users know
-                if tries == _MOST_TRIES or not again:
-                    if apart and attempt.lease_no > 1:
-                        end = await connector.within(left.give_up, None)
-                    if end is None:
-                        raise
-                    return attempt.take(function, None, end)
-                logger.info("the transaction of %s is repeated: %s", call.id, error)
+            except (Exception, asyncio.CancelledError) as error:
+                found = await self._end_after(attempt, function, call, way, left, tries, error)
+                if found is not None:
+                    return attempt.take(function, *found)
             await way.pause(_FIRST_PAUSE * 2 ** min(tries - 1, 6) * random.uniform(0.5, 1))
+        raise AssertionError("the loop ends by itself")
+
+    def _number(self, attempt: Attempt) -> int:
+        """Return a number after those of all tries of this lease and of earlier ones."""
+        return attempt.lease_no << SERIAL_BITS | next(self._serials)
+
+    async def _end_before(
+        self,
+        attempt: Attempt,
+        function: Transaction[..., object],
+        call: Call,
+        way: Way,
+        left: LeftEnds,
+        tries: int,
+    ) -> tuple[int | None, Event] | None:
+        """Return the end of the step, and its index in the log, if there is one before a try."""
+        connector, apart, taken_over = (
+            self._connector(function),
+            function.is_apart,
+            left.lease_no > 1,
+        )
+        if attempt.unsure and not apart and (found := await self._end_in_log(call, way)):
+            return found
+        end = None
+        if function.is_strict and (tries > 1 or taken_over):
+            end = await connector.within(partial(left.find, apart=True), None)
+        elif taken_over and not apart and (call.begun or left.is_old):
+            end = await connector.within(left.give_up, None)  # its code had an isolation before
+        if end is None and call.origins:
+            end = await connector.within(left.close_origins, None)
+        return None if end is None else (None, end)
+
+    async def _end_after(
+        self,
+        attempt: Attempt,
+        function: Transaction[..., object],
+        call: Call,
+        way: Way,
+        left: LeftEnds,
+        tries: int,
+        error: BaseException,
+    ) -> tuple[int | None, Event] | None:
+        """Return the end of the step if there is one after a try has failed, None to try again.
+
+        Raises the error if it is the attempt's: then none of its tries commits any more.
+        """
+        connector, apart = self._connector(function), function.is_apart
+        if attempt.unanswered:
+            if (end := await way.whole(self._outcome(attempt, connector, way, left))) is not None:
+                return None, end
+            attempt.stop_commit()
+        if isinstance(error, asyncio.CancelledError):
+            if apart and left.lease_no > 1:
+                with suppress(Exception):
+                    async with asyncio.timeout(_MARK_SECONDS):
+                        await connector.within(left.give_up, None)
+            raise error
+        attempt.unsure = attempt.unsure or isinstance(error, _UNSURE)
+        if tries < _MOST_TRIES and (isinstance(error, _AGAIN) or is_transient(error)):
+            logger.info("the transaction of %s is repeated: %s", call.id, error)
+            return None
+        if isinstance(error, NotBegun):
+            raise DatabaseUnavailable(str(error)) from error  # a name that users know
+        found: tuple[int | None, Event] | None = None
+        if apart and left.lease_no > 1:
+            end = await connector.within(left.give_up, None)
+            found = None if end is None else (None, end)
+        elif attempt.unsure and not apart:
+            found = await self._end_in_log(call, way)
+        if found is None:
+            raise error
+        return found
+
+    async def _outcome(
+        self, attempt: Attempt, connector: Connector, way: Way, left: LeftEnds
+    ) -> Event | None:
+        """Return what a commit without an answer has left beside its data, None for nothing.
+
+        It is waited for, or can come no more.
+        """
+        for tries in count():
+            left.number = self._number(attempt)
+            try:
+                return await connector.within(left.give_up, None)
+            except Exception as error:
+                refused = is_refusal(error) and not is_transient(error)
+                of_ours = isinstance(error, HoldfastError) and not isinstance(error, NotBegun)
+                if refused or of_ours or attempt.ended:
+                    raise
+                logger.warning("the result of %s cannot be read: %s", left.key, error)
+            await way.pause(min(1, _FIRST_PAUSE * 2 ** min(tries, 7)))
         raise AssertionError("the loop ends by itself")
 
     async def _use(
@@ -154,6 +235,7 @@ class Transactions:
         function: Transaction[..., object],
         call: Call,
         way: Way,
+        left: LeftEnds,
         transaction: OpenTransaction,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
@@ -168,11 +250,12 @@ class Transactions:
             logger.warning("the code of transaction %s held it open for %.0f s", call.id, took)
         text, restored = function.encode_and_restore(result)
         event = completed_step(call, text, attempt.started_at, self._clock.now())
-        record = self._record(attempt, call, way, transaction, event, apart=function.is_apart)
-        in_log = transaction.in_log and not function.is_apart  # where a look finds it
-        if (index := await (record if in_log else way.whole(record))) is not None:
+        if transaction.in_log and not function.is_apart:
+            index = await self._record(attempt, call, way, transaction, event)
             attempt.recorded, attempt.result = (index, in_transaction(event)), text
             attempt.restored = Restored(restored)
+        else:
+            await way.whole(self._keep(attempt, call, way, transaction, event, left))
         return result
 
     def _connector(self, function: Transaction[..., object]) -> Connector:
@@ -196,51 +279,64 @@ class Transactions:
         except Exception:
             logger.exception("old results of transactions are not deleted")
 
-    async def _record(
+    async def _sealed(self, call: Call, way: Way, event: Event) -> Event:
+        stored = in_transaction(event)
+        if self.seals:  # also what is kept apart: the log must take it later
+            stored = await way.of_store(self._store.sealed_step(call.run_id, stored))
+        return stored
+
+    async def _keep(
         self,
         attempt: Attempt,
         call: Call,
         way: Way,
         transaction: OpenTransaction,
         event: Event,
-        *,
-        apart: bool,
-    ) -> int | None:
-        """Record the end and commit, unless the attempt has ended meanwhile."""
-        stored = in_transaction(event)
-        if self.seals:  # also what is kept apart: the log must take it later
-            stored = await way.of_store(self._store.sealed_step(call.run_id, stored))
-        if not attempt.gate.acquire(blocking=False):
-            raise Abandoned
-        ends_at = None
+        left: LeftEnds,
+    ) -> None:
+        """Keep the end beside the data and commit, unless the attempt has ended meanwhile."""
+        await self._sealed(call, way, event)
+        attempt.begin_commit()
         try:
-            ends_at = attempt.suspend_limit()
-            if attempt.ended:  # while a try before this one had the gate
-                raise Abandoned
-            index = None
+            kept = Event(event.type, left.key, event.details, event.at)
+            await transaction.keep(call.run_id, kept, left.number)
             try:
-                if apart:
-                    await transaction.keep(call.run_id, event, attempt.lease_no)
-                    await transaction.commit()
-                else:
-                    number, seconds = attempt.lease_no, self._options.lease_seconds
-                    lease = HeldLease(self._worker_id, call.run_id, number, seconds)
-                    index = await transaction.record(stored, lease, call.mark)
+                await transaction.commit()
+            except (Exception, asyncio.CancelledError) as error:
+                if is_refusal(error):
+                    raise
+                logger.warning("the commit of %s was not answered (%r)", call.id, error)
+                attempt.unanswered = True
+                raise _NotCommitted(f"its commit was not answered: {error!r}") from error
+        except BaseException:
+            if not attempt.unanswered:
+                attempt.stop_commit()
+            raise
+
+    async def _record(
+        self, attempt: Attempt, call: Call, way: Way, transaction: OpenTransaction, event: Event
+    ) -> int:
+        """Add the end to the log and commit, unless the attempt has ended meanwhile."""
+        stored = await self._sealed(call, way, event)
+        attempt.begin_commit()
+        try:
+            number, seconds = attempt.lease_no, self._options.lease_seconds
+            lease = HeldLease(self._worker_id, call.run_id, number, seconds)
+            try:
+                return await transaction.record(stored, lease, call.mark)
             except (Exception, asyncio.CancelledError) as error:
                 if is_refusal(error) or not transaction.sent:
                     raise
                 logger.warning("the commit of %s was not answered (%r)", call.id, error)
-                if not apart:  # else the next try finds what is there
-                    index = await way.whole(way.of_store(self._find(call)))
-                if index is None and isinstance(error, asyncio.CancelledError):
+                index = await way.whole(way.of_store(self._find(call)))
+                if index is not None:
+                    return index
+                if isinstance(error, asyncio.CancelledError):
                     raise
-                if index is None:
-                    raise _NotCommitted(f"its commit was not answered: {error!r}") from error
+                raise _NotCommitted(f"its commit was not answered: {error!r}") from error
         except BaseException:
-            attempt.gate.release()
-            attempt.resume_limit(ends_at)
+            attempt.stop_commit()
             raise
-        return index
 
     async def _end_in_log(self, call: Call, way: Way) -> tuple[int, Event] | None:
         """Return the end and its index if a try before was committed after all."""
@@ -250,11 +346,15 @@ class Transactions:
         return index, logs[call.run_id][0]
 
     async def _find(self, call: Call) -> int | None:
-        """Look for the record in the log until there is an answer."""
-        backoff = Backoff()
-        while True:
-            try:
-                return await self._store.find_step(call.run_id, call.key)
-            except (DatabaseUnavailable, TransientDatabaseError) as error:
-                logger.warning("the log of run %s cannot be read: %s", call.run_id, error)
-            await backoff.wait()
+        return await _answered(partial(self._store.find_step, call.run_id, call.key))
+
+
+async def _answered(ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Ask the store until there is an answer."""
+    backoff = Backoff()
+    while True:
+        try:
+            return await ask()
+        except (DatabaseUnavailable, TransientDatabaseError) as error:
+            logger.warning("what was committed cannot be read: %s", error)
+        await backoff.wait()

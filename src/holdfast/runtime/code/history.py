@@ -107,10 +107,11 @@ class Recorded(Value, frozen=True, gc=False):
 
 
 class Origin(NamedTuple):
-    """A run that was retried, and the calls that its code made `after` the failure."""
+    """A run that was retried: the calls that its code made `after` the failure, when it began."""
 
     run_id: UUID
     after: Sequence[str]
+    began: int
 
 
 class History(msgspec.Struct, eq=False):
@@ -248,16 +249,16 @@ class History(msgspec.Struct, eq=False):
         if key in self.left_out:
             self.left_out = frozenset()
 
-    def origins_of(self, key: str) -> tuple[tuple[UUID, bool], ...]:
+    def origins_of(self, key: str) -> tuple[tuple[UUID, int, bool], ...]:
         """Return the runs that this one retries, the newest first, which may have made this call.
 
-        With True for those whose result this run takes: not if the code made the call because it
-        was told of the failure, there or in a run after it.
+        With the moments at which they began, and True for those whose result this run takes: not if
+        the code made the call because it was told of the failure, there or in a run after it.
         """
-        found, takes = list[tuple[UUID, bool]](), True
+        found, takes = list[tuple[UUID, int, bool]](), True
         for origin in self.origins:
             takes = takes and key not in origin.after
-            found.append((origin.run_id, takes))
+            found.append((origin.run_id, origin.began, takes))
         return tuple(found)
 
     def unused(self) -> list[str]:

@@ -188,11 +188,11 @@ class Instance:
         fork, history = read_forked(event.details or ""), self.history
         self.seed, self.attempt = fork.seed, fork.attempt
         self.loop.salt(self.seed.int & _SALT_BITS)
-        self.info = replace(self.info, key=fork.run_key or self.info.key)
+        began, key = self.info.began, fork.run_key or self.info.key
+        self.info = replace(self.info, key=key, forked_at=event.at)
         history.forked = history.position + len(copied) + 1
-        history.origins = (
-            () if fork.after is None else (Origin(fork.run_id, fork.after), *history.origins)
-        )
+        origin = Origin(fork.run_id, fork.after or (), began)
+        history.origins = () if fork.after is None else (origin, *history.origins)
         # Their handlers and their cancels may come after a call that is made again.
         if (updates := self.find(Updates)) is not None:
             updates.untaken.clear()

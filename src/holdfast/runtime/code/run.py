@@ -38,6 +38,12 @@ class RunInfo(Value, frozen=True):
     key: str | None = None
     headers: Mapping[str, str] | None = None
     first_claimed_at: int | None = None
+    forked_at: int | None = None
+
+    @property
+    def began(self) -> int:
+        """A moment that tells the run from others that have had its id, the same in each claim."""
+        return self.started_at if self.forked_at is None else self.forked_at
 
 
 class Ledger:

@@ -65,7 +65,7 @@ class Call(msgspec.Struct, eq=False):
     retry_at: int | None = None
     streams: int | None = None
     begun: bool = False
-    origins: tuple[tuple[UUID, bool], ...] = ()
+    origins: tuple[tuple[UUID, int, bool], ...] = ()
     future: asyncio.Future[Any] | None = None
     given: Arguments = NO_ARGUMENTS
 

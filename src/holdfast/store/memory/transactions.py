@@ -47,5 +47,9 @@ class MemoryTransactions:
         """Return False: what a test leaves is the test's; see `needless_results` of the port."""
         return [False] * len(run_ids)
 
+    async def results_since(self) -> int:
+        """Return 0: all results of a test say of which run they are."""
+        return 0
+
     async def sealed_step(self, run_id: UUID, event: Event) -> Event:
         return event

@@ -20,7 +20,8 @@ DataPlace: TypeAlias = tuple[str, str]  # the URL of another database, and a sch
 Needless: TypeAlias = Callable[[Sequence[UUID], Sequence[str]], Awaitable[Sequence[bool | None]]]
 
 
-LAST_LEASE: Final = 2**31 - 1  # of a run that has ended: no attempt of it may commit
+SERIAL_BITS: Final = 40  # of the number of a try: before them is its lease
+LAST_LEASE: Final = 2**63 - 1  # of a run that has ended: no attempt of it may commit
 
 
 class HeldLease(NamedTuple):
@@ -64,28 +65,28 @@ class OpenTransaction(Protocol):
         """
         ...
 
-    async def record(self, event: Event, lease: HeldLease, expected: int) -> int | None:
+    async def record(self, event: Event, lease: HeldLease, expected: int) -> int:
         """Append the end of the step to the log of its run, commit, and return its index there.
 
-        It costs least if that is as `expected`. None if the log is elsewhere: the end is then
-        recorded as that of any step. Raises RunNotHeld, ConfigurationError if the code has ended
-        the transaction, PayloadError for a result that the server refuses.
+        It costs least if that is as `expected`. Raises RunNotHeld, ConfigurationError if the code
+        has ended the transaction, PayloadError for a result that the server refuses.
         """
         ...
 
-    async def keep(self, run_id: UUID, event: Event, lease_no: int) -> None:
+    async def keep(self, run_id: UUID, event: Event, number: int) -> None:
         """Keep the end of the step here, apart from the log, which gets it as that of any step.
 
-        Raises AlreadyRecorded if another attempt has left one, or has failed by a later lease than
-        this, and as `record`.
+        The event has a `result_key`. Numbers are in the order of the tries of a call, over all
+        leases. Raises AlreadyRecorded if another try has left an end, or a mark with a later number
+        than this, and as `record`.
         """
         ...
 
-    async def give_up(self, run_id: UUID, key: str, lease_no: int) -> str | None:
-        """Leave a mark here that an attempt has failed: those by earlier leases cannot commit then.
+    async def give_up(self, run_id: UUID, key: str, number: int) -> str | None:
+        """Leave a mark here that an attempt has failed: tries before the number cannot commit then.
 
-        Return what stands here instead: an end, or the mark of a later lease. With `LAST_LEASE`
-        no attempt of the run can commit any more.
+        One that commits at this moment is waited for. Return what stands here instead: an end, or a
+        later mark. With `LAST_LEASE` no attempt of the run can commit any more.
         """
         ...
 
@@ -153,8 +154,13 @@ class TransactionStore(Protocol):
     ) -> Sequence[bool | None]:
         """Return for each step if its result is in the log, or its run cannot be retried.
 
-        None for a run that is not here: deleted, or of another shard or application.
+        None for a run that is not here: deleted, or of another shard, application or engine.
         """
+        ...
+
+    @readable
+    async def results_since(self) -> int:
+        """Return since when results say of which run they are, in microseconds: `result_key`."""
         ...
 
     async def sealed_step(self, run_id: UUID, event: Event) -> Event:
@@ -162,8 +168,17 @@ class TransactionStore(Protocol):
         ...
 
 
+def result_key(key: str, began: int, since: int) -> str:
+    """Return the key of the result of a call beside its data, for the run that began at a moment.
+
+    The id of a run may come again, and in two engines. `since` is when an engine began to write
+    such keys: runs that began before have the keys of their calls.
+    """
+    return key if began < since else f"{key} {since}.{began}"
+
+
 def lease_of(left: str) -> int | None:
-    """Return by which lease an attempt has failed, if that was left for a step; None for an end.
+    """Return the number of a try that has failed, if that was left for a step; None for an end.
 
     It is a number behind a space, with which no details of an event begin.
     """

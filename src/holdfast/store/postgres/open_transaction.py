@@ -43,7 +43,8 @@ _LEAVE: Final = (
 )
 # What stands there is the mark of a failed attempt; see `lease_of`.
 _BY_THIS_OR_BEFORE: Final = (
-    "case when left(t.result::text, 1) = ' ' then cast(t.result::text as int) <= {} else false end"
+    "case when left(t.result::text, 1) = ' ' then cast(t.result::text as bigint) <= {} "
+    "else false end"
 )
 
 # Who stops between the record and the commit holds up the next attempt: the server ends that.
@@ -119,11 +120,7 @@ class Session:
         )
         return None if not found else str(found[0][0])
 
-    async def record(self, event: Event, lease: HeldLease, expected: int) -> int | None:
-        if self.place.records == "elsewhere":
-            await self.keep(lease.run_id, event, lease.lease_no)
-            await self.commit()
-            return None
+    async def record(self, event: Event, lease: HeldLease, expected: int) -> int:
         await self._complete()
         return await self.commit_with(
             expected,
@@ -138,7 +135,7 @@ class Session:
             ("int", str(expected)),
         )
 
-    async def keep(self, run_id: UUID, event: Event, lease_no: int) -> None:
+    async def keep(self, run_id: UUID, event: Event, number: int) -> None:
         await self._complete()
         self._kept = (run_id, str(event.key)), str(event.details)
         if self.place.records == "elsewhere":
@@ -150,17 +147,17 @@ class Session:
             ("text", str(event.key)),
             ("json", str(event.details)),
             ("boolean", str(self.place.kept is not None)),
-            ("int", str(lease_no)),
+            ("bigint", str(number)),
         )
         if not kept:
             raise AlreadyRecorded(f"another attempt has left a result of {event.key}, or failed")
 
-    async def give_up(self, run_id: UUID, key: str, lease_no: int) -> str | None:
+    async def give_up(self, run_id: UUID, key: str, number: int) -> str | None:
         if self.place.kept is not None:
             return self.place.kept.get((run_id, key))
-        values = ("uuid", str(run_id)), ("text", key), ("json", f" {lease_no}")
+        values = ("uuid", str(run_id)), ("text", key), ("json", f" {number}")
         text = f"{_LEAVE} where {_BY_THIS_OR_BEFORE} returning true"
-        done = await self.execute(text, *values, ("int", str(lease_no)))
+        done = await self.execute(text, *values, ("bigint", str(number)))
         return None if done else await self.find(run_id, key, apart=True)
 
     async def _complete(self) -> None:

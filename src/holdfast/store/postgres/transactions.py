@@ -32,6 +32,10 @@ class PostgresTransactions(Part):
         )
         return found
 
+    async def results_since(self) -> int:
+        found: int = await self._database.value("results_since")
+        return found
+
     async def sealed_step(self, run_id: UUID, event: Event) -> Event:
         """Return the end of a step as it is: payloads are not encoded here."""
         return event

@@ -7,8 +7,7 @@
 -- not the expected one, it is sent as a notice, too. HF008 if the worker does not hold the run by this lease, or the run has ended.
 -- HF010 if the step has ended: in the log, at p_expected or later, which is where the log ended
 -- when the step was called (a message may arrive after its connection was lost, and after the next
--- try); or in the table of results, where a worker before had left it, whose code had another
--- isolation.
+-- try).
 -- Transactions of one run wait for each other here, one behind the other, so that a signal or a
 -- cancel that comes meanwhile is next but a few: if they shared the lock, it would be free only
 -- after the last of them. A heartbeat passes over a row that is locked: if less than half of
@@ -30,15 +29,6 @@ begin
     where t.run_id = p_run_id and t.key = '' and t.worker = p_worker and t.lease_no = p_lease_no
     for no key update;
     if found then
-        if p_lease_no > 1 then  -- apart: as one condition it is a query, also by the first lease
-            if exists (
-                select from holdfast.step_results r
-                where r.run_id = p_run_id and r.key = p_key and left(r.result::text, 1) <> ' ')
-            then
-                raise exception using errcode = 'HF010', message = format(
-                    'an attempt whose code kept its result elsewhere has left one of %s', p_key);
-            end if;
-        end if;
         if v_until < v_now + p_lease_seconds / 2 * interval '1 second' then
             update holdfast.tasks t set visible_at = v_now + p_lease_seconds * interval '1 second'
             where t.run_id = p_run_id and t.key = '';
@@ -86,19 +76,53 @@ begin
         limit 1);
 end $$;
 
+-- Return since when results say of which run they are, in microseconds: since the migration with
+-- this number. Locks nothing. Called by workers.
+create or replace function holdfast.results_since() returns bigint
+language sql stable
+as $$
+    select holdfast._micros(m.applied_at) from holdfast.schema_migrations m where m.version = 56
+$$;
+
+-- Return what the keys of results of a run end with, '' for one that began before `results_since`;
+-- null if it is not here. A fork begins with the entry that ends its copy; see `result_key` of the
+-- workers. Locks nothing. Called by needless_results.
+create or replace function holdfast._results_mark(p_run_id uuid) returns text
+language sql stable
+as $$
+    select case when b.began >= s.since then format(' %s.%s', s.since, b.began) else '' end
+    from holdfast.runs r
+    cross join lateral (select holdfast.results_since() as since) as s
+    cross join lateral (
+        select holdfast._micros(coalesce(
+            (select e.at from holdfast.events e
+            where e.run_id = r.run_id and e.event_type = 'WorkflowForked'
+            order by e.idx desc limit 1),
+            r.started_at,
+            (select t.started_at from holdfast.tasks t
+            where t.run_id = r.run_id and t.key = ''))) as began
+    ) as b
+    where r.run_id = p_run_id
+$$;
+
 -- Return for each step if the result that its transaction has left in another database is not
 -- needed any more: it is in the log, or its run cannot be retried. Null for a run that is not here:
--- it was deleted, or it is one of another shard or application. Locks nothing. Called by workers.
+-- it was deleted, maybe before another of the same id, or it is one of another shard, application or
+-- engine. Locks nothing. Called by workers.
 create or replace function holdfast.needless_results(p_run_ids uuid[], p_keys text[])
 returns boolean[]
 language plpgsql stable
 as $$
 begin
     return array(
-        select case when r.status is not null then r.status = 'completed' or exists (
-            select from holdfast.events e
-            where e.run_id = u.run_id and e.key = u.key and e.event_type = 'StepCompleted') end
+        select case when right(u.key, length(m.mark)) = m.mark
+                and (m.mark > '' or u.key !~ E' \\d{16}\\.\\d{16}$')
+            then r.status = 'completed' or exists (
+                select from holdfast.events e
+                where e.run_id = u.run_id and e.key = left(u.key, length(u.key) - length(m.mark))
+                    and e.event_type = 'StepCompleted') end
         from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
+        left join lateral (select holdfast._results_mark(u.run_id) as mark) as m on true
         left join holdfast.runs r on r.run_id = u.run_id
         order by u.place);
 end $$;
