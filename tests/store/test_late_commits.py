@@ -166,6 +166,30 @@ async def test_a_time_out_knows_if_it_was_committed(scene: Scene, kind: Any, apa
     assert await scene.value("select left_over from public.account") == 3
 
 
+@pytest.mark.parametrize("apart", APART)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("resets", [True, False])
+async def test_what_undoes_sees_a_commit_under_way(
+    scene: Scene, kind: Any, apart: str, resets: bool
+) -> None:
+    """Fault: it looked while a thread's commit was on its way, saw no rows, and they came."""
+    with Late(scene.url) as proxy:
+        proxy.resets = resets
+        app = App("bank")
+        withdraw, look = await made(scene, proxy, app, kind, apart)
+
+        @app.workflow
+        async def pay(ctx: Context) -> int:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(withdraw(), 0.4)
+            left: int = await look()
+            return left
+
+        async with working(app, proxy.url) as client:
+            assert await client.run(pay) == 3
+        assert not proxy.waits
+
+
 async def test_a_call_that_was_cancelled_with_a_commit_on_its_way_is_looked_at(
     scene: Scene,
 ) -> None:

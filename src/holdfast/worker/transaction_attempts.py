@@ -116,9 +116,15 @@ class Attempt(Execution[StepContext]):
         return function.decode_result(self.result)
 
     def cancel(self) -> asyncio.Future[object] | None:
-        """Ask it to stop, and report nothing; it commits nothing, unless it does at this moment."""
-        self.gate.acquire(blocking=False)
-        return super().cancel()
+        """Ask it to stop, and report nothing; it commits nothing, unless it does at this moment.
+
+        Then that is what to wait for, in a thread, too: what begins after it sees the rows.
+        """
+        if self.gate.acquire(blocking=False) or self.function.is_async:
+            return super().cancel()
+        committing, self.future = self.future, None  # so that it is not cancelled
+        super().cancel()
+        return committing
 
 
 class Way(Protocol):
