@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
 
 from holdfast import App, Context, Database, Retry, StepFailed
 from holdfast.database import sessions
+from holdfast.worker import transaction_attempts
 
 URL = os.environ["HOLDFAST_DATABASE_URL"]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -20,6 +23,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 app = App("taken")
 if os.environ["END"] == "stops":
     vars(sessions)["IDLE_SECONDS"] = 2  # else the test would take 30 s
+if os.environ["END"] == "sleeps":  # each attempt began an hour ago
+    vars(transaction_attempts)["time"] = SimpleNamespace(time=lambda: time.time() - 3600)
 
 
 @app.transaction(retry=Retry(attempts=2, base="10ms"), **OPTIONS[os.environ["WAY"]])

@@ -205,3 +205,21 @@ async def test_a_worker_that_lost_its_run_commits_nothing_after_the_run_has_fail
                     second.ended()
             await wake(first, watcher)
     assert await watcher.fetch("select * from public.paid") == []
+
+
+@pytest.mark.parametrize("way", ["strict", "elsewhere"])
+async def test_a_worker_that_slept_until_the_result_was_deleted_commits_nothing(
+    make: Make, watcher: asyncpg.Connection, database_url: str, way: str
+) -> None:
+    """Fault: an hour after the log had the end, nothing stood in the way of a second commit."""
+    async with Client(database_url) as client:
+        with make(way, "sleeps") as first:
+            async with held(database_url):
+                run = await client.start("taken/buy", 1)
+                await until(watcher, WAITS)
+                await stop(first, client)
+            with make(way, "ends"):
+                assert await run.result(timeout=60) == "paid"
+            await watcher.execute("delete from holdfast.step_results")
+            await wake(first, watcher)
+    assert len(await watcher.fetch("select * from public.paid")) == 1

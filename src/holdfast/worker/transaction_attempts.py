@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -38,7 +39,7 @@ class Attempt(Execution[StepContext]):
     transacts = True
     final = (ConfigurationError,)  # its code has ended its own transaction
 
-    __slots__ = ("_ends_at", "gate", "recorded", "unanswered", "unheld", "unsure")
+    __slots__ = ("_ends_at", "began_at", "gate", "recorded", "unanswered", "unheld", "unsure")
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
@@ -47,6 +48,7 @@ class Attempt(Execution[StepContext]):
         self.unheld = False
         self.unsure = False  # True once a try may have been committed, or another attempt
         self.unanswered = False  # True while it is not known if a try has left its result
+        self.began_at = time.time()  # a clock that runs while the machine sleeps
         self._ends_at: float | None = None  # when its time-out was to come, while it commits
 
     def finished(self, future: asyncio.Future[object]) -> None:

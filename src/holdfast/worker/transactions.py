@@ -32,6 +32,7 @@ from holdfast.store.port.transactions import (
     HeldLease,
     NotBegun,
     OpenTransaction,
+    RunNotHeld,
     is_refusal,
     is_transient,
 )
@@ -300,6 +301,8 @@ class Transactions:
         try:
             kept = Event(event.type, left.key, event.details, event.at)
             await transaction.keep(call.run_id, kept, left.number)
+            if time.time() - attempt.began_at > self._options.lease_seconds:
+                await self._check_kept(call, way, left)
             try:
                 await transaction.commit()
             except (Exception, asyncio.CancelledError) as error:
@@ -312,6 +315,19 @@ class Transactions:
             if not attempt.unanswered:
                 attempt.stop_commit()
             raise
+
+    async def _check_kept(self, call: Call, way: Way, left: LeftEnds) -> None:
+        """Raise RunNotHeld if a result of the step may have been deleted, as it is needless.
+
+        A worker that sleeps may wake after that. Between this and the commit the server lets few
+        seconds pass.
+        """
+        [needless] = await way.of_store(self._store.needless_results([call.run_id], [left.key]))
+        if needless is not False:
+            raise RunNotHeld(
+                f"another worker has taken over the run of {call.id} while this one slept or "
+                "worked: the log has the end of the step, or the run is over"
+            )
 
     async def _record(
         self, attempt: Attempt, call: Call, way: Way, transaction: OpenTransaction, event: Event
