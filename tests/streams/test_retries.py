@@ -20,10 +20,11 @@ from holdfast.server import Server
 from holdfast.server.access import KeyAccess
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
+from holdfast.store.memory.rows import StreamRow
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.sync import SyncClient
-from holdfast.types import Restarted, StreamItem
+from holdfast.types import Chunk, Restarted, StreamItem, Writer
 from tests.server.shop import HOST, KEY
 from tests.server.test_attach import attached
 from tests.streams.test_streams import collect, until_written, working
@@ -340,6 +341,30 @@ async def test_an_archived_retry_continues_the_streams_of_its_run(
         swept = [each async for each in sweep_batches(store, Archive(f"file://{tmp_path}"))]
         assert sum(each.deleted for each in swept) == 2
         await shows_all(by_key, before, ["a1.1 ", "a2.1 ", "b1.2 ", "b2.2 "])
+
+
+async def test_what_a_step_wrote_while_its_run_ended_hides_nothing_of_the_next() -> None:
+    """Its call may end after the commit that let the next attempt continue the stream."""
+    talk, store = Talk(), MemoryStore(wall_clock)
+
+    @talk.app.workflow(retry=Retry(attempts=2, base=0.01, max=0.01))
+    async def chat(ctx: Context) -> None:
+        talk.said["tries"] = talk.said.get("tries", 0) + 1
+        if talk.said["tries"] == 1:
+            raise OSError("gone")
+        await talk.say("a")
+
+    async with Client(store=store) as client, working(talk.app, store):
+        handle = await client.start(chat, key="k")
+        await handle.result(timeout=20)
+        late = Chunk(9, 9, Writer("say", 1, 1), False, str([0] * 9), "open")
+        async with store._transaction() as (tables, _):  # pyright: ignore[reportPrivateUsage]
+            row = tables.streams[handle.run_id].setdefault("tokens", StreamRow(items=9))
+            row.chunks.append(late)
+        for each in (handle, client.handle(handle.run_id)):
+            assert page(await read(each)) == ["a1.1 ", "a2.1 "]
+            found = await each.read_stream("tokens", type=str)
+            assert [item.value for item in found.items] == ["a1.1 ", "a2.1 "]
 
 
 async def test_an_offset_of_a_deleted_stream_is_refused(
