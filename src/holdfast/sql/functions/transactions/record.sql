@@ -4,7 +4,8 @@
 -- made it: the lock is held until the commit, and the entry holds up the run's other commits. Who
 -- sends the commit later lets the server end the session if it does not come within five seconds.
 -- Returns the entry's index. Who has the commit in the same message gets no rows: if the index is
--- not the expected one, it is sent as a notice, too. HF008 if the worker does not hold the run by this lease, or the run has ended.
+-- not the expected one, it is sent as a notice, too. HF008 if the worker does not hold the run by
+-- this lease, or the run has ended.
 -- HF010 if the step has ended: in the log, at p_expected or later, which is where the log ended
 -- when the step was called (a message may arrive after its connection was lost, and after the next
 -- try).
@@ -107,8 +108,8 @@ $$;
 
 -- Return for each step if the result that its transaction has left in another database is not
 -- needed any more: it is in the log, or its run cannot be retried. Null for a run that is not here:
--- it was deleted, maybe before another of the same id, or it is one of another shard, application or
--- engine. Locks nothing. Called by workers.
+-- it was deleted, maybe before another of the same id, or it is one of another shard, application
+-- or engine. Locks nothing. Called by workers.
 create or replace function holdfast.needless_results(p_run_ids uuid[], p_keys text[])
 returns boolean[]
 language plpgsql stable
