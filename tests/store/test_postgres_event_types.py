@@ -50,7 +50,7 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "_refuse_askers": (events.UPDATE_ENDS,),
     "fork_run": (REPLACEABLE,),
     "_copy_log": (REPLACEABLE,),
-    "_forked_events": (events.STEP_ENDS, CONTROL, {events.EVENT_SUBSCRIBED, events.STREAM_WRITTEN}),
+    "_forked_events": (events.STEP_ENDS, CONTROL),
     "_untried_events": (
         STOPPED_WORK,
         events.NAMED_BY_CALLERS,

@@ -1448,7 +1448,8 @@ async def test_what_the_role_or_the_database_sets_for_sessions_wins(
 ) -> None:
     database = await scene.value("select quote_ident(current_database())")
     await scene.watcher.connection.execute(f"alter database {database} set {IDLE} = '{set_to}'")
-    told = await all_settings(with_parameters(scene.url, "keepalives=0"))
+    own = f"keepalives=0&application_name={set_to}"  # not a session that began before
+    told = await all_settings(with_parameters(scene.url, own))
     assert told == [{IDLE: found}] * len(LOOKS)
 
 
