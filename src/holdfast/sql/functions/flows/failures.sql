@@ -76,8 +76,8 @@ language sql volatile
 return floor(p_base_delay * power(2::float8, least(p_failed, 60)))
     * (1 + coalesce(p_jitter, 0) / 100.0::float8 * (2 * random() - 1));
 
--- Return what the error of a map adds that had more failures than it tolerates: how many these were.
--- p_spare is what _spare returns. Called by _fail_attempts.
+-- Return what the error of a map adds that had more failures than it tolerates: how many these
+-- were. p_spare is what _spare returns. Called by _fail_attempts.
 create or replace function holdfast._tolerance_text(p_run_id uuid, p_step text, p_spare int)
 returns text
 language plpgsql stable
