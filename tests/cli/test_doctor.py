@@ -20,6 +20,11 @@ from tests.cli.processes import SAMPLE, running
 from tests.databases import DatabaseServer
 
 
+@pytest.fixture(autouse=True)
+def runs_share_the_loop() -> None:
+    """Let each command have new sessions: others do not have what a test sets for a database."""
+
+
 @pytest.fixture(scope="module")
 def database_server(durable_server: EmbeddedServer, worker_id: str) -> Iterator[DatabaseServer]:
     """A server whose durability is what users get: one of the checks."""
