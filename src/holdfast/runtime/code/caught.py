@@ -157,17 +157,24 @@ def _handled() -> BaseException | None:
     return cast("BaseException | None", reason)
 
 
-def watch(run: Run) -> None:
-    """Let a run's loop tell of tasks that begin and end, and of waits, because of exceptions."""
+class Observer:
+    """What a run's loop tells of tasks that begin and end, and of waits, because of exceptions."""
 
-    def note_end(task: asyncio.Future[object]) -> None:
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def begin(self, task: WorkflowTask[Any]) -> None:
+        if sys.exception() is not None:
+            caught = self._run.ledger(Caught)
+            caught.note_call(f"begin {task.scope.path}", lambda: not task.done())
+        task.add_done_callback(self._end)
+
+    def wait(self) -> None:
+        self._run.ledger(Caught).note_wait()
+
+    def _end(self, task: asyncio.Future[object]) -> None:
         error: BaseException | None = getattr(task, "_exception", None)  # it stays unseen
         if error is not None:
-            run.ledger(Caught).note_end(error)
-
-    def begin(task: WorkflowTask[object]) -> None:
-        if sys.exception() is not None:
-            run.ledger(Caught).note_call(f"begin {task.scope.path}", lambda: not task.done())
-        task.add_done_callback(note_end)
-
-    run.loop.watch_task, run.loop.watch_wait = begin, lambda: run.ledger(Caught).note_wait()
+            self._run.ledger(Caught).note_end(error)

@@ -36,7 +36,7 @@ from holdfast.events import (
 from holdfast.runtime.code.activity_calls import call_activity
 from holdfast.runtime.code.attributes import Attributes
 from holdfast.runtime.code.begun import call_begun, forget_begun
-from holdfast.runtime.code.caught import Caught, watch
+from holdfast.runtime.code.caught import Caught, Observer
 from holdfast.runtime.code.children import call_startable
 from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
@@ -101,7 +101,7 @@ class Instance:
         loop.now = info.started_at
         loop.limit_seconds = workflow.registry.blocking_seconds
         loop.caller = self
-        watch(self)
+        loop.observer = Observer(self)
         self.workflow, self.info, self.record = workflow, info, record
         self.seed = info.run_id
         self.history = History(loop)
@@ -377,7 +377,6 @@ class Instance:
             return
         self.loop.drop()
         self.loop.caller = CLOSED  # so that a closed run is freed without the garbage collector
-        self.loop.watch_wait = None
         for ledger in self.ledgers.values():
             ledger.close()
         # The other ledgers hold the run. What was sent and not read is still asked for.

@@ -163,8 +163,8 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
             coro, self, scope, name=scope.path if name is None else name, context=context, **options
         )
         self.keep(task)
-        if self.watch_task is not None:
-            self.watch_task(task)
+        if self.observer is not None:
+            self.observer.begin(task)
         return task
 
     def keep(self, task: WorkflowTask[Any]) -> None:
@@ -375,7 +375,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
                     context.run(self._drop_code)
         self._ready.clear()
         self.tasks.clear()
-        self.root = self._generators = self.keeper = self.note_task = self.watch_task = None
+        self.root = self._generators = self.keeper = self.note_task = self.observer = None
 
     def _drop_code(self) -> None:
         outer, hooks = _get_running(), _get_hooks()

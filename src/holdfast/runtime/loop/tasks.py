@@ -30,17 +30,24 @@ else:
     current_task = asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]
 
 
+class Observer(Protocol):
+    """What is told of the code's tasks and waits."""
+
+    def begin(self, task: WorkflowTask[Any]) -> None:
+        """Take note of a task that the code has created."""
+
+    def wait(self) -> None:
+        """Take note that code waits while it handles an exception."""
+
+
 class NumberingLoop(asyncio.AbstractEventLoop):
     """An event loop that numbers the tasks, futures and timers that are made on it.
 
-    `watch_task` is told of each task that the code has created, and `watch_wait` of each wait of
-    code that handles an exception. `ambient` is what the worker's own
-    code handles while it runs that of the loop.
+    `ambient` is what the worker's own code handles while it runs that of the loop.
     """
 
     ambient: BaseException | None = None
-    watch_task: Callable[[WorkflowTask[Any]], None] | None = None
-    watch_wait: Callable[[], None] | None = None
+    observer: Observer | None = None
 
     def next_hash(self) -> int:
         """Return the number of a new task, future or timer: its hash."""
@@ -110,8 +117,8 @@ def note_wait(loop: object) -> None:
     """Tell a workflow's loop if the code waits while it handles an exception."""
     if sys.exception() is None or not isinstance(loop, NumberingLoop):
         return
-    if loop.watch_wait is not None:
-        loop.watch_wait()
+    if loop.observer is not None:
+        loop.observer.wait()
 
 
 class WorkflowFuture(asyncio.Future[_T]):
