@@ -15,7 +15,7 @@ from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 from mail.models import Sent
 from mail.tasks import bad_result, count, fail, lose_connection, send, send_async, wrapped
-from mail.workflows import TAKEN, app, keep_all, note, note_there, twice
+from mail.workflows import TAKEN, app, keep_all, note, note_there, tell_all, twice
 
 from holdfast import RunEnded, SyncClient
 from holdfast.database.urls import read_url
@@ -89,6 +89,18 @@ class Tasks(TransactionTestCase):
         assert sorted(Sent.objects.values_list("text", flat=True)) == ["a", "a", "before"]
         ended = "select key from holdfast.events where event_type = 'StepCompleted' order by idx"
         assert rows(ended) == [("keep",), ("keep_strictly",)]
+
+    def test_a_callback_that_fails_after_the_commit_does_not_fail_the_step(self):
+        """Fault: the log had StepCompleted and StepFailed, or a failure and its rows."""
+        Sent.objects.create(id=TAKEN, text="before")
+        start(tell_all, "a")
+        with self.assertLogs("holdfast.run", "ERROR") as logged:
+            run_tasks()
+        assert rows("select status from holdfast.runs") == [("completed",)]
+        assert sorted(Sent.objects.values_list("text", flat=True)) == ["a", "a", "before"]
+        ends = "select event_type from holdfast.events where event_type like 'Step%' order by idx"
+        assert rows(ends) == [("StepCompleted",)] * 2
+        assert sum("a callback of on_commit failed" in line for line in logged.output) == 2
 
     def test_a_task_of_a_transaction_that_is_rolled_back_does_not_exist(self):
         made = []

@@ -46,6 +46,28 @@ def keep_strictly(connection: BaseDatabaseWrapper, text: str) -> int:
     return Sent.objects.create(text=text).id
 
 
+def refused() -> None:
+    Sent.objects.create(id=TAKEN, text="refused")
+
+
+@app.transaction(retry=Retry.NEVER)
+def tell(connection: BaseDatabaseWrapper, text: str) -> None:
+    Sent.objects.create(text=text)
+    transaction.on_commit(refused)
+
+
+@app.transaction(isolation="serializable", retry=Retry.NEVER)
+def tell_strictly(connection: BaseDatabaseWrapper, text: str) -> None:
+    Sent.objects.create(text=text)
+    transaction.on_commit(refused)
+
+
+@app.workflow
+async def tell_all(ctx: Context, text: str) -> None:
+    await tell(text)
+    await tell_strictly(text)
+
+
 @app.workflow
 async def keep_all(ctx: Context, text: str) -> list[str]:
     failures = []

@@ -6,6 +6,7 @@ A synchronous library is called in the thread of the step, and never suspends th
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -29,6 +30,8 @@ from holdfast.store.postgres.open_transaction import (
     beginning,
     run_within,
 )
+
+logger = logging.getLogger("holdfast.run")
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Session)
@@ -292,6 +295,10 @@ class _Django(Session):
 
         self._block = transaction.atomic(using=self.connection.alias, durable=True)
         self._block.__enter__()
+        self.connection.on_commit(self._note_commit)  # the first of them
+
+    def _note_commit(self) -> None:
+        self.committed = True
 
     def is_open(self) -> bool:
         raw = self.connection.connection
@@ -301,7 +308,12 @@ class _Django(Session):
         return _encoding(self.connection.connection)
 
     async def finish(self) -> None:
-        self._block.__exit__(None, None, None)
+        try:
+            self._block.__exit__(None, None, None)
+        except Exception:
+            if not self.committed:
+                raise
+            logger.exception("a callback of on_commit failed: its transaction is committed")
 
     async def isolate(self, isolation: str) -> None:
         """Set the isolation level, before any other statement."""
