@@ -108,14 +108,14 @@ class Recorded(Generic[P, R_co]):
         return result
 
     def arguments_before_fields(
-        self, text: str, args: tuple[object, ...], kwargs: Mapping[str, object]
+        self, text: str, args: tuple[object, ...], kwargs: Mapping[str, object] | None
     ) -> Iterator[str]:
         """Yield the texts that arguments may have had before types got fields with defaults.
 
         The types are those that the function declares, or those of the arguments as they came, if
         it declares wider ones.
         """
-        found = [self.signature.bind(args, kwargs)]
+        found = [self.signature.bind(args, kwargs or {})]
         with contextlib.suppress(InvalidInput):
             found.insert(0, self.decode_arguments(text))
         for positional, named in found:

@@ -12,7 +12,6 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import fingerprint
-from holdfast.definitions.signatures import NO_ARGUMENTS, Arguments
 from holdfast.definitions.steps import Step
 from holdfast.errors import DeterminismError, InvalidInput, StepFailed, StepTimedOut
 from holdfast.events import (
@@ -52,7 +51,7 @@ class Call(msgspec.Struct, eq=False):
     not before the first `mark` entries of the log are durable. `streams` is the number of the lease
     under which the attempt has opened a stream. `origins` are the runs that this one retries, whose
     transactions may have left a result that their logs lack, with True if that is taken. `begun` is
-    True if the log says that this transaction has begun. `given` are the arguments as they came.
+    True if the log says that this transaction has begun. `args` and `kwargs` are as they came.
     """
 
     key: str
@@ -67,7 +66,8 @@ class Call(msgspec.Struct, eq=False):
     begun: bool = False
     origins: tuple[tuple[UUID, int, bool], ...] = ()
     future: asyncio.Future[Any] | None = None
-    given: Arguments = NO_ARGUMENTS
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] | None = None
 
     @property
     def id(self) -> str:
@@ -82,7 +82,7 @@ class Call(msgspec.Struct, eq=False):
     def has_arguments(self, recorded: int) -> bool:
         """Return True if the log's arguments are these, apart from added fields with defaults."""
         return recorded == self.fingerprint or recorded in map(
-            fingerprint, self.step.arguments_before_fields(self.arguments, *self.given)
+            fingerprint, self.step.arguments_before_fields(self.arguments, self.args, self.kwargs)
         )
 
 
@@ -189,7 +189,7 @@ class Steps(Ledger):
         run = self._run
         arguments = step.encode_arguments(args, kwargs)
         call = Call(run.loop.scope().key(leaf), step, step.name, arguments, run.info.run_id)
-        call.given = args, kwargs
+        call.args, call.kwargs = args, kwargs or None
         if step.aliases and leaf == step.name:
             self._take_alias(call)
         coro = self._perform(call)
