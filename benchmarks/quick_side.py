@@ -44,7 +44,7 @@ class Side:
 
     async def starts(self) -> None:
         """Measure starts while no worker runs, then end what was started."""
-        await self._client.start_many(many, [1] * 100)
+        await self._client.start_many(many, [1] * BATCH)  # prepares its statements
         for _ in range(100):
             await self._client.start(many, 1)
         with self._measured("E", STARTED, client=True, server=True):
