@@ -240,10 +240,13 @@ class Replay:
 
     def completed(self, step: RunStep, result: object) -> Todo:
         """Say what a step has returned; a result that cannot be stored is a failure of the step."""
+        failure: PayloadError | None = None
         try:
             text = step.encode(result)
         except PayloadError as error:
-            return self.failed(step, error)
+            failure, text = error, ""
+        if failure is not None:
+            return self.failed(step, failure)
         return self._todo(self._turn.step_completed(step.key, text, step.started_at))
 
     def failed(self, step: RunStep, error: BaseException) -> Todo:
@@ -320,11 +323,14 @@ async def drive(
             if todo.append is not None:
                 todo = _append(store, replay, run_id, todo.append)
             elif steps:
-                step = steps.pop(0)
+                step, failure, result = steps.pop(0), None, None
                 try:
                     result = await step.run()
                 except Exception as error:
-                    todo = replay.failed(step, error)
+                    failure = error
+                # Not where it is handled: it would be the context of what the run's code raises.
+                if failure is not None:
+                    todo = replay.failed(step, failure)
                 else:
                     todo = replay.completed(step, result)
             elif todo.waits or todo.wake_at is None or todo.wake_at > now():
@@ -336,11 +342,12 @@ async def drive(
 
 
 def _append(store: LogStore, replay: Replay, run_id: UUID, append: Append) -> Todo:
+    tail = None
     try:
         store.append(run_id, append.expected, append.events)
     except LogConflict as conflict:
-        return replay.conflict(conflict.tail)
-    return replay.appended()
+        tail = conflict.tail
+    return replay.appended() if tail is None else replay.conflict(tail)
 
 
 # Entries that the caller appends

@@ -231,6 +231,36 @@ async def test_a_retry_of_a_retry_makes_again_what_the_first_kept(
         await shows_all(by_key, before, whole)
 
 
+async def test_a_retry_writes_again_behind_a_write_that_it_leaves_out(
+    store: Store, client: Client
+) -> None:
+    """Fault: the write behind had a key that the code did not come to, and the run was stuck."""
+    talk = Talk()
+    talk.failures |= {"a": 1, "b": 1}
+
+    @talk.app.workflow
+    async def chat(ctx: Context) -> None:
+        out = ctx.stream("tokens", type=str)
+        await out.write("first ")
+        try:
+            await talk.say("a")
+        except StepFailed:
+            await out.write("sorry ")
+        await out.write("later ")
+        await talk.say("b")
+
+    await client.start(chat, key="k")
+    by_key = client.handle((chat, "k"))
+    async with working(talk.app, store):
+        with pytest.raises(RunFailed):
+            await by_key.result(timeout=20)
+        await client.runs.retry((chat, "k"), failed_steps=True)
+        await by_key.result(timeout=20)
+    log = [each.event.key for each in await by_key.log() if each.event.type == "StreamWritten"]
+    assert log == ["stream:tokens", "stream:tokens#2"]
+    assert page(await read(by_key))[-3:] == ["later ", "b1.2 ", "b2.2 "]
+
+
 async def test_a_retry_after_continue_as_new_leaves_the_runs_before(
     store: Store, client: Client
 ) -> None:

@@ -135,15 +135,16 @@ class Execution(Generic[C]):
             if not future.cancelled():
                 future.exception()  # mark it as seen, so that asyncio does not warn of it
             return
+        failure: BaseException | None = None
         try:
             self.result, restored = self.function.encode_and_restore(future.result())
             self.restored = Restored(restored)
         except asyncio.CancelledError:
-            self.fail(asyncio.CancelledError(f"the {self.function.kind} cancelled itself"))
+            failure = asyncio.CancelledError(f"the {self.function.kind} cancelled itself")
         except BaseException as error:  # of any kind: otherwise its run would wait for ever
-            self.fail(error)
-        else:
-            self._end()
+            failure = error
+        # Not where it is handled: what the run's code raises next would have it as its context.
+        self._end() if failure is None else self.fail(failure)
 
     def expire(self, message: str) -> None:
         """Fail with a time-out. A thread cannot be stopped: it is told, and its end is ignored."""

@@ -42,12 +42,11 @@ class Misraised(NamedTuple):
 class Caught(Ledger):
     """The exceptions that the code has raised itself, and that ended a task or were handled."""
 
-    __slots__ = ("_calls", "_ended", "_known", "_noted", "_run", "_unexplained", "_unsaid")
+    __slots__ = ("_calls", "_ended", "_known", "_run", "_unexplained", "_unsaid")
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._known: dict[int, BaseException] = {}  # by id
-        self._noted = 0  # how often there was one that was not known
         self._unsaid = 0  # how many of tasks to record when the code is blocked
         # those that older code did not raise, and the last that ended a task, with its place
         self._unexplained: list[BaseException] = []
@@ -108,9 +107,10 @@ class Caught(Ledger):
             self._known[id(one)] = one
             if len(self._known) > _KEPT:
                 del self._known[next(iter(self._known))]
-        self._noted += 1
-        history, places = self._run.history, self._run.ledger(Values).caught
-        if self._noted <= len(places):
+        history, values = self._run.history, self._run.ledger(Values)
+        places = values.caught
+        values.noted += 1
+        if values.noted <= len(places):
             return False
         if not history.has_proven:
             return True

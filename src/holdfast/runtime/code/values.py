@@ -52,14 +52,15 @@ def is_raised(event: Event) -> bool:
 class Values(Ledger):
     """The values, patches and misfits of one instance.
 
-    `caught` are the places at which code has handled an exception of its own, in their order.
+    `caught` are the places at which code has handled an exception of its own, in their order, and
+    `noted` is how many of these the code that ran here has come to.
     """
 
     facts: ClassVar = frozenset({VALUE_SET, VALUE_RECORDED})
 
     __slots__ = (
         *("_patched", "_recorded", "_run", "_set", "_written"),
-        *("caught", "entity_key", "states"),
+        *("caught", "entity_key", "noted", "states"),
     )
 
     def __init__(self, run: Run) -> None:
@@ -69,10 +70,11 @@ class Values(Ledger):
         self._recorded: set[str] = set()
         self._patched: dict[str, bool] = {}
         self.caught: list[int] = []
-        # Of an entity, the states that its changes have left in the log, in their order, and how
-        # often the log had values of each name by then.
+        self.noted = 0
+        # Of an entity, the states that its changes have left in the log, in their order, and what
+        # it had by then: how often values of each name, and how many places of `caught`.
         self.entity_key: str | None = None
-        self.states: deque[tuple[Event, dict[str, int]]] | None = None
+        self.states: deque[tuple[Event, dict[str, int], int]] | None = None
         if isinstance(run.workflow, Entity):
             self.states = deque()
 
@@ -88,7 +90,7 @@ class Values(Ledger):
         else:
             self._written[key] = self._written.get(key, 0) + 1
             if self.states is not None and key == STATE:
-                self.states.append((event, self._written.copy()))
+                self.states.append((event, self._written.copy(), len(self.caught)))
 
     def set(self, name: str, value: str) -> None:
         """Write a value; `value` is JSON text."""
@@ -105,9 +107,9 @@ class Values(Ledger):
         Code that another worker overtook has left the first ones itself.
         """
         while self.states:
-            event, written = self.states.popleft()
+            event, written, noted = self.states.popleft()
             if written[STATE] > self._set.get(STATE, 0):
-                self._set = written
+                self._set, self.noted = written, noted
                 return read_value_set(event.details or "")
         return None
 

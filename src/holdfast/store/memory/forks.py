@@ -26,6 +26,7 @@ from holdfast.events import (
     STEP_RETRY,
     STREAM_WRITTEN,
     TERMINAL,
+    VALUE_RECORDED,
     WEBHOOK_OPENED,
     WORKER_LOST,
     YIELDED,
@@ -158,12 +159,29 @@ def forked_events(
 ) -> list[Event]:
     """Return the events that a fork gets, or a retry without the calls that it makes again.
 
-    Events of the types in `never` are left out.
+    Events of the types in `never` are left out, and what the code of the copy says again of the
+    exceptions that it handles. So are writes to a stream behind one that is: keys count them.
     """
     events = _as_delivered(events)
     if fatal is not None:
         events = _untried(events, fatal)
-    return _answered([event for event in events if event.type not in never])
+    after = () if fatal is None else [_numbered(key) for key in fatal.after]
+    return _answered(
+        [event for event in events if event.type not in never and not _is_said_again(event, after)]
+    )
+
+
+def _is_said_again(event: Event, after: Sequence[tuple[str, int]]) -> bool:
+    key = event.key or ""
+    if event.type != STREAM_WRITTEN:
+        return event.type == VALUE_RECORDED and key.startswith("caught:")
+    name, number = _numbered(key)
+    return any(other == name and before < number for other, before in after)
+
+
+def _numbered(key: str) -> tuple[str, int]:
+    name, _, number = key.partition("#")
+    return name, int(number) if number.isdigit() else 1
 
 
 def _as_delivered(events: Sequence[Event]) -> list[Event]:

@@ -229,7 +229,9 @@ return case when p_result is null then p_details else (
 -- that a retry makes again, which p_again names, are left out: see _untried_events; it is null for
 -- a fork. Every command here has its end, and every end its command; but a webhook is copied
 -- without an end, because the code has given its URL to others; and for the next attempt of a run,
--- which has its subscriptions and streams, so are these. Events of one call have the
+-- which has its subscriptions and streams, so are these. Writes to a stream behind one that is left
+-- out are left out, too, as keys count them. What the code has said of exceptions that it handles
+-- is not copied: it says it again. Events of one call have the
 -- same key, and types that begin with the same word. If a child is left out, so is a signal to it.
 -- Called by fork_run, retry_plan and _copy_log.
 create or replace function holdfast._forked_events(
@@ -251,6 +253,7 @@ begin
         ) as e
         where e.role not in ('end', 'suspension') and e.event_type not in (
                 'WorkerLost', 'WorkflowPaused', 'WorkflowResumed', 'WorkflowRescheduled')
+            and not (e.event_type = 'ValueRecorded' and left(e.key, 7) = 'caught:')
             and (e.event_type <> 'WorkflowCancelRequested'
                 or (p_again ->> 'uncancelled') is distinct from 'true')
         window together as (partition by e.key, left(e.event_type, 4))
@@ -268,7 +271,11 @@ begin
         when k.event_type = 'StepRetryScheduled' then k.has_end or p_again is null
         when k.role in ('command', 'withdrawal') or k.event_type = 'ActivityRetryScheduled'
             then k.has_end or k.event_type = 'WebhookOpened'
-                or p_again is not null and k.event_type = 'StreamWritten'
+                or k.event_type = 'StreamWritten' and p_again is not null and not exists (
+                    select from unnest(holdfast._texts(p_again -> 'after')) as a (key)
+                    where split_part(a.key, '#', 1) = split_part(k.key, '#', 1)
+                        and coalesce(nullif(split_part(a.key, '#', 2), ''), '1')::int
+                            < coalesce(nullif(split_part(k.key, '#', 2), ''), '1')::int)
                 or p_again -> 'attempt' is not null and k.event_type = 'EventSubscribed'
         when k.role = 'command_end' then k.has_command
         else true end

@@ -109,7 +109,7 @@ begin
 end $$;
 
 -- Return the elements of an array of texts; none for null. Called by _untried_events, retry_plan,
--- _made_again and _forked_details.
+-- _made_again, _forked_details and _forked_events.
 create or replace function holdfast._texts(p_array json) returns text[]
 language plpgsql immutable
 as $$
