@@ -240,14 +240,13 @@ class Replay:
 
     def completed(self, step: RunStep, result: object) -> Todo:
         """Say what a step has returned; a result that cannot be stored is a failure of the step."""
-        failure: PayloadError | None = None
         try:
             text = step.encode(result)
         except PayloadError as error:
-            failure, text = error, ""
-        if failure is not None:
-            return self.failed(step, failure)
-        return self._todo(self._turn.step_completed(step.key, text, step.started_at))
+            failure = error
+        else:
+            return self._todo(self._turn.step_completed(step.key, text, step.started_at))
+        return self.failed(step, failure)
 
     def failed(self, step: RunStep, error: BaseException) -> Todo:
         """Say what a step has raised. Its policy decides if it is tried again."""

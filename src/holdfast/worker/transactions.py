@@ -153,14 +153,10 @@ class Transactions:
         tries: int,
     ) -> tuple[int | None, Event] | None:
         """Return the end of the step, and its index in the log, if there is one before a try."""
-        connector, apart, taken_over = (
-            self._connector(function),
-            function.is_apart,
-            left.lease_no > 1,
-        )
+        connector, apart = self._connector(function), function.is_apart
         if attempt.unsure and not apart and (found := await self._end_in_log(call, way)):
             return found
-        end = None
+        end, taken_over = None, left.lease_no > 1
         if function.is_strict and (tries > 1 or taken_over):
             end = await connector.within(partial(left.find, apart=True), None)
         elif taken_over and not apart and (call.begun or left.is_old):
