@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any
 
 import pytest
@@ -128,6 +128,34 @@ async def test_a_renamed_field_makes_it_stuck(store: Store, client: Client) -> N
     async with working(old, store):  # rolled back: nothing is lost
         assert await call == 2
         assert (await client.entities.get(old_class, "ann")).items == ["lamp", "rug"]
+
+
+async def test_a_removed_field_of_what_the_state_holds_makes_it_stuck(
+    store: Store, client: Client
+) -> None:
+    def shop(owner: type[Any]) -> tuple[App, type[Any]]:
+        async def add(self: Any, name: str) -> str:
+            self.owners.append(owner(name))
+            return repr(self.owners[0])
+
+        owners = ("owners", list[owner], field(default_factory=list))  # type: ignore[valid-type]
+        cart = make_dataclass("Cart", [owners], namespace={"add": add})
+        app = App("deploys")
+        app.entity(cart)
+        return app, cart
+
+    old, old_class = shop(make_dataclass("Owner", [("name", str)]))
+    new, new_class = shop(make_dataclass("Owner", [("name", str), ("age", int, 7)]))
+    async with working(new, store):
+        assert await client.entity(new_class, "ann").add("ann") == "Owner(name='ann', age=7)"
+    call = asyncio.create_task(client.entity(old_class, "ann", call_id="c").add("bob"))
+    async with working(old, store), asyncio.timeout(20):
+        while (found := await client.runs.get(("deploys/Cart", "ann"))).state != "stuck":
+            await asyncio.sleep(0.02)
+    assert "it has owners.age, which the class does not" in (await client.why(found.run_id)).because
+    await client.runs.resume(found.run_id)
+    async with working(new, store):
+        assert await call == "Owner(name='ann', age=7)"
 
 
 async def test_a_call_in_flight_whose_method_is_gone_makes_it_stuck(

@@ -154,10 +154,12 @@ def other_place(n: int) -> Code:
     """Return code that makes the call at another place: in which database, or in none."""
     shop = App("bookings")
     there = Database("postgresql://app@one/accounts", schema="others")
+    named = Database("postgresql://app@one/accounts?dbname=others", schema="books")
     made = [
         lambda: shop.step(name="book")(mail.fn),
         lambda: shop.transaction(name="book")(book.fn),
         lambda: shop.transaction(name="book", database=there)(book.fn),
+        lambda: shop.transaction(name="book", database=named)(book.fn),
         lambda: shop.transaction(name="book", isolation="serializable")(book.fn),
     ][n]()
 
@@ -167,7 +169,7 @@ def other_place(n: int) -> Code:
     return code
 
 
-@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("n", range(5))
 @pytest.mark.parametrize("tried", [False, True])
 def test_another_place_is_named(n: int, tried: bool) -> None:
     bench = begun()
@@ -181,7 +183,7 @@ def test_another_place_is_named(n: int, tried: bool) -> None:
     assert bench.starts == []
 
 
-@pytest.mark.parametrize("n", range(4))
+@pytest.mark.parametrize("n", range(5))
 def test_where_it_began_does_not_matter_once_the_log_has_its_end(n: int) -> None:
     bench = begun()
     bench.complete("book", 1)
@@ -196,7 +198,9 @@ def test_where_it_began_does_not_matter_once_the_log_has_its_end(n: int) -> None
 
 def test_another_host_is_the_same_place() -> None:
     shop = App("bookings")
-    there = Database("postgresql://app:secret@two:5433/accounts?sslmode=require", schema="books")
+    there = Database(
+        "postgresql://app:secret@two:5433/?sslmode=require&dbname=accounts", schema="books"
+    )
     made = shop.transaction(name="book", database=there)(book.fn)
 
     async def code(ctx: Context) -> list[int]:

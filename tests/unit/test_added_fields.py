@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -28,6 +30,27 @@ class Order(msgspec.Struct, rename="camel"):
 class Address(BaseModel):
     street: str
     country_code: str = Field("ch", alias="country")
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+    z: int = 0
+
+
+class Packed(msgspec.Struct, array_like=True, tag="packed"):
+    x: int
+    y: int = 0
+
+
+@dataclass(frozen=True, order=True)
+class Tag:
+    word: str
+    color: str = "red"
+
+
+class Size(Enum):
+    SMALL = 1
 
 
 def before(value: object) -> list[Any]:
@@ -118,3 +141,21 @@ def test_a_long_value_is_not_written_very_often() -> None:
     assert len(list(texts_before_fields(encode_sorted(wide()), wide()))) == 500
     many = ["x" * 1_000_000, wide()]
     assert len(list(texts_before_fields(encode_sorted(many), many))) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "old"),
+    [
+        pytest.param(Point(1), [1], id="named tuple"),
+        pytest.param(Point(1, 2), [1, 2], id="last of a named tuple"),
+        pytest.param([Packed(1), Packed(2)], [["packed", 1], ["packed", 2]], id="array"),
+        pytest.param({7: Tag("a")}, {"7": {"word": "a"}}, id="number as key"),
+        pytest.param({UUID(int=7): Tag("a")}, {str(UUID(int=7)): {"word": "a"}}, id="UUID as key"),
+        pytest.param({Size.SMALL: Tag("a")}, {"1": {"word": "a"}}, id="enum as key"),
+        pytest.param({Tag("b"), Tag("a")}, [{"word": "a"}, {"word": "b"}], id="set"),
+        pytest.param(frozenset({Tag("b"), Tag("a")}), [{"word": "a"}, {"word": "b"}], id="frozen"),
+    ],
+)
+def test_fields_are_found_in_all_that_holds_values(value: object, old: object) -> None:
+    assert old in before(value)
+    assert encode_sorted(value) not in texts_before_fields(encode_sorted(value), value)

@@ -15,6 +15,7 @@ from holdfast.codec._references import (
     find_references,
     replace_references,
 )
+from holdfast.codec._removed_fields import removed_fields
 from holdfast.codec._values import (
     MAX_DEPTH,
     MAX_PAYLOAD,
@@ -59,6 +60,7 @@ __all__ = [
     "is_sealed",
     "lost_field",
     "raw",
+    "removed_fields",
     "replace_references",
     "seal_label",
     "storable",

@@ -6,29 +6,21 @@ values from before it, which no new text gives: the texts without such fields ar
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
+from copy import copy
 from itertools import combinations, islice
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from holdfast.codec._models import is_model_type
+from holdfast.codec._fields import Container, Field, elements, fields_of, is_container
 from holdfast.codec._values import encode_sorted
 
 MOST_ADDED: Final = 3  # fields at one time
 _MOST_TEXTS: Final = 500
 _MOST_BYTES: Final = 4_000_000  # of all texts together
 
-_Field: TypeAlias = tuple[type, str]
-_Json: TypeAlias = dict[str, Any]
-
-
-class _FieldInfo(NamedTuple):
-    name: str
-    written: str
-    default: Callable[[], object]
+_Field: TypeAlias = tuple[type, str | int]  # a class, and the name or index in its JSON
 
 
 def texts_before_fields(text: str, value: object) -> Iterator[str]:
@@ -49,61 +41,37 @@ def texts_before_fields(text: str, value: object) -> Iterator[str]:
 
 
 class _Defaults:
-    """The JSON objects that hold each field with a default; `needed` are fields of other values."""
+    """The JSON that holds each field with a default; `needed` are fields of other values."""
 
     def __init__(self) -> None:
-        self.holders: dict[_Field, list[_Json]] = {}
+        self.holders: dict[_Field, list[Container]] = {}
         self.needed: set[_Field] = set()
         self._depth = 0  # in how many fields that have their defaults this looks
 
     def look(self, value: object, plain: object) -> None:
-        if isinstance(plain, list) and isinstance(value, list | tuple):
-            parts = cast("Sequence[object]", value)
-            for part, written in zip(parts, cast("list[object]", plain), strict=False):
+        if not is_container(plain):
+            return
+        fields = fields_of(type(value))
+        if fields is None:
+            for part, written in elements(value, plain):
                 self.look(part, written)
-        elif isinstance(plain, dict):
-            written = cast("_Json", plain)
-            if isinstance(value, Mapping):
-                for name, part in cast("Mapping[object, object]", value).items():
-                    self.look(part, written.get(name) if isinstance(name, str) else None)
-            else:
-                self._look_at_fields(value, written)
+        else:
+            self._look_at_fields(value, plain, fields)
 
-    def _look_at_fields(self, value: object, plain: _Json) -> None:
-        kind = type(value)
-        for name, written, default in _fields(kind):
-            if written not in plain:
+    def _look_at_fields(self, value: object, plain: Container, fields: list[Field]) -> None:
+        for each in fields:
+            if not each.is_in(plain):
                 continue
-            field = (kind, written)
-            if _is_default(plain[written], default):
+            field, written = (type(value), each.written), plain[cast("Any", each.written)]
+            if _is_default(written, each.default):
                 self.holders.setdefault(field, []).append(plain)
                 self._depth += 1
-                self.look(getattr(value, name), plain[written])
+                self.look(getattr(value, each.name), written)
                 self._depth -= 1
             else:
                 if not self._depth:  # such a value may go with the field that it is a part of
                     self.needed.add(field)
-                self.look(getattr(value, name), plain[written])
-
-
-def _fields(kind: type[object]) -> Iterator[_FieldInfo]:
-    """Return the fields of a dataclass, a struct or a model; of those without a default too."""
-    if issubclass(kind, msgspec.Struct):
-        for struct in msgspec.structs.fields(kind):
-            yield _FieldInfo(struct.name, struct.encode_name, partial(_made, struct))
-    elif dataclasses.is_dataclass(kind):
-        for field in dataclasses.fields(kind):
-            yield _FieldInfo(field.name, field.name, partial(_made, field))
-    elif is_model_type(kind):
-        models: dict[str, Any] = getattr(kind, "model_fields", {})
-        for name, info in models.items():
-            default = partial(info.get_default, call_default_factory=True)
-            yield _FieldInfo(name, info.serialization_alias or info.alias or name, default)
-
-
-def _made(field: Any) -> object:
-    factory = field.default_factory
-    return factory() if callable(factory) else field.default
+                self.look(getattr(value, each.name), written)
 
 
 def _is_default(written: object, default: Callable[[], object]) -> bool:
@@ -114,12 +82,20 @@ def _is_default(written: object, default: Callable[[], object]) -> bool:
 
 
 def _without(plain: object, found: _Defaults, chosen: tuple[_Field, ...]) -> str:
-    changed = [(holder, dict(holder)) for field in chosen for holder in found.holders[field]]
-    for field in chosen:
+    changed = [(holder, copy(holder)) for field in chosen for holder in found.holders[field]]
+    for field in sorted(chosen, key=_index, reverse=True):
         for holder in found.holders[field]:
-            del holder[field[1]]
+            del holder[cast("Any", field[1])]
     text = msgspec.json.encode(plain).decode()
     for holder, whole in changed:
         holder.clear()
-        holder.update(whole)
+        if isinstance(holder, list):
+            holder.extend(whole)
+        else:
+            holder.update(cast("dict[Any, Any]", whole))
     return text
+
+
+def _index(field: _Field) -> int:
+    """Return the index of a field in an array: one that goes moves those behind it."""
+    return field[1] if isinstance(field[1], int) else 0

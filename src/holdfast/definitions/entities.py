@@ -11,7 +11,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import encode_sorted, summarize
+from holdfast.codec import encode_sorted, removed_fields, summarize
 from holdfast.definitions.jobs import arguments_of, given_arguments
 from holdfast.definitions.signatures import Declared, Signature
 from holdfast.definitions.starts import prepare
@@ -157,17 +157,18 @@ class Entity(Workflow[Given, None]):
 
     def read(self, text: str) -> Any:
         """Return the object of a state. Raises InvalidInput for one of another shape."""
-        lost = msgspec.json.decode(text, type=dict[str, msgspec.Raw]).keys() - self.fields.keys()
-        if lost:
-            raise InvalidInput(
-                f"state of {self.name}: it has {', '.join(sorted(lost))}, which the class does not"
-            )
         try:
-            return self.state.decode(text)
+            found = self.state.decode(text)
+            lost = removed_fields(text, found)
         except InvalidInput:
             raise
         except Exception as error:  # of the class's own code
             raise InvalidInput(f"state of {self.name}: {summarize(error)}") from error
+        if lost:
+            raise InvalidInput(
+                f"state of {self.name}: it has {', '.join(sorted(lost))}, which the class does not"
+            )
+        return found
 
     def run_read(self, method: Method, text: str, kwargs: Mapping[str, Any]) -> Any:
         """Run a read on a state, and return its result.

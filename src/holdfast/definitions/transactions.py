@@ -16,6 +16,7 @@ from typing import (
     TypeVar,
     overload,
 )
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -120,8 +121,9 @@ class Transaction(Step[P, R_co]):
                 if self.connects == "django":
                     raise ConfigurationError("is for other libraries: Django has its own")
                 # Its names stay if it moves to another host, or gets another password.
-                rest = database.url.partition("://")[2].partition("?")[0]
-                self.place = f"{rest.partition('/')[2]}/{database.schema}"
+                url = urlsplit(database.url)
+                named = {"dbname": url.path[1:], **dict(parse_qsl(url.query))}
+                self.place = f"{named.get('database', named['dbname'])}/{database.schema}"
 
     def call_plain(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
         """Refuse a call outside of a workflow's code: no connection is at hand."""
