@@ -188,6 +188,25 @@ def test_an_app_whose_code_raises_shows_where(cli: CommandLine, tmp_path: Path) 
     assert "importlib" not in done.stderr
 
 
+OPENED = """
+from collections.abc import AsyncIterator
+from pathlib import Path
+from holdfast import App, Context
+
+app = App("opened")
+
+@app.lifespan
+async def used() -> AsyncIterator[str]:
+    if Path(__file__).with_name("down").exists():
+        raise OSError("the other service is away")
+    yield "open"
+
+@app.workflow
+async def get(ctx: Context) -> str:
+    return used.get()
+"""
+
+
 def test_a_crashed_process_is_replaced_and_its_run_continues(
     cli: CommandLine, tmp_path: Path
 ) -> None:
@@ -290,6 +309,35 @@ def test_processes_that_cannot_load_the_app_are_not_started_again(
     with running(
         tmp_path / "log", "--database", cli.url, "worker", "nowhere:app", "--processes", "2"
     ) as process:
+        assert process.ended() == exits.USAGE
+
+
+def test_a_replacement_that_cannot_open_a_lifespan_is_tried_again(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(OPENED)
+    started = ("worker", str(tmp_path / "app.py"), "--processes", "2")
+    with running(tmp_path / "log", "--database", cli.url, *started) as process:
+        process.await_text("ready", times=2)
+        lost, kept = (found["pid"] for found in cli.json("workers"))
+        (tmp_path / "down").touch()
+        os.kill(lost, signal.SIGKILL)
+        process.await_text("cannot be opened", times=2)
+        process.await_text("ended with code 2; another starts", times=2)
+        (tmp_path / "down").unlink()
+        process.await_text("ready", times=3)
+        assert kept in [found["pid"] for found in cli.json("workers")]
+        process.send(signal.SIGTERM)
+        assert process.ended() == exits.OK
+
+
+def test_processes_that_cannot_open_a_lifespan_are_not_started_again(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(OPENED)
+    (tmp_path / "down").touch()
+    started = ("worker", str(tmp_path / "app.py"), "--processes", "2")
+    with running(tmp_path / "log", "--database", cli.url, *started) as process:
         assert process.ended() == exits.USAGE
 
 

@@ -209,7 +209,7 @@ class Supervisor:
 
     async def _keep_alive(self, place: int) -> None:
         loop = asyncio.get_running_loop()
-        pause = _FIRST_PAUSE
+        pause, is_first = _FIRST_PAUSE, True
         while not self._stopping.is_set():
             began = loop.time()
             child = await self._start(place)
@@ -220,7 +220,9 @@ class Supervisor:
             self._children.discard(child)
             if self._stopping.is_set():
                 return
-            if code == exits.USAGE:  # every further process would end the same way
+            # The first of a place says that the app cannot be used. One that replaces another may
+            # lack only what it opens: those that run go on.
+            if code == exits.USAGE and is_first:
                 self._exit_code = code
                 self.stop()
                 return
@@ -229,7 +231,7 @@ class Supervisor:
             logger.warning("worker process %d %s; another starts", child.pid, describe_exit(code))
             await self._crashed(child)
             await self._wait(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            is_first, pause = False, min(pause * 2, _LONGEST_PAUSE)
 
     async def _wait(self, seconds: float) -> None:
         try:
