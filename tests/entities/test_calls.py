@@ -61,6 +61,20 @@ async def test_changes_and_reads(worker: Worker, client: Client) -> None:
     assert await client.entity(Cart, "bob").total() == 0
 
 
+async def test_the_run_of_a_key_is_named_by_its_class(worker: Worker, client: Client) -> None:
+    await client.entity(Cart, "ann").add("lamp")
+    named = (Cart, "ann")
+    run = await client.runs.get((entity(), "ann"))
+    assert await client.runs.get(named) == run
+    assert await client.handle(named).log() == await client.handle(run.run_id).log()
+    assert (await client.why(named)).run_id == run.run_id
+    assert await client.runs.cancel(named) is True
+    with pytest.raises(ConfigurationError, match="Worker is not an entity"):
+        await client.runs.get((Worker, "ann"))
+    with pytest.raises(InvalidInput, match=r"7 is not a workflow: pass the decorated function"):
+        await client.runs.get((7, "ann"))  # type: ignore[arg-type]
+
+
 async def test_a_read_wakes_nothing(worker: Worker, client: Client) -> None:
     cart = client.entity(Cart, "ann")
     await cart.add("lamp")

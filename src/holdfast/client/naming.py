@@ -7,9 +7,10 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 from uuid import UUID
 
+from holdfast.definitions.entities import entity_of
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import AmbiguousWorkflow, InvalidInput, UnknownWorkflow
 from holdfast.store.port import Store
@@ -31,11 +32,11 @@ class Named(Protocol):
     def full_name(self) -> str: ...
 
 
-RunRef: TypeAlias = UUID | str | tuple[Named | str, str]
+RunRef: TypeAlias = UUID | str | tuple[Named | type[Any] | str, str]
 """A run's id (as a UUID or as text), or the workflow and the key that it was started with.
 
-The workflow is the decorated function, its name with its app (`app/name`), or its name alone if
-only one app has it.
+The workflow is the decorated function, the class of an entity, its name with its app (`app/name`),
+or its name alone if only one app has it.
 """
 
 Lookup: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
@@ -108,13 +109,18 @@ async def similar_names(store: Store, workflow: str) -> list[str]:
     ]
 
 
-def known_full_name(workflow: Named | str, app: str | None) -> str | None:
+def known_full_name(workflow: Named | type[Any] | str, app: str | None) -> str | None:
     """Return a workflow's full name, None for a name without an app.
 
-    `app` is the client's app: it completes a name without one. Raises InvalidName.
+    `app` is the client's app: it completes a name without one. Raises InvalidName, InvalidInput
+    for what is no workflow, and ConfigurationError for a class that is no entity.
     """
+    if isinstance(workflow, type):
+        return entity_of(workflow).full_name
     if not isinstance(workflow, str):
-        return workflow.full_name
+        if hasattr(workflow, "full_name"):
+            return workflow.full_name
+        raise InvalidInput(f"{workflow!r} is not a workflow: pass the decorated function")
     name = check_reference("a workflow", workflow)
     if "/" in name:
         return name
@@ -165,7 +171,7 @@ class Names:
         self._no_flows: dict[str, float] = {}  # until when they count as none
         self._checked: set[str] = set()
 
-    async def full(self, workflow: Named | str) -> str:
+    async def full(self, workflow: Named | type[Any] | str) -> str:
         """Return a workflow's full name: of the client's app, or of the one app that has it.
 
         Raises InvalidName, and what `find_full_name` raises.
@@ -216,7 +222,7 @@ class Names:
 
     async def runs(self, runs: Iterable[RunRef]) -> list[UUID]:
         """Return the ids of runs; each name is looked up once."""
-        names: dict[Named | str, str] = {}
+        names: dict[Named | type[Any] | str, str] = {}
         found: list[UUID] = []
         for run in runs:
             if isinstance(run, tuple):
