@@ -26,7 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.database import translated
-from holdfast.store.postgres.errors import is_sound
+from holdfast.store.postgres.errors import ended_by_server, is_sound, translate
 
 
 @pytest.fixture
@@ -76,6 +76,14 @@ def test_errors_are_translated(raised: Exception, kind: type[HoldfastError]) -> 
         raise raised
     assert type(caught.value) is kind
     assert caught.value.__cause__ is raised
+
+
+def test_the_state_of_the_driver_is_said_in_words() -> None:
+    state = "cannot switch to state 15; another operation (2) is in progress"
+    lost = "the database cannot be reached: the connection was lost in the middle of a call"
+    assert str(translate(asyncpg.InternalClientError(state))) == lost
+    ended = ended_by_server(asyncpg.InternalClientError(state))
+    assert "the session of a transaction has ended before its commit: it was lost" in str(ended)
 
 
 def test_a_connection_is_sound_after_a_statement_that_the_server_stopped() -> None:

@@ -115,11 +115,9 @@ _BROKEN: Final = (
 
 # The driver raises these if the end of the session had arrived before the call was sent.
 NOT_SENT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
-_NOT_SENT_TEXTS: Final = (
-    "cannot switch to state",
-    "connection is closed",
-    "the underlying connection is closed",
-)
+_LOST_TEXT: Final = "cannot switch to state"  # in which numbers of the driver follow
+_CLOSED_TEXT: Final = "connection is closed"
+_NOT_SENT_TEXTS: Final = (_LOST_TEXT, _CLOSED_TEXT, f"the underlying {_CLOSED_TEXT}")
 
 # What libraries say that do not let code end the transaction that it was called in.
 _REFUSING: Final = ("ProgrammingError", "TransactionManagementError")
@@ -173,6 +171,8 @@ def _from_driver(error: Exception) -> HoldfastError:
             "none of the database's hosts accepts writes now, or is what target_session_attrs wants"
         )
     reason = str(error) or type(error).__name__
+    if reason.startswith(_LOST_TEXT):
+        reason = "the connection was lost in the middle of a call"
     return DatabaseUnavailable(f"the database cannot be reached: {reason}")
 
 
@@ -202,7 +202,7 @@ def ended_by_server(error: Exception) -> Exception | None:
         return None
     idle, code = "its code sent nothing for longer than", sqlstate_of(error)
     if code != _IDLE:
-        if code != _GONE and "connection is closed" not in str(error):
+        if code != _GONE and not any(text in str(error) for text in (_LOST_TEXT, _CLOSED_TEXT)):
             return None
         idle = f"it was lost, or {idle}"
     setting = "idle_in_transaction_session_timeout"
