@@ -178,8 +178,8 @@ end $$;
 -- that are the next attempts of others begin after a pause, and are these runs in all but their
 -- ids: see _copy_attempts. They are as old, but for lists, in which they come after them. Returns
 -- (topic, payload) notices.
--- Locks: ids of runs; of singletons, the row of the key; subscriptions; rows of holders; webhooks.
--- Called by _carry_out.
+-- Locks: ids of runs; of singletons, the row of the key; subscriptions; rows of holders; webhooks;
+-- as _continue_streams. Called by _carry_out.
 create or replace function holdfast._continue_runs(
     p_now timestamptz, p_run_ids uuid[], p_details json[]
 ) returns text[]
@@ -261,8 +261,6 @@ begin
     if exists (select from holdfast.limits) then
         perform holdfast._pass_places(p_run_ids, p_details);
     end if;
-    if exists (select from holdfast.streams s where s.run_id = any (p_run_ids)) then
-        perform holdfast._continue_streams(p_run_ids, p_details);
-    end if;
+    perform holdfast._continue_streams(p_run_ids, p_details);
     return v_notices;
 end $$;

@@ -14,8 +14,8 @@
 -- that has not failed, 'bad_index', 'unknown_key', and 'unreadable' if the log has an event that no
 -- worker can read: it would stop the fork as well.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: the origin, so that it is not deleted; the new id; webhooks; the streams of a retry, which
--- it makes. Called by clients.
+-- Locks: the origin, so that it is not deleted; the new id; webhooks; of a retry, as
+-- _continue_streams. Called by clients.
 create or replace function holdfast.fork_run(
     p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
     p_input json default null, p_results json default null, p_version int default null,

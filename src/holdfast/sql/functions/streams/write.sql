@@ -11,7 +11,9 @@
 -- lease is lost, -1 if the run has so many streams that it gets no more. Notices are (topic,
 -- payload); with p_tell, the schema's name, the call sends them itself if it can.
 -- Refuses values that no reader can read (22023).
--- Locks: rows of streams by (run_id, name), then rows of writers that it makes. Called by workers.
+-- Locks: rows of streams by (run_id, name); shared advisory locks of the runs, in order, for which
+-- _continue_streams waits; then the leases are checked; rows of writers that it makes. Called by
+-- workers.
 create or replace function holdfast.write_streams(
     p_worker text, p_run_ids uuid[], p_tasks text[], p_keys text[], p_leases int[],
     p_attempts int[], p_names text[], p_counts int[], p_closes boolean[], p_items json[],
@@ -38,20 +40,16 @@ begin
                 where e.run_id = u.run_id order by e.idx desc limit 1
             ) as e on true
             order by u.place);
-    end if;
-    select array_agg(u.place) into v_held
-    from unnest(p_run_ids, p_tasks, p_leases) with ordinality as u (run_id, task, lease_no, place)
-    cross join lateral (
-        select t.worker, t.lease_no from holdfast.tasks t
-        where t.run_id = u.run_id and t.key = u.task limit 1
-    ) as t
-    where t.worker = p_worker and t.lease_no = u.lease_no;
-    if true = any (p_begins) then
+        v_held := holdfast._leased(p_worker, p_run_ids, p_tasks, p_leases);
         perform holdfast._make_streams(
             array(select p_run_ids[h.place] from unnest(v_held) as h (place)),
             array(select p_names[h.place] from unnest(v_held) as h (place)), 100);  -- MOST_STREAMS
     end if;
     perform holdfast._lock_streams(p_run_ids, p_names);
+    perform pg_advisory_xact_lock_shared(hashtext('holdfast.streams'), u.run)
+    from (select distinct hashtext(n.run_id::text) as run from unnest(p_run_ids) as n (run_id)
+        order by 1) as u;
+    v_held := holdfast._leased(p_worker, p_run_ids, p_tasks, p_leases);
     if p_afters is not null then
         select array_agg(w.last_offset order by u.place) into v_written
         from unnest(p_run_ids, p_names, p_keys, p_leases, p_attempts, p_afters) with ordinality
@@ -76,6 +74,25 @@ begin
             from generate_series(1, cardinality(p_run_ids)) as g (place) order by g.place);
     end if;
     notices := holdfast._tell(p_tell, holdfast._wake_readers(v_now, p_run_ids, p_names));
+end $$;
+
+-- Return the places of the attempts whose leases a worker has; the arrays are parallel. Locks
+-- nothing. Called by write_streams.
+create or replace function holdfast._leased(
+    p_worker text, p_run_ids uuid[], p_tasks text[], p_leases int[]
+) returns int[]
+language plpgsql
+as $$
+begin
+    return array(
+        select u.place
+        from unnest(p_run_ids, p_tasks, p_leases) with ordinality
+            as u (run_id, task, lease_no, place)
+        cross join lateral (
+            select t.worker, t.lease_no from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = u.task limit 1
+        ) as t
+        where t.worker = p_worker and t.lease_no = u.lease_no);
 end $$;
 
 -- Note which attempts have begun to write to a stream, of the chunks whose places are in p_held,
@@ -243,12 +260,17 @@ end $$;
 
 -- Let the streams of runs continue those of the runs that continued or were retried as them, but
 -- not their logs: p_details have their ids as WorkflowContinuedAsNew has, parallel to p_run_ids.
--- Locks: the rows that it makes, by (run_id, name). Called by _continue_runs and fork_run.
+-- Locks: advisory locks of the runs, in order: attempts write nothing to them afterwards, as the
+-- leases are gone; then the rows that it makes, by (run_id, name). Called by _continue_runs and
+-- fork_run.
 create or replace function holdfast._continue_streams(p_run_ids uuid[], p_details json[])
 returns void
 language plpgsql
 as $$
 begin
+    perform pg_advisory_xact_lock(hashtext('holdfast.streams'), u.run)
+    from (select distinct hashtext(n.run_id::text) as run from unnest(p_run_ids) as n (run_id)
+        order by 1) as u;
     insert into holdfast.streams (run_id, name, base, items)
     select u.new_run_id, s.name, s.items, s.items
     from (
