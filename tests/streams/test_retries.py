@@ -173,6 +173,71 @@ async def test_attempts_of_a_run_restart_what_they_make_again(store: Store, clie
     assert events[0][2] == {"key": "say#2", "attempt": 1, "after": 0}
 
 
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_a_close_of_the_code_that_a_retry_keeps_ends_the_stream(
+    store: Store, client: Client, attempts: int
+) -> None:
+    """Fault: readers went on to what steps of the retry wrote, as the close counted no more."""
+    talk = Talk()
+    talk.failures["b"] = attempts
+
+    @talk.app.workflow(retry=Retry(attempts=attempts, base=0.01, max=0.01))
+    async def chat(ctx: Context) -> None:
+        await talk.say("a")
+        await ctx.stream("tokens").write("over ")
+        await ctx.stream("tokens").close()
+        await ctx.stream("other").close()
+        await talk.say("b")
+
+    handle = await client.start(chat, key="k")
+    by_key = client.handle((chat, "k"))
+    whole = ["a1.1 ", "a2.1 ", "over "]
+    async with working(talk.app, store):
+        before = await read(by_key)
+        assert page(before) == whole
+        with pytest.raises(RunFailed):
+            await by_key.result(timeout=20)
+        await client.runs.retry((chat, "k"))
+        await by_key.result(timeout=20)
+    await shows_all(by_key, before, whole)
+    await shows_all(handle, before, whole)
+    assert (await handle.read_stream("tokens", after=3)).ended
+    async with Server(store=store, auth=KeyAccess(KEY), app=talk.app, hosts=[HOST]) as server:
+        path = f"/v1/runs/{handle.run_id}/streams/tokens/follow"
+        async with attached(server, path) as live:
+            await live.begin()
+            events = await live.rest()
+    assert [event[0] for event in events] == ["item", "item", "item", "end"]
+
+
+async def test_a_close_of_the_code_counts_in_the_retry_that_keeps_it(
+    store: Store, client: Client
+) -> None:
+    """The first run closes because of a failure, its retry for good; the next one keeps that."""
+    talk = Talk()
+    talk.failures |= {"a": 1, "b": 1}
+
+    @talk.app.workflow
+    async def chat(ctx: Context) -> None:
+        try:
+            await talk.say("a")
+        finally:
+            await ctx.stream("tokens").close()
+        await talk.say("b")
+
+    await client.start(chat, key="k")
+    by_key = client.handle((chat, "k"))
+    async with working(talk.app, store):
+        for _ in range(2):
+            with pytest.raises(RunFailed):
+                await by_key.result(timeout=20)
+            before = await read(by_key)
+            await client.runs.retry((chat, "k"))
+        await by_key.result(timeout=20)
+    assert page(before) == ["a1.2 ", "a2.2 "]
+    await shows_all(by_key, before, ["a1.2 ", "a2.2 "])
+
+
 async def test_a_reader_is_there_while_a_run_is_tried_again(store: Store, client: Client) -> None:
     talk = Talk()
     talk.failures |= {"b": 2, "c": 1}

@@ -5,24 +5,34 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+import msgspec
+
 from holdfast.client.naming import RunRef
 from holdfast.client.reading import get_record, store_of
 from holdfast.client.session import Session
 from holdfast.errors import RunNotFound
-from holdfast.events import ACTIVITY_COMPLETED, ACTIVITY_FAILED, FORKED, STEP_ENDS
+from holdfast.events import (
+    ACTIVITY_COMPLETED,
+    ACTIVITY_FAILED,
+    FORKED,
+    STEP_ENDS,
+    STREAM_WRITTEN,
+    read_stream_written,
+)
 from holdfast.insight.retries import find_retry
-from holdfast.types import Restarted, Status, StreamPart, StreamRead, continued_as
+from holdfast.types import Event, Restarted, Status, StreamPart, StreamRead, continued_as
 from holdfast.values.ids import retry_run_id
 
 _WRITERS_ENDS: Final = STEP_ENDS | {ACTIVITY_COMPLETED, ACTIVITY_FAILED}
 _PAGE: Final = 1000  # entries of a log
-_CLIP: Final = 100  # bytes of an entry, for the id of a run
+_CLIP: Final = 1000  # bytes of an entry, for the id of a run, and a close of a stream
 
 
 class Next(NamedTuple):
     """The run that follows another; `kept` are the calls of that one whose ends it has copied.
 
-    None: it has copied nothing, as that one has continued as new.
+    "" is among them if it has copied that the code closed the stream. None: it has copied nothing,
+    as that one has continued as new.
     """
 
     run_id: UUID
@@ -112,7 +122,7 @@ class StreamChain:
             return None
         if run.last_failure is None and run.archive is None:  # it was not tried again
             return Next(next_id, None)
-        return Next(next_id, await _copied_ends(self._session, run_id, next_id))
+        return Next(next_id, await self._copied_ends(run_id, next_id))
 
     async def _retried(self, run_id: UUID) -> Next | None:
         """Return the retry of a run if it continues the stream.
@@ -122,8 +132,26 @@ class StreamChain:
         next_id = await _retry_of(self._session, run_id)
         if next_id is None or not await _base(self._session, next_id, self._name):
             return None
-        kept = await _copied_ends(self._session, run_id, next_id)
+        kept = await self._copied_ends(run_id, next_id)
         return None if kept is None else Next(next_id, kept)
+
+    async def _copied_ends(self, run_id: UUID, copy_id: UUID) -> frozenset[str] | None:
+        """Return what a run has kept of another, see `Next`; None if it has not copied its log."""
+        ends, copied = set[str](), None
+        store, idx = await store_of(self._session, copy_id), 0
+        while page := await store.read_log(copy_id, idx, limit=_PAGE, clip=_CLIP):
+            for each in page:
+                event = each.event
+                if event.type in _WRITERS_ENDS and event.key is not None:
+                    ends.add(event.key)
+                elif event.type == STREAM_WRITTEN and _closes(event, self._name):
+                    ends.add("")
+                elif event.type == FORKED:  # the last one says where its own entries begin
+                    copied = frozenset(ends)
+                    if str(run_id) in (event.details or ""):
+                        return copied
+            idx += len(page)
+        return copied
 
 
 async def first_run(session: Session, run: RunRef, name: str, after: int, restarts: bool) -> UUID:
@@ -174,18 +202,10 @@ async def _base(session: Session, run_id: UUID, name: str) -> int:
     return part.base
 
 
-async def _copied_ends(session: Session, run_id: UUID, copy_id: UUID) -> frozenset[str] | None:
-    """Return the calls whose ends a run has copied from the log of another, None if it has not."""
-    ends, copied = set[str](), None
-    store, idx = await store_of(session, copy_id), 0
-    while page := await store.read_log(copy_id, idx, limit=_PAGE, clip=_CLIP):
-        for each in page:
-            event = each.event
-            if event.type in _WRITERS_ENDS and event.key is not None:
-                ends.add(event.key)
-            elif event.type == FORKED:  # the last one says where its own entries begin
-                copied = frozenset(ends)
-                if str(run_id) in (event.details or ""):
-                    return copied
-        idx += len(page)
-    return copied
+def _closes(event: Event, name: str) -> bool:
+    """Return True if the code has closed a stream by an event of it."""
+    try:
+        written = read_stream_written(event.details or "")
+    except msgspec.DecodeError:  # it is cut: a close is short
+        return False
+    return written.closes and written.stream == name

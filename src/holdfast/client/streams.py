@@ -293,7 +293,7 @@ class Reading:
                 self._wait_for_close(fate.writer, self._judge(fate.writer, fate.state))
         for each in part.chunks:
             chunk = replace(each, state=self._judge(each.writer, each.state))
-            if chunk.closes and chunk.state != "dead" and (chunk.writer.key or not self._kept):
+            if chunk.closes and chunk.state != "dead" and self._keeps(chunk.writer.key):
                 self._open.setdefault(chunk.writer, part.log_length)
                 self._wait_for_close(chunk.writer, chunk.state)
                 return
@@ -322,8 +322,11 @@ class Reading:
 
     def _judge(self, writer: Writer, state: WriterState) -> WriterState:
         """Return what became of a writer, also in the runs that retry this one."""
-        is_kept = not writer.key or all(writer.key in kept for kept in self._kept or ())
-        return state if is_kept else "dead"
+        return state if not writer.key or self._keeps(writer.key) else "dead"
+
+    def _keeps(self, key: str) -> bool:
+        """Return True if all runs that retry this one keep a call, or a close of the code: ""."""
+        return all(key in kept for kept in self._kept or ())
 
     def _wait_for_close(self, writer: Writer, state: WriterState) -> None:
         """Learn if the close that is next counts.
