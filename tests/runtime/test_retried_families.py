@@ -24,7 +24,7 @@ class Service:
 
     def __init__(self) -> None:
         self.away, self.done = True, list[str]()
-        self.go = asyncio.Event()
+        self.go, self.let_go = asyncio.Event(), asyncio.Event()
 
 
 def families(service: Service) -> App:
@@ -40,6 +40,10 @@ def families(service: Service) -> App:
     @app.step
     async def wait_for_go() -> None:
         await service.go.wait()
+
+    @app.step
+    async def wait_to_let_go() -> None:
+        await service.let_go.wait()
 
     @app.workflow
     async def ship(ctx: Context, order: str) -> None:
@@ -93,6 +97,32 @@ def families(service: Service) -> App:
     async def let_go_and_fail(ctx: Context, order: str) -> None:
         await ctx.start_child(ship_later, order)
         await hand_over("itself")
+
+    @app.workflow
+    async def buy_slowly(ctx: Context, rounds: int) -> None:
+        await wait_to_let_go()
+        if rounds:
+            ctx.continue_as_new(rounds - 1)
+        await ctx.start_child(ship_later, "o1")
+
+    @app.workflow
+    async def fail_beside(ctx: Context, rounds: int) -> None:
+        await ctx.start_child(buy_slowly, rounds)
+        await hand_over("itself")
+
+    @app.workflow
+    async def fail_after(ctx: Context, rounds: int) -> None:
+        await buy_slowly(rounds)
+        await hand_over("itself")
+
+    @app.workflow
+    async def let_all_go(ctx: Context, rounds: int) -> None:
+        await ctx.start_child(fail_beside, rounds)
+        raise ConnectionError("away")
+
+    @app.workflow
+    async def let_go_again(ctx: Context, rounds: int) -> None:
+        await ctx.start_child(buy_slowly, rounds)
 
     day = app.flow("day", input=str, attempts=1)
     day.run_step("shipped", ship)
@@ -224,6 +254,49 @@ async def test_a_child_that_outlived_a_parent_which_starts_it_again_is_left_out(
     assert done == BulkOutcome(failed, failed - 1, 1, 1)
 
 
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "failed", "changed"),
+    [("fail_beside", 2, 1), ("let_all_go", 3, 1), ("fail_after", 2, 2), ("let_go_again", 1, 1)],
+)
+async def test_a_grandchild_is_left_out_if_a_retry_above_starts_its_parent_again(
+    client: Client, service: Service, name: str, failed: int, changed: int, rounds: int
+) -> None:
+    """Its parent has let it go; the run above that keeps the parent's end, if it was told."""
+    await client.start(name, rounds)
+    early = {"fail_beside": 1, "let_all_go": 2}.get(name, 0)
+
+    async def have_failed() -> bool:
+        return len((await client.runs.list(states="failed")).runs) == early
+
+    await eventually(have_failed)
+    if name == "let_go_again":
+        await eventually(lambda: _completed(client, name))
+    service.let_go.set()
+    await eventually(lambda: _completed(client, "buy_slowly"))
+    if name == "fail_after":
+        await eventually(lambda: _failed(client, name))
+    service.go.set()
+    await eventually(lambda: _failed(client, "ship_later"))
+    service.away = False
+    assert await retry(client) == BulkOutcome(failed, changed, failed - changed, failed - changed)
+    assert service.done.count("o1") == 1, service.done
+
+
+async def test_a_grandchild_is_left_out_if_a_run_above_was_deleted(
+    client: Client, service: Service
+) -> None:
+    """Or if the caller does not see it: others may retry it."""
+    await client.start("fail_beside", 0, retention=0.001)
+    await eventually(lambda: _failed(client, "fail_beside"))
+    service.let_go.set()
+    await eventually(lambda: _completed(client, "buy_slowly"))
+    assert await client.retention.sweep() == 1
+    service.go.set()
+    await eventually(lambda: _failed(client, "ship_later"))
+    assert await retry(client) == BulkOutcome(1, 0, 1, 1)
+
+
 async def test_children_are_retried_if_they_or_their_parent_are_given(
     client: Client, service: Service
 ) -> None:
@@ -257,3 +330,7 @@ async def test_the_pages_of_a_filter_count_together(client: Client, service: Ser
 
 async def _failed(client: Client, name: str) -> bool:
     return bool((await client.runs.list(states="failed", names=name)).runs)
+
+
+async def _completed(client: Client, name: str) -> bool:
+    return bool((await client.runs.list(states="completed", names=name)).runs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from uuid import UUID
 
@@ -12,30 +12,62 @@ from holdfast.types import RunRecord
 
 
 async def left_to_parents(store: Store, runs: Sequence[RunRecord]) -> set[UUID]:
-    """Return the runs whose parents were told of their ends, or start them again in a retry.
+    """Return the runs whose parents were told of their ends, or which retries above start again.
 
-    A retry of such a run would do its work beside what the parent does. A parent that the store
-    does not have may have been told.
+    A retry of such a run would do its work beside what the parent does, or a retry of a run above
+    it. A run that the store does not have may have been told, or be retried.
     """
-    parent_ids = list({run.parent_run_id for run in runs if run.parent_run_id is not None})
-    if not parent_ids:
-        return set()
-    parents = await ask_most(partial(store.get_runs, payloads=False), parent_ids)
-    return {
-        run.run_id
-        for run in runs
-        if run.parent_run_id is not None and not _was_let_go(run, parents.get(run.parent_run_id))
-    }
+    left = set[UUID]()
+    lines = {run.run_id: run for run in runs}  # the run itself, then its parent, and so on
+    ends, is_direct = {run.run_id: run.completed_at for run in runs}, True
+    while parent_ids := {
+        run_id: each.parent_run_id
+        for run_id, each in lines.items()
+        if each.parent_run_id is not None
+    }:
+        parents, above = await _read(store, parent_ids.values()), dict[UUID, RunRecord]()
+        for run_id, parent_id in parent_ids.items():
+            parent, ended_at = parents.get(parent_id), ends[lines[run_id].run_id]
+            if (
+                parent is None
+                or _is_done_again(parent, ended_at)
+                or (is_direct and not _ended_before(parent, ended_at))
+            ):
+                left.add(run_id)
+            else:
+                above[run_id] = parent
+        lines, ends, is_direct = above, await _ends(store, above.values()), False
+    return left
 
 
-def _was_let_go(run: RunRecord, parent: RunRecord | None) -> bool:
-    """Return True if the parent completed or continued as new before the child ended.
+def _is_done_again(parent: RunRecord, ended_at: int | None) -> bool:
+    """Return True if a retry, or the next attempt, of a parent starts a child again.
 
-    Nobody was told of such an end. But the next attempt of a parent starts its open children again.
+    It keeps the ends of children that the parent was told of.
     """
-    if parent is None or parent.completed_at is None or run.completed_at is None:
-        return False
     ended_well = parent.status == "completed" or (
         parent.status == "continued" and parent.last_failure is None
     )
-    return ended_well and parent.completed_at < run.completed_at
+    return not ended_well and _ended_before(parent, ended_at)
+
+
+def _ended_before(parent: RunRecord, ended_at: int | None) -> bool:
+    """Return True if a parent had ended when its child did: it was not told of the child's end."""
+    return parent.completed_at is not None and (ended_at is None or parent.completed_at < ended_at)
+
+
+async def _ends(store: Store, runs: Iterable[RunRecord]) -> dict[UUID, int | None]:
+    """Return when runs ended, or the last that they continued as; None for those that are open."""
+    ends = {run.run_id: run.completed_at for run in runs if run.status != "continued"}
+    continued = [run.run_id for run in runs if run.status == "continued"]
+    if continued:
+        newest = await ask_most(store.newest_runs, continued)
+        found = await _read(store, newest.values())
+        for run_id in continued:
+            last = found.get(newest.get(run_id, run_id))
+            ends[run_id] = None if last is None else last.completed_at
+    return ends
+
+
+async def _read(store: Store, run_ids: Iterable[UUID]) -> dict[UUID, RunRecord]:
+    return await ask_most(partial(store.get_runs, payloads=False), list(set(run_ids)))
