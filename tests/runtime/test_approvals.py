@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
@@ -9,13 +10,23 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, Type
 import msgspec
 import pytest
 
-from holdfast import Context
+from holdfast import App, Context, RunCancelled
+from holdfast.client import Client
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.events import APPROVAL_REQUESTED, APPROVAL_WITHDRAWN, TIMER_FIRED, TIMER_SCHEDULED
+from holdfast.events import (
+    APPROVAL_REQUESTED,
+    APPROVAL_WITHDRAWN,
+    CANCELLED,
+    TIMER_FIRED,
+    TIMER_SCHEDULED,
+    WEBHOOK_CLOSED,
+)
 from holdfast.runtime.code.approvals import Decision
 from holdfast.runtime.code.forms import form_fields
+from holdfast.store.port import Store
 from holdfast.types import ANY_END, FormField, Suspend
-from tests.runtime.bench import START, Bench
+from tests.runtime.bench import START, Bench, work
+from tests.runtime.desk import working
 
 T = TypeVar("T")
 
@@ -271,3 +282,78 @@ def test_the_log_decides_between_a_decision_and_a_timeout() -> None:
     bench.settle()
     assert bench.output is True
     assert not bench.of_type(TIMER_FIRED)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_approval_that_is_decided_before_its_withdrawal_is_not_withdrawn(is_late: bool) -> None:
+    """A cancel comes first, and the decision stands before a worker looks, or before it commits."""
+
+    async def flow(ctx: Context) -> None:
+        try:
+            await ctx.request_approval("Offer", id="offer")
+        finally:
+            await work(1)
+
+    bench = Bench(flow)
+    bench.settle()
+    if is_late:
+        bench.resume(bench.cancel_request())
+        bench.refuse(bench.resolved("offer"))
+    else:
+        bench.resume(bench.cancel_request(), bench.resolved("offer"))
+    bench.settle()
+    bench.crash()
+    bench.complete("work", 1)
+    bench.settle()
+    assert bench.log[-1].type == CANCELLED
+    assert not bench.of_type(APPROVAL_WITHDRAWN)
+
+
+def test_an_approval_that_the_code_gives_up_before_a_decision_in_the_log_is_not_withdrawn() -> None:
+    async def flow(ctx: Context) -> str:
+        asked = asyncio.create_task(ctx.request_approval("Offer", id="offer"))
+        await ctx.wait_for_signal("enough")
+        asked.cancel()
+        await ctx.wait_for_signal("go")
+        return "done"
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.signal("enough"), bench.resolved("request_approval/offer"))
+    bench.settle()
+    bench.crash()
+    bench.settle()
+    bench.resume(bench.signal("go"))
+    bench.settle()
+    assert bench.output == "done"
+    assert not bench.of_type(APPROVAL_WITHDRAWN)
+
+
+async def test_a_decision_of_a_cancelled_run_is_not_withdrawn(store: Store) -> None:
+    """Both come while no worker looks, and each stands in the log once."""
+    app = App("offers")
+
+    @app.workflow
+    async def offer(ctx: Context) -> None:
+        hook = ctx.webhook("paid")
+        try:
+            await ctx.request_approval("Offer", id="offer")
+            await hook.received()
+        finally:
+            hook.close()
+
+    async with Client(app=app, store=store) as client:
+        handle = await client.start(offer)
+        async with working(app, store):
+            async with asyncio.timeout(30):
+                while not await client.approvals.list(handle.run_id):
+                    await asyncio.sleep(0.01)
+            [hook] = await client.webhooks.list(handle.run_id)
+        await handle.cancel()
+        assert await client.approvals.decide(handle.run_id, "offer", True)
+        assert await client.webhooks.receive(hook.url, b"{}")
+        async with working(app, store):
+            with pytest.raises(RunCancelled):
+                await handle.result(timeout=30)
+        log = [each.event.type for each in await handle.log()]
+    assert not {APPROVAL_WITHDRAWN, WEBHOOK_CLOSED} & {*log}

@@ -36,6 +36,7 @@ from holdfast.runtime.code.history import (
     ACTIVITY,
     CALLS,
     CHILD,
+    DECISIONS,
     ROWS,
     SIGNAL,
     SUBSCRIPTION,
@@ -137,9 +138,8 @@ class Commands(Ledger):
         self.unseen: dict[str, Event] = {}
         self.children: dict[UUID, Command] = {}  # those for which the caller gave a key
         self.has_children = self._over = False
-        self._dropped: set[str] = set()
-        self._withdrawn: set[str] = set()
-        self.taken_back: set[str] = set()
+        self._dropped, self.taken_back = set[str](), set[str]()
+        self._withdrawn = set[str]()  # or decided, so that no withdrawal is recorded any more
 
     @property
     def awaited(self) -> tuple[str, ...]:
@@ -153,6 +153,8 @@ class Commands(Ledger):
         kind, key, recorded = event.type, event.key, self._run.history.recorded
         if kind not in self.facts or key is None:
             return
+        if kind in DECISIONS:
+            self._withdrawn.add(key)
         if kind in CALLS:
             self.has_children = self.has_children or kind == CHILD_STARTED
             recorded[key] = read_command(event)

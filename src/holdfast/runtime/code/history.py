@@ -17,6 +17,7 @@ from holdfast.errors import ConfigurationError, DeterminismError
 from holdfast.events import (
     ACTIVITY_SCHEDULED,
     APPROVAL_REQUESTED,
+    APPROVAL_RESOLVED,
     CHILD_STARTED,
     COMMAND_OF,
     EVENT_SUBSCRIBED,
@@ -24,6 +25,7 @@ from holdfast.events import (
     STREAM_WRITTEN,
     TIMER_FIRED,
     WEBHOOK_OPENED,
+    WEBHOOK_RECEIVED,
     read_approval_requested,
     read_event_subscribed,
     read_recorded_activity,
@@ -57,6 +59,9 @@ CALLS: Final = {
     STREAM_WRITTEN: WRITE,
     WEBHOOK_OPENED: WEBHOOK,
 }
+
+DECISIONS: Final = frozenset({APPROVAL_RESOLVED, WEBHOOK_RECEIVED})
+"""Ends that stand even if the code takes the call back: what others decided is final."""
 
 ROWS: Final = frozenset({ACTIVITY, APPROVAL})
 """Each of these is a row of the table `tasks`, with its key, until it ends."""

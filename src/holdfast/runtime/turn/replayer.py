@@ -36,7 +36,7 @@ from holdfast.events import (
 from holdfast.runtime.code.begun import call_begun, write_begun
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.commands import Commands
-from holdfast.runtime.code.history import CALLS
+from holdfast.runtime.code.history import CALLS, DECISIONS
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, Restored
@@ -411,8 +411,9 @@ class Replayer:
             return
         if tail and self.broken is None and all(event.type in _UNFED for event in undurable):
             # The code has seen only durable entries: the tail is simply next.
+            decided = {event.key for event in tail if event.type in DECISIONS}
             for event in undurable:
-                if event.type in _FACTS:
+                if event.type in _FACTS and event.key not in decided:
                     log.fresh.append(event)
             self.deliver(tail)
             self._mark_retries(undurable)
