@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -273,12 +273,46 @@ async def test_another_task_of_the_test_may_send_the_signal(env: Environment) ->
     await packing
 
 
-async def test_waiting_for_a_signal_that_nobody_sends_is_an_error(
+async def test_another_task_of_the_test_may_take_its_time(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: a hundred looks at a run without anything due, a fifth of a second, were too many."""
+    monkeypatch.setattr("holdfast.testing.environment._PATIENCE_SECONDS", 60)
+    handle = await env.client.start(expectant)
+    looks = 0
+    newest_runs = env.store.newest_runs
+
+    async def count(run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        nonlocal looks
+        looks += 1
+        return await newest_runs(run_ids)
+
+    async def pack() -> None:
+        while looks < 500:
+            await asyncio.sleep(0)
+        await handle.signal("packed", "at last")
+
+    monkeypatch.setattr(env.store, "newest_runs", count)
+    packing = asyncio.create_task(pack())
+    assert await env.result(handle) == "at last"
+    await packing
+
+
+async def test_waiting_for_a_signal_that_nobody_sends_is_an_error_at_once(env: Environment) -> None:
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(AssertionError, match="waits for signal packed"):
+        await env.run(expectant)
+    assert asyncio.get_running_loop().time() - began < 4
+
+
+async def test_a_task_that_sends_nothing_is_waited_for_a_while(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.testing.environment._PATIENCE_SECONDS", 0.02)
+    other = asyncio.create_task(asyncio.Event().wait())
     with pytest.raises(AssertionError, match="waits for signal packed"):
         await env.run(expectant)
+    other.cancel()
 
 
 async def test_a_forgotten_await_is_guessed(env: Environment) -> None:

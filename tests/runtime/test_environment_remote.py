@@ -121,9 +121,8 @@ async def test_a_stuck_child_is_an_error_of_the_test() -> None:
             await env.run(hopeful)
 
 
-async def test_an_approval_is_decided_by_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_approval_is_decided_by_the_test() -> None:
     """T4."""
-    monkeypatch.setattr("holdfast.testing.environment._PATIENCE_SECONDS", 0.02)
     async with Environment(app) as env:
         handle = await env.client.start(careful)
         with pytest.raises(AssertionError, match="waits for a decision of"):
@@ -145,9 +144,8 @@ async def test_another_app_stands_in_for_the_service_that_has_the_activity() -> 
         assert await env.run(remote) == "scene 3"
 
 
-async def test_an_activity_that_no_app_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_activity_that_no_app_has_is_named() -> None:
     """B7."""
-    monkeypatch.setattr("holdfast.testing.environment._PATIENCE_SECONDS", 0.02)
     async with Environment(app) as env:
         with pytest.raises(AssertionError, match="render of queue gpu, which no worker"):
             await env.run(remote)

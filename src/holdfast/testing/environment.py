@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 from uuid import UUID
 
@@ -38,6 +39,7 @@ Ts = TypeVarTuple("Ts")
 _QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more will happen
 _LOOK_SECONDS = 0.001  # between checks while a step does real work
 _PATIENCE_SECONDS = 5.0  # of real time, in which another task of the test may send a message
+_PACKAGE = Path(__file__).parent.parent
 _FOR_EVER = 1e9  # seconds
 _MOST_TICKS = 100  # of schedules, in which nothing else comes due: a run may wait for what they do
 _MOST_SUCCESSORS = 1_000  # of a run that continues as new; one with more may never end
@@ -159,6 +161,7 @@ class Environment:
         Raises what `RunHandle.result` raises, and AssertionError for a run that will not end
         however much time passes: it or a child of it is stuck, or it waits for a signal, for a
         decision, or for an activity that no worker here has, or it continues as new without end.
+        While other tasks of the test run, which may send what it waits for, that is after 5 s.
         """
         waiting = asyncio.ensure_future(handle.result())
         try:
@@ -285,7 +288,8 @@ class Environment:
         while not waiting.done():
             async with self._moving:
                 moved = await self._jump_once(waiting, run_id)
-            only_ticks = 0 if self.store.next_due_at(schedules=False) else only_ticks + 1
+            has_ticked = moved and not self.store.next_due_at(schedules=False)
+            only_ticks = only_ticks + 1 if has_ticked else 0
             if only_ticks > _MOST_TICKS:
                 raise AssertionError(await self._describe_wait(run_id))
             successors.add(await self._newest(run_id))
@@ -296,7 +300,7 @@ class Environment:
                 )
             if moved:
                 give_up_at = loop.time() + _PATIENCE_SECONDS
-            elif loop.time() < give_up_at:
+            elif loop.time() < give_up_at and _has_other_tasks():
                 await asyncio.sleep(_LOOK_SECONDS)
             else:
                 raise AssertionError(await self._describe_wait(run_id))
@@ -359,3 +363,15 @@ class Environment:
             name = handler.removesuffix("@0")  # an activity has no version
             return f"{name} of queue {queue}, which no worker of this environment has"
         return "the end of an activity or a child" if awaiting else "something"
+
+
+def _has_other_tasks() -> bool:
+    """Return True if the test has other tasks than this one: one may send what a run waits for."""
+    current = asyncio.current_task()
+    return any(task is not current and not _is_own(task) for task in asyncio.all_tasks())
+
+
+def _is_own(task: asyncio.Task[Any]) -> bool:
+    """Return True for a task of the worker or the client."""
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and Path(code.co_filename).is_relative_to(_PACKAGE)
