@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
 from holdfast import App, Client, Context, SyncClient, sweep
+from holdfast.cli.process.loading import AppReference
 from holdfast.errors import PayloadLocked
 from holdfast.insight.run_files import read_file
 from holdfast.payloads import AesGcm, LargePayloads, Zlib
@@ -115,6 +117,54 @@ async def test_old_payloads_are_read_with_old_keys(cli: CommandLine) -> None:
     assert SECRET not in stored
     assert "aes-gcm/1:k1" in stored
     assert "aes-gcm/1:k2" in stored
+
+
+VAULT = """
+from holdfast import App, Context
+from holdfast.payloads import AesGcm
+
+app = App("vault", payload_codec=AesGcm({{"k1": {key!r}}}))
+
+
+@app.step
+async def charge(card: str) -> str:
+    return card
+
+
+@app.workflow
+async def pay(ctx: Context, card: str) -> str:
+    receipt = await charge(card)
+    return receipt
+"""
+
+
+def test_an_encrypted_run_of_the_archive_is_replayed(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: it was refused, as if the app had no key."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = tmp_path / f"vault_{uuid4().hex}.py"
+    file.write_text(VAULT.format(key=KEYS["k1"]))
+    vault = AppReference.parse(str(file)).load()
+
+    async def use() -> str:
+        async with Client(cli.url, app=vault) as client:
+            run = await client.start("pay", SECRET)
+            await sweep(vault, cli.url)
+            assert await run.result() == SECRET
+            return str(run.run_id)
+
+    run_id = asyncio.run(use())
+    with psycopg.connect(cli.url) as connection:
+        connection.execute("update holdfast.runs set delete_after = now() - interval '1 day'")
+    assert "deleted 1 run" in cli("sweep").stdout
+    assert SECRET not in cli("runs", "log", run_id).stdout
+    shown = cli("replay", run_id, str(file), "--until", "charge", "--locals").stdout
+    assert "1 StepCompleted charge: the end" in shown
+    cli("replay", run_id, str(file))
+    cli("replay", run_id, str(file), "--diff", run_id)
+    cli("runs", "stack", run_id, str(file))
 
 
 def test_a_limit_with_a_key_is_refused_where_inputs_are_encoded(cli: CommandLine) -> None:

@@ -27,10 +27,13 @@ def read_exported(
         raise ConfigurationError(
             f"it is cut off, or is not a log that `holdfast runs export` has written: {error}"
         ) from None
-    log = archived.events
-    if app.payloads is not None:
-        log = [open_event(app.payloads, event) for event in log]
-    return archived.record, log, archived.clock_at
+    return archived.record, opened(archived.events, app), archived.clock_at
+
+
+def opened(log: list[Event], app: App) -> list[Event]:
+    """Return a log, as a file or the archive has it, with payloads that the app has opened."""
+    payloads = app.payloads
+    return log if payloads is None else [open_event(payloads, event) for event in log]
 
 
 def read_file(path: Path, app: App) -> tuple[RunRecord, list[Event], int | None]:

@@ -229,20 +229,20 @@ def _quietly() -> Generator[None]:
 def _load(reference: str, app_reference: str | None) -> _Replay:
     from holdfast.cli.process.loading import AppReference
     from holdfast.insight.replayable import check_log
-    from holdfast.insight.run_files import read_file
+    from holdfast.insight.run_files import opened, read_file
 
     app = AppReference.parse(app_reference or _only_app()).load()
     if (path := Path(reference)).is_file():
-        found = read_file(path, app)
+        run, log, clock_at = read_file(path, app)
     else:
-        found = call(lambda link: _read_run(link, reference), app=app)
-    run, log, _ = found
+        run, log, clock_at = call(lambda link: _read_run(link, reference), app=app)
+        log = opened(log, app)  # a run of the archive has its payloads as they were stored
     if run.app not in ("", app.name):
         raise click.UsageError(
             f"run {run.run_id} is one of app {run.app!r}, and this is {app.name!r}"
         )
     check_log(log)
-    return _Replay(app, *found)
+    return _Replay(app, run, log, clock_at)
 
 
 async def _read_run(link: Link, reference: str) -> tuple[RunRecord, list[Event], int | None]:
