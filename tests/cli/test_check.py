@@ -151,14 +151,22 @@ def test_logs_are_checked_in_several_processes(log: str, tmp_path: Path) -> None
 def test_what_cannot_be_checked_is_refused(log: str, tmp_path: Path) -> None:
     app, empty = shop(tmp_path), tmp_path / "empty"
     empty.mkdir()
+    (blank := tmp_path / "blank").mkdir()
+    (blank / "order.jsonl").write_text("\n")
     for options in (
         ("--logs", str(empty)),
+        ("--logs", str(blank)),
+        ("--logs", str(blank / "order.jsonl"), "--jobs", "2"),
         ("--logs", str(tmp_path / "missing")),
         ("--logs", log, "--sample", "3"),
         ("--logs", log, "--workflow", "ordre"),
         ("--sample", "3", "--all"),
     ):
         NOWHERE("check", app, *options, code=exits.USAGE)
+    told = NOWHERE("check", app, "--logs", str(blank), code=exits.USAGE).stderr
+    assert f"nothing was checked: {blank} has no run" in told
+    (blank / "other.jsonl").write_text(Path(log).read_text())
+    NOWHERE("check", app, "--logs", str(blank))
     NOWHERE("check", app, code=exits.DATABASE)
     NOWHERE("runs", "stack", log, shop(tmp_path, source="raise OSError"), code=exits.USAGE)
     NOWHERE("replay", log, app, "--until", "99", code=exits.USAGE)

@@ -239,7 +239,9 @@ class Check:
         if run.app not in ("", self._app.name):
             other = f"it is a run of app {run.app!r}, and this is {self._app.name!r}"
             self._unchecked.append(Unchecked(place, other))
-        elif self._concerns(run) and not self._has_flow(run):
+        elif self._concerns(run) and self._has_flow(run):
+            self._checked += 1  # its name and its version
+        elif self._concerns(run):
             self.add(run, log, clock_at, place)
 
     # One run

@@ -101,9 +101,10 @@ def check(
     another build are left out, because this code will never have them.
 
     The exit code is 0 if all runs continue, and 1 if some would be stuck, held back or without a
-    worker. It is 2 if some could not be checked, or if the app cannot be loaded, and 3 if the
-    database cannot be used. Runs that would fail at once are named, too.
+    worker. It is 2 if some could not be checked, if --logs has none, or if the app cannot be
+    loaded, and 3 if the database cannot be used. Runs that would fail at once are named, too.
     """
+    from holdfast.cli.exits import Refusal
     from holdfast.cli.process.checking import Wish, check_in_parts
     from holdfast.cli.process.hash_seed import fix_hash_seed
     from holdfast.cli.render.console import plain, write_json
@@ -117,6 +118,9 @@ def check(
     fix_hash_seed()
     wish = Wish(app_reference, workflows, sample, since, logs, build)
     report = check_in_parts(current_settings(), wish, jobs)
+    if logs is not None and not (report.checked or report.unchecked):
+        of = " of these workflows" if workflows else ""
+        raise Refusal(f"nothing was checked: {logs} has no run{of}", _UNCHECKED)
     if current_settings().json:
         findings = [plain(each) for each in report.findings]
         unchecked = [plain(each) for each in report.unchecked]
