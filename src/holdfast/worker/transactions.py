@@ -247,12 +247,14 @@ class Transactions:
             logger.warning("the code of transaction %s held it open for %.0f s", call.id, took)
         text, restored = function.encode_and_restore(result)
         event = completed_step(call, text, attempt.started_at, self._clock.now())
+        index: int | None = None
         if transaction.in_log and not function.is_apart:
             index = await self._record(attempt, call, way, transaction, event)
-            attempt.recorded, attempt.result = (index, in_transaction(event)), text
-            attempt.restored = Restored(restored)
+            event = in_transaction(event)
         else:
             await way.whole(self._keep(attempt, call, way, transaction, event, left))
+        attempt.recorded, attempt.result = (index, event), text
+        attempt.restored = Restored(restored)
         return result
 
     def _connector(self, function: Transaction[..., object]) -> Connector:
