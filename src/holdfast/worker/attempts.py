@@ -46,6 +46,7 @@ class Execution(Generic[C]):
     transacts: ClassVar[bool] = False
     final: ClassVar[tuple[type[BaseException], ...]] = ()  # errors after which it is not retried
     recorded: tuple[int | None, Event] | None = None  # by its transaction: its index, and its end
+    commits: bool = False  # True while it is not known what came of its transaction's commit
     unheld = False  # True if its transaction could not commit because the run is not held here
 
     __slots__ = (

@@ -22,14 +22,13 @@ from holdfast.errors import PayloadLocked
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import StepExecution, StepRunner
+from holdfast.worker.cancelling import wait_for_ends
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_end, log_failed_step, log_unheld_step
 from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
 
 logger = logging.getLogger("holdfast.run")
-
-_CANCEL_GRACE: Final = 5.0  # seconds that a cancelled async step may take before the next effect
 
 # Held while a driver changes its state or is about to start steps: between the watchdog's look at
 # what executes and its decision the event loop must do neither. User code never runs under it.
@@ -47,8 +46,7 @@ class DriverState(Enum):
 # Members of enums are slow to look up on Python 3.11; these are compared after every input.
 _ACTIVE: Final = DriverState.ACTIVE
 _GIVEN_UP: Final = DriverState.GIVEN_UP
-_RUNNING: Final = State.RUNNING
-_SUSPENDING: Final = State.SUSPENDING
+_RUNNING, _SUSPENDING = State.RUNNING, State.SUSPENDING
 _ENDING, _ENDED = State.ENDING, State.ENDED
 
 
@@ -302,24 +300,26 @@ class RunDriver:
             self._starting = False
 
     def _cancel_steps(self, keys: Sequence[str]) -> None:
-        """Cancel steps; for a while the next ones wait until async ones have cleaned up."""
+        """Cancel steps; the next ones wait: see `wait_for_ends`."""
         self._waiting_calls = [call for call in self._waiting_calls if call.key not in keys]
-        cancelled: list[asyncio.Future[object]] = []
+        cancelled: dict[asyncio.Future[object], StepExecution] = {}
         for key in keys:
             execution = self.running.pop(key, None)
             if execution is not None and (future := execution.cancel()) is not None:
-                cancelled.append(future)
+                cancelled[future] = execution
         if cancelled:
             self._cancelling += 1
-            loop = asyncio.get_running_loop()
-            waiting = loop.create_task(asyncio.wait(cancelled, timeout=_CANCEL_GRACE))
+            waiting = asyncio.create_task(wait_for_ends(cancelled))
             waiting.add_done_callback(self._cleaned_up)
 
     def _cleaned_up(self, _: object) -> None:
         self._cancelling -= 1
-        if self._cancelling == 0 and self.state is _ACTIVE and not self._host.draining:
+        if self._cancelling == 0 and self.state is _ACTIVE:
             calls, self._waiting_calls = self._waiting_calls, []
-            self._start_steps(calls)
+            if not self._host.draining:
+                self._start_steps(calls)
+            elif self.quiet:
+                self._host.idle(self)
 
     def _set_alarm(self, due: int | None) -> None:
         if self._alarm is not None:
@@ -345,8 +345,8 @@ class RunDriver:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing of the run is under way: no step, no commit."""
-        return not self.running and not self.commit_in_flight
+        """Whether nothing of the run is under way: no step, also cancelled, no commit."""
+        return not (self.running or self.commit_in_flight or self._cancelling)
 
     @property
     def executing(self) -> bool:

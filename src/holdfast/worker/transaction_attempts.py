@@ -39,13 +39,22 @@ class Attempt(Execution[StepContext]):
     transacts = True
     final = (ConfigurationError,)  # its code has ended its own transaction
 
-    __slots__ = ("_ends_at", "began_at", "gate", "recorded", "unanswered", "unheld", "unsure")
+    __slots__ = (
+        "_ends_at",
+        "began_at",
+        "commits",
+        "gate",
+        "recorded",
+        "unanswered",
+        "unheld",
+        "unsure",
+    )
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.gate = threading.Lock()
         self.recorded: tuple[int | None, Event] | None = None
-        self.unheld = False
+        self.unheld = self.commits = False
         self.unsure = False  # True once a try may have been committed, or another attempt
         self.unanswered = False  # True while it is not known if a try has left its result
         self.began_at = time.time()  # a clock that runs while the machine sleeps
@@ -87,13 +96,14 @@ class Attempt(Execution[StepContext]):
             self._suspend_limit()
             if self.ended:
                 raise Abandoned
+            self.commits = True
         except BaseException:
             self.stop_commit()
             raise
 
     def stop_commit(self) -> None:
         """Let an end come again: nothing was committed."""
-        self.unanswered = False
+        self.unanswered = self.commits = False
         self.gate.release()
         if self.limit is not None and self._ends_at is not None:
             self.limit.reschedule(self._ends_at)

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar, cast
 from uuid import UUID
 
 from holdfast.definitions.transactions import Transaction
-from holdfast.errors import DatabaseUnavailable, HoldfastError, TransientDatabaseError
+from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.events import in_transaction
 from holdfast.runtime.code.steps import Call, Restored, completed_step
 from holdfast.store.port import Store
@@ -33,6 +33,7 @@ from holdfast.store.port.transactions import (
     NotBegun,
     OpenTransaction,
     RunNotHeld,
+    is_away,
     is_refusal,
     is_transient,
 )
@@ -76,6 +77,7 @@ class Transactions:
         self._making = threading.Lock()
         self._serials = count(1)  # of tries
         self._since: int | None = None  # see `results_since`
+        self._closed = False
 
     def begin(self, call: Call, began: int, *given: Any) -> Attempt:
         """Return an attempt of a transactional step, whose code has its transaction around it.
@@ -97,6 +99,7 @@ class Transactions:
 
     async def close(self) -> None:
         """Close the connections."""
+        self._closed = True
         for connector in self._connectors.values():
             await connector.close()
 
@@ -211,16 +214,15 @@ class Transactions:
     ) -> Event | None:
         """Return what a commit without an answer has left beside its data, None for nothing.
 
-        It is waited for, or can come no more.
+        It is waited for, or can come no more. It is asked for as long as the worker runs, also
+        when the run has given the attempt up: what undoes it waits for the answer.
         """
         for tries in count():
             left.number = self._number(attempt)
             try:
                 return await connector.within(left.give_up, None)
             except Exception as error:
-                refused = is_refusal(error) and not is_transient(error)
-                of_ours = isinstance(error, HoldfastError) and not isinstance(error, NotBegun)
-                if refused or of_ours or attempt.ended:
+                if self._closed or not (is_away(error) or is_transient(error)):
                     raise
                 logger.warning("the result of %s cannot be read: %s", left.key, error)
             await way.pause(min(1, _FIRST_PAUSE * 2 ** min(tries, 7)))

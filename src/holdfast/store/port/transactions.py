@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from holdfast.errors import ConfigurationError, DatabaseUnavailable
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError
 from holdfast.store.port.readable import readable
 from holdfast.types import Event
 
@@ -46,6 +46,8 @@ class NotBegun(DatabaseUnavailable):
 
 
 _MOST_CAUSES: Final = 5  # of an error of a library; a chain of causes may be a circle
+# Lost, out of room, shutting down, broken; a login, a standby, a name, or no connections for now.
+_AWAY: Final = ("08", "53", "57", "58", "28", "25006", "3D000", "55000")
 _AGAIN: Final = ("40001", "40P01")  # a serialization failure, a deadlock
 
 
@@ -200,6 +202,14 @@ def is_refusal(error: BaseException) -> bool:
     """Return True if the server has said that it did not commit."""
     code = sqlstate_of(error)
     return code is not None and code[:2] not in ("08", "57", "58")
+
+
+def is_away(error: BaseException) -> bool:
+    """Return True if the database could not be used, or not now; another time it may be."""
+    if isinstance(error, HoldfastError):
+        return isinstance(error, DatabaseUnavailable)
+    code = sqlstate_of(error)
+    return code is None or code in _AWAY or code[:2] in _AWAY
 
 
 def is_transient(error: BaseException) -> bool:
