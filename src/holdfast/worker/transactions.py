@@ -71,13 +71,12 @@ class Transactions:
     def __init__(
         self, store: Store, worker_id: str, clock: Clock, options: WorkerOptions, *, seals: bool
     ) -> None:
-        self._store, self._worker_id, self._clock, self._options = store, worker_id, clock, options
-        self.seals = seals
+        self.store, self.worker_id, self.clock, self.options = store, worker_id, clock, options
+        self.seals, self.closed = seals, False
         self._connectors: dict[tuple[ConnectionKind, type, DataPlace | None], Connector] = {}
         self._making = threading.Lock()
         self._serials = count(1)  # of tries
         self._since: int | None = None  # see `results_since`
-        self._closed = False
 
     def begin(self, call: Call, began: int, *given: Any) -> Attempt:
         """Return an attempt of a transactional step, whose code has its transaction around it.
@@ -87,159 +86,159 @@ class Transactions:
         attempt = Attempt(*given)
         function = cast("Transaction[..., object]", attempt.function)
         if function.is_async:
-            attempt.code = partial(self._run, attempt, function, call, began, OnLoop())
+            attempt.code = _Tries(self, attempt, function, call, began, OnLoop()).run
             return attempt
-        way = InThread()
+        tries = _Tries(self, attempt, function, call, began, InThread())
 
         def in_thread(*args: Any, **kwargs: Any) -> object:
-            return finish(self._run(attempt, function, call, began, way, *args, **kwargs))
+            return finish(tries.run(*args, **kwargs))
 
         attempt.code = in_thread
         return attempt
 
     async def close(self) -> None:
         """Close the connections."""
-        self._closed = True
+        self.closed = True
         for connector in self._connectors.values():
             await connector.close()
 
-    async def _run(
+    def connector(self, function: Transaction[..., object]) -> Connector:
+        """Return what lends connections to the code of a transaction."""
+        (kind, factory), database = function.connection, function.database
+        data = None if database is None else (database.url, database.schema)
+        with self._making:
+            if (kind, factory, data) not in self._connectors:
+                size = self.options.transaction_connections
+                made = self.store.connector(kind, factory, size, data)
+                self._connectors[kind, factory, data] = made
+            return self._connectors[kind, factory, data]
+
+    async def since(self, way: Way) -> int:
+        """Return since when results say of which run they are."""
+        if self._since is None:
+            self._since = await way.of_store(_answered(self.store.results_since))
+        return self._since
+
+    def number(self, lease_no: int) -> int:
+        """Return a number after those of all tries of this lease and of earlier ones."""
+        return lease_no << SERIAL_BITS | next(self._serials)
+
+
+class _Tries:
+    """The tries of an attempt: in each its code, the record of the step and the commit are one."""
+
+    def __init__(
         self,
+        owner: Transactions,
         attempt: Attempt,
         function: Transaction[..., object],
         call: Call,
         began: int,
         way: Way,
-        /,
-        *args: Any,
-        **kwargs: Any,
-    ) -> object:
-        connector, apart, strict = self._connector(function), function.is_apart, function.is_strict
-        if self._since is None:
-            self._since = await way.of_store(_answered(self._store.results_since))
-        left = LeftEnds(call, began, self._since, attempt.lease_no, attempt.started_at)
+    ) -> None:
+        self._owner, self._store, self._attempt = owner, owner.store, attempt
+        self._function, self._call, self._began, self._way = function, call, began, way
+        self._apart, self._later = function.is_apart, attempt.lease_no > 1
+
+    async def run(self, /, *args: Any, **kwargs: Any) -> object:
+        """Try until the transaction is committed, or the attempt has failed."""
+        attempt, function, call = self._attempt, self._function, self._call
+        self._connector, since = self._owner.connector(function), await self._owner.since(self._way)
+        self._left = LeftEnds(call, self._began, since, attempt.lease_no, attempt.started_at)
 
         async def use(transaction: OpenTransaction) -> object:
             # What reads the table and writes there would be in the way of others that are strict.
-            if not strict and (end := await left.find(transaction, apart=apart)):
+            strict = function.is_strict
+            if not strict and (end := await self._left.find(transaction, apart=self._apart)):
                 return attempt.take(function, None, end)
-            return await self._use(attempt, function, call, way, left, transaction, args, kwargs)
+            return await self._use(transaction, args, kwargs)
 
         for tries in count(1):
-            left.number = self._number(attempt)
+            self._left.number = self._owner.number(attempt.lease_no)
             try:
-                found = await self._end_before(attempt, function, call, way, left, tries)
-                if found is not None:
+                if (found := await self._end_before(tries)) is not None:
                     return attempt.take(function, *found)
-                result = await connector.within(use, function.isolation)
-                if apart or call.origins:
-                    await self._clean(connector, way)
+                result = await self._connector.within(use, function.isolation)
+                if self._apart or call.origins:
+                    await self._clean()
                 return result
             except (Exception, asyncio.CancelledError) as error:
-                found = await self._end_after(attempt, function, call, way, left, tries, error)
-                if found is not None:
+                if (found := await self._end_after(tries, error)) is not None:
                     return attempt.take(function, *found)
-            await way.pause(_FIRST_PAUSE * 2 ** min(tries - 1, 6) * random.uniform(0.5, 1))
+            pause = _FIRST_PAUSE * 2 ** min(tries - 1, 6) * random.uniform(0.5, 1)
+            await self._way.pause(pause)
         raise AssertionError("the loop ends by itself")
 
-    def _number(self, attempt: Attempt) -> int:
-        """Return a number after those of all tries of this lease and of earlier ones."""
-        return attempt.lease_no << SERIAL_BITS | next(self._serials)
-
-    async def _end_before(
-        self,
-        attempt: Attempt,
-        function: Transaction[..., object],
-        call: Call,
-        way: Way,
-        left: LeftEnds,
-        tries: int,
-    ) -> tuple[int | None, Event] | None:
+    async def _end_before(self, tries: int) -> tuple[int | None, Event] | None:
         """Return the end of the step, and its index in the log, if there is one before a try."""
-        connector, apart = self._connector(function), function.is_apart
-        if attempt.unsure and not apart and (found := await self._end_in_log(call, way)):
+        call, left, within = self._call, self._left, self._connector.within
+        unsure = self._attempt.unsure and not self._apart
+        if unsure and (found := await self._end_in_log()):
             return found
-        end, taken_over = None, left.lease_no > 1
-        if function.is_strict and (tries > 1 or taken_over):
-            end = await connector.within(partial(left.find, apart=True), None)
-        elif taken_over and not apart and (call.begun or left.is_old):
-            end = await connector.within(left.give_up, None)  # its code had an isolation before
+        end = None
+        if self._function.is_strict and (tries > 1 or self._later):
+            end = await within(partial(left.find, apart=True), None)
+        elif self._later and not self._apart and (call.begun or left.is_old):
+            end = await within(left.give_up, None)  # its code had an isolation before
         if end is None and call.origins:
-            end = await connector.within(left.close_origins, None)
+            end = await within(left.close_origins, None)
         return None if end is None else (None, end)
 
-    async def _end_after(
-        self,
-        attempt: Attempt,
-        function: Transaction[..., object],
-        call: Call,
-        way: Way,
-        left: LeftEnds,
-        tries: int,
-        error: BaseException,
-    ) -> tuple[int | None, Event] | None:
+    async def _end_after(self, tries: int, error: BaseException) -> tuple[int | None, Event] | None:
         """Return the end of the step if there is one after a try has failed, None to try again.
 
         Raises the error if it is the attempt's: then none of its tries commits any more.
         """
-        connector, apart = self._connector(function), function.is_apart
+        attempt, give_up = self._attempt, self._left.give_up
         if attempt.unanswered:
-            if (end := await way.whole(self._outcome(attempt, connector, way, left))) is not None:
+            if (end := await self._way.whole(self._outcome())) is not None:
                 return None, end
             attempt.stop_commit()
         if isinstance(error, asyncio.CancelledError):
-            if apart and left.lease_no > 1:
+            if self._apart and self._later:
                 with suppress(Exception):
                     async with asyncio.timeout(_MARK_SECONDS):
-                        await connector.within(left.give_up, None)
+                        await self._connector.within(give_up, None)
             raise error
         attempt.unsure = attempt.unsure or isinstance(error, _UNSURE)
         if tries < _MOST_TRIES and (isinstance(error, _AGAIN) or is_transient(error)):
-            logger.info("the transaction of %s is repeated: %s", call.id, error)
+            logger.info("the transaction of %s is repeated: %s", self._call.id, error)
             return None
         if isinstance(error, NotBegun):
             raise DatabaseUnavailable(str(error)) from error  # a name that users know
         found: tuple[int | None, Event] | None = None
-        if apart and left.lease_no > 1:
-            end = await connector.within(left.give_up, None)
+        if self._apart and self._later:
+            end = await self._connector.within(give_up, None)
             found = None if end is None else (None, end)
-        elif attempt.unsure and not apart:
-            found = await self._end_in_log(call, way)
+        elif attempt.unsure and not self._apart:
+            found = await self._end_in_log()
         if found is None:
             raise error
         return found
 
-    async def _outcome(
-        self, attempt: Attempt, connector: Connector, way: Way, left: LeftEnds
-    ) -> Event | None:
+    async def _outcome(self) -> Event | None:
         """Return what a commit without an answer has left beside its data, None for nothing.
 
         It is waited for, or can come no more. It is asked for as long as the worker runs, also
         when the run has given the attempt up: what undoes it waits for the answer.
         """
+        left = self._left
         for tries in count():
-            left.number = self._number(attempt)
+            left.number = self._owner.number(self._attempt.lease_no)
             try:
-                return await connector.within(left.give_up, None)
+                return await self._connector.within(left.give_up, None)
             except Exception as error:
-                if self._closed or not (is_away(error) or is_transient(error)):
+                if self._owner.closed or not (is_away(error) or is_transient(error)):
                     raise
                 logger.warning("the result of %s cannot be read: %s", left.key, error)
-            await way.pause(min(1, _FIRST_PAUSE * 2 ** min(tries, 7)))
+            await self._way.pause(min(1, _FIRST_PAUSE * 2 ** min(tries, 7)))
         raise AssertionError("the loop ends by itself")
 
     async def _use(
-        self,
-        attempt: Attempt,
-        function: Transaction[..., object],
-        call: Call,
-        way: Way,
-        left: LeftEnds,
-        transaction: OpenTransaction,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        self, transaction: OpenTransaction, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> object:
         """Call the code, and commit what it has done with the record."""
+        attempt, function, call = self._attempt, self._function, self._call
         if attempt.ended:  # it has waited for a connection, or a pause, in a thread
             raise Abandoned
         began = time.monotonic()
@@ -248,61 +247,45 @@ class Transactions:
         if (took := time.monotonic() - began) > _LONG_SECONDS:
             logger.warning("the code of transaction %s held it open for %.0f s", call.id, took)
         text, restored = function.encode_and_restore(result)
-        event = completed_step(call, text, attempt.started_at, self._clock.now())
+        event = completed_step(call, text, attempt.started_at, self._owner.clock.now())
         index: int | None = None
-        if transaction.in_log and not function.is_apart:
-            index = await self._record(attempt, call, way, transaction, event)
+        if transaction.in_log and not self._apart:
+            index = await self._record(transaction, event)
             event = in_transaction(event)
         else:
-            await way.whole(self._keep(attempt, call, way, transaction, event, left))
+            await self._way.whole(self._keep(transaction, event))
         attempt.recorded, attempt.result = (index, event), text
         attempt.restored = Restored(restored)
         return result
 
-    def _connector(self, function: Transaction[..., object]) -> Connector:
-        (kind, factory), database = function.connection, function.database
-        data = None if database is None else (database.url, database.schema)
-        with self._making:
-            if (kind, factory, data) not in self._connectors:
-                size = self._options.transaction_connections
-                made = self._store.connector(kind, factory, size, data)
-                self._connectors[kind, factory, data] = made
-            return self._connectors[kind, factory, data]
-
-    async def _clean(self, connector: Connector, way: Way) -> None:
+    async def _clean(self) -> None:
         """Let a connector delete results that the log has; what fails is tried an hour later."""
 
         async def needless(run_ids: Sequence[UUID], keys: Sequence[str]) -> Sequence[bool | None]:
-            return await way.of_store(self._store.needless_results(run_ids, keys))
+            return await self._way.of_store(self._store.needless_results(run_ids, keys))
 
         try:
-            await connector.clean(needless)
+            await self._connector.clean(needless)
         except Exception:
             logger.exception("old results of transactions are not deleted")
 
-    async def _sealed(self, call: Call, way: Way, event: Event) -> Event:
+    async def _sealed(self, event: Event) -> Event:
         stored = in_transaction(event)
-        if self.seals:  # also what is kept apart: the log must take it later
-            stored = await way.of_store(self._store.sealed_step(call.run_id, stored))
+        if self._owner.seals:  # also what is kept apart: the log must take it later
+            sealed = self._store.sealed_step(self._call.run_id, stored)
+            stored = await self._way.of_store(sealed)
         return stored
 
-    async def _keep(
-        self,
-        attempt: Attempt,
-        call: Call,
-        way: Way,
-        transaction: OpenTransaction,
-        event: Event,
-        left: LeftEnds,
-    ) -> None:
+    async def _keep(self, transaction: OpenTransaction, event: Event) -> None:
         """Keep the end beside the data and commit, unless the attempt has ended meanwhile."""
-        await self._sealed(call, way, event)
+        attempt, call, left = self._attempt, self._call, self._left
+        await self._sealed(event)
         attempt.begin_commit()
         try:
             kept = Event(event.type, left.key, event.details, event.at)
             await transaction.keep(call.run_id, kept, left.number)
-            if time.time() - attempt.began_at > self._options.lease_seconds:
-                await self._check_kept(call, way, left)
+            if time.time() - attempt.began_at > self._owner.options.lease_seconds:
+                await self._check_kept()
             try:
                 await transaction.commit()
             except (Exception, asyncio.CancelledError) as error:
@@ -316,35 +299,35 @@ class Transactions:
                 attempt.stop_commit()
             raise
 
-    async def _check_kept(self, call: Call, way: Way, left: LeftEnds) -> None:
+    async def _check_kept(self) -> None:
         """Raise RunNotHeld if a result of the step may have been deleted, as it is needless.
 
         A worker that sleeps may wake after that. Between this and the commit the server lets few
         seconds pass.
         """
-        [needless] = await way.of_store(self._store.needless_results([call.run_id], [left.key]))
+        asked = self._store.needless_results([self._call.run_id], [self._left.key])
+        [needless] = await self._way.of_store(asked)
         if needless is not False:
             raise RunNotHeld(
-                f"another worker has taken over the run of {call.id} while this one slept or "
+                f"another worker has taken over the run of {self._call.id} while this one slept or "
                 "worked: the log has the end of the step, or the run is over"
             )
 
-    async def _record(
-        self, attempt: Attempt, call: Call, way: Way, transaction: OpenTransaction, event: Event
-    ) -> int:
+    async def _record(self, transaction: OpenTransaction, event: Event) -> int:
         """Add the end to the log and commit, unless the attempt has ended meanwhile."""
-        stored = await self._sealed(call, way, event)
+        attempt, call, owner = self._attempt, self._call, self._owner
+        stored = await self._sealed(event)
         attempt.begin_commit()
         try:
-            number, seconds = attempt.lease_no, self._options.lease_seconds
-            lease = HeldLease(self._worker_id, call.run_id, number, seconds)
+            seconds = owner.options.lease_seconds
+            lease = HeldLease(owner.worker_id, call.run_id, attempt.lease_no, seconds)
             try:
                 return await transaction.record(stored, lease, call.mark)
             except (Exception, asyncio.CancelledError) as error:
                 if is_refusal(error) or not transaction.sent:
                     raise
                 logger.warning("the commit of %s was not answered (%r)", call.id, error)
-                index = await way.whole(way.of_store(self._find(call)))
+                index = await self._way.whole(self._way.of_store(self._find()))
                 if index is not None:
                     return index
                 if isinstance(error, asyncio.CancelledError):
@@ -354,14 +337,16 @@ class Transactions:
             attempt.stop_commit()
             raise
 
-    async def _end_in_log(self, call: Call, way: Way) -> tuple[int, Event] | None:
+    async def _end_in_log(self) -> tuple[int, Event] | None:
         """Return the end and its index if a try before was committed after all."""
-        if (index := await way.of_store(self._find(call))) is None:
+        run_id = self._call.run_id
+        if (index := await self._way.of_store(self._find())) is None:
             return None
-        logs = await way.of_store(self._store.read_events([(call.run_id, index)]))
-        return index, logs[call.run_id][0]
+        logs = await self._way.of_store(self._store.read_events([(run_id, index)]))
+        return index, logs[run_id][0]
 
-    async def _find(self, call: Call) -> int | None:
+    async def _find(self) -> int | None:
+        call = self._call
         return await _answered(partial(self._store.find_step, call.run_id, call.key))
 
 
