@@ -32,7 +32,9 @@ pytestmark = pytest.mark.crash_everywhere
 @pytest.fixture
 def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the example that the test's name begins with."""
-    name = request.node.originalname.split("_")[1]
+    test = request.node.originalname
+    modules = [path.stem for path in EXAMPLES.glob("*.py") if test.startswith(f"test_{path.stem}_")]
+    name = max(modules, key=len, default="bakery")
     if name == "bakery":
         [bakery] = [
             each for each in read_blocks(ROOT / "docs/tutorial.md") if each.file == "bakery.py"
@@ -128,6 +130,12 @@ async def test_accounts_books_each_line_once(
     for account in booked:
         text = (tmp_path / f"{account}.csv").read_text(encoding="utf-8")
         assert text == "".join(f"{of},{number}\n" for of, number in rows if of == account)
+
+
+async def test_embedded_core_charges_and_waits(environment: Environment, example: Any) -> None:
+    handle = await environment.client.start(example.checkout, 7)
+    await handle.signal("packed", "parcel-1")
+    assert await environment.result(handle) == "receipt-7, parcel-1"
 
 
 @pytest.mark.crash_everywhere(most=8)
