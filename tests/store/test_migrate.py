@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
@@ -17,7 +18,14 @@ import pytest
 from holdfast import Client
 from holdfast.database.embedded.account import account_for
 from holdfast.database.embedded.binaries import binaries_for
-from holdfast.database.migrate import migrate, plan, prepare_schema, render
+from holdfast.database.migrate import (
+    _WAIT_SECONDS,
+    _Attempt,
+    migrate,
+    plan,
+    prepare_schema,
+    render,
+)
 from holdfast.database.schema import check_schema
 from holdfast.database.scripts import FOLDERS, Scripts, in_schema, load_scripts
 from holdfast.errors import (
@@ -292,6 +300,17 @@ async def test_a_migration_that_was_waited_for_while_it_waited_ends_no_call_of_o
     await call
     await worker.execute("commit")
     assert (await migrating).migrations == ("0002_second",)
+
+
+async def test_a_migration_holds_up_others_for_a_moment_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fault: after a minute it waited for up to 20 s with tables that others wanted."""
+    monkeypatch.setattr("random.uniform", lambda *_: 0.0)
+    attempt = _Attempt(_WAIT_SECONDS)
+    for _ in range(50):
+        attempt = await replace(attempt, began=0.0).give_way(["numbers"])
+    assert 1 < attempt.wait < 2, "one second ends an autovacuum that is in the way"
 
 
 async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(

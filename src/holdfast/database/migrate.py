@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.database")
 
 # For the locks of tables. What works meanwhile is held up for so long at most, and then the
-# migration gives way: sooner for all tables but the first.
+# migration gives way. The longest wait is longer than `deadlock_timeout` usually is: then a server
+# ends an autovacuum that is in the way.
 _WAIT_SECONDS = 0.5
-_LONGEST_WAIT_SECONDS = 10.0
+_LONGEST_WAIT_SECONDS = 1.5
 _PATIENCE_SECONDS = 120.0
-_SAFE_SECONDS = 60.0  # then it risks that the server ends a call of others as a deadlock
 
 # The wait for another migration holds up nobody.
 _MIGRATION_SECONDS = 2.0
@@ -133,16 +133,15 @@ class _Attempt:
 
     wait: float
     held: Sequence[str] = ()
-    safe: bool = True
     began: float = field(default_factory=time.monotonic)
 
-    async def give_way(self, held: Sequence[str], spent: float) -> _Attempt:
+    async def give_way(self, held: Sequence[str]) -> _Attempt:
         """Let others work, as long as they stood at most, and return the next attempt."""
         wait, took = self.wait, time.monotonic() - self.began
         if took >= wait:  # else it had the first table, and others another
             wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
         await asyncio.sleep(random.uniform(0, took))
-        return _Attempt(wait, held, safe=spent < _SAFE_SECONDS)
+        return _Attempt(wait, held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,7 @@ async def migrate(
             word_at = now + _WORD_SECONDS
             left = began + _PATIENCE_SECONDS - now
             logger.warning("the migration waits, for another %.0f s at most: %s", left, held)
-        attempt = await attempt.give_way(tables, now - began)
+        attempt = await attempt.give_way(tables)
 
 
 async def _migrate(
@@ -276,10 +275,7 @@ async def _lock_tables(
     names = {name for each in missing for name in _NAME.findall(each.body)}
     tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, list(names))]
     tables.sort(key=lambda table: table not in attempt.held)
-    most = 2 * attempt.wait
-    if tables and attempt.safe:
-        most = min(most, await connection.fetchval(_ALL_SECONDS))
-    until = time.monotonic() + most
+    until = time.monotonic() + min(attempt.wait, await connection.fetchval(_ALL_SECONDS))
     for table in tables:
         left = attempt.wait if table == tables[0] else max(until - time.monotonic(), 0)
         lock = f"lock table {table} in access exclusive mode{' nowait' if left < 0.001 else ''}"
