@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -24,9 +25,10 @@ from holdfast.errors import (
     SchemaMissing,
     TransientDatabaseError,
 )
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres import PostgresStore, database
 from holdfast.store.postgres.database import translated
-from holdfast.store.postgres.errors import ended_by_server, is_sound, translate
+from holdfast.store.postgres.errors import ended_by_server, is_sound, translate, was_undone
+from holdfast.store.shared_calls import MAX_TRIES
 
 
 @pytest.fixture
@@ -144,6 +146,64 @@ async def test_store_serves_again_after_its_connections_were_cut(scene: Scene) -
                 break
             except DatabaseUnavailable:
                 continue
+
+
+# A table that the call comes to last, and one that it has by then.
+MEETING: dict[str, tuple[str, str, Callable[[PostgresStore], Coroutine[Any, Any, object]]]] = {
+    "a read": ("steps", "flows", lambda store: store.list_flows()),
+    "a start": ("tasks", "runs", start),
+}
+
+
+@pytest.mark.parametrize("what", MEETING)
+async def test_a_call_that_the_server_ends_as_a_deadlock_is_repeated(
+    scene: Scene, what: str
+) -> None:
+    """Fault: reads that met a migration were answered 503."""
+    last, first, call = MEETING[what]
+    session = await scene.session()
+    await session.connection.execute("set deadlock_timeout = '1h'")  # the call is the one that ends
+    async with session.transaction():
+        await session.connection.execute(f"lock table holdfast.{last}")
+        calling = asyncio.create_task(call(scene.store))
+        await scene.until_blocked()
+        await session.connection.execute(f"lock table holdfast.{first}")
+    await calling
+
+
+async def test_a_call_that_is_undone_each_time_raises_in_the_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "FIRST_PAUSE", 0.0)
+    refusals: list[str] = []
+
+    async def refused(_: object) -> None:
+        refusals.append("40001")
+        raise asyncpg.SerializationError("could not serialize access")
+
+    with pytest.raises(asyncpg.SerializationError):
+        await scene.store._database._call(refused)
+    assert len(refusals) == MAX_TRIES
+
+
+@pytest.mark.parametrize(
+    ("raised", "repeated"),
+    [
+        (asyncpg.SerializationError("x"), True),
+        (asyncpg.DeadlockDetectedError("x"), True),
+        (asyncpg.UndefinedFunctionError("function holdfast._due(uuid) does not exist"), True),
+        (asyncpg.InternalServerError("cache lookup failed for function 99"), True),
+        (asyncpg.InternalServerError("x"), False),
+        (asyncpg.QueryCanceledError("x"), False),
+        (asyncpg.LockNotAvailableError("x"), False),
+        (asyncpg.AdminShutdownError("x"), False),
+        (asyncpg.UniqueViolationError("x"), False),
+    ],
+)
+def test_what_the_server_undoes_for_another_call_is_repeated(
+    raised: asyncpg.PostgresError, repeated: bool
+) -> None:
+    assert was_undone(raised) is repeated
 
 
 async def test_open_and_close_are_idempotent(database_url: str) -> None:

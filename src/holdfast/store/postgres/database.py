@@ -17,9 +17,16 @@ from holdfast.database.connection import LOST, close_connection, is_direct, open
 from holdfast.database.scripts import check_schema_name
 from holdfast.database.urls import Target, read_url, redact
 from holdfast.store.port.shards import known_shards
-from holdfast.store.postgres.errors import FOREIGN, NOT_SENT, is_sound, translate, was_not_sent
+from holdfast.store.postgres.errors import (
+    FOREIGN,
+    NOT_SENT,
+    is_sound,
+    translate,
+    was_not_sent,
+    was_undone,
+)
 from holdfast.store.postgres.packing import LEAST, Packing, call_text, pack
-from holdfast.store.shared_calls import lock_millis
+from holdfast.store.shared_calls import FIRST_PAUSE, MAX_TRIES, lock_millis
 from holdfast.types import Event, Notice
 
 if TYPE_CHECKING:
@@ -50,6 +57,8 @@ class Database:
     changes. A call that returns rows may take `query_seconds`. The `checks` are given a connection
     and the schema, and refuse databases that cannot be worked with.
     """
+
+    _tries = MAX_TRIES  # of a call that the server undoes each time
 
     tell: str | None  # what calls are given that tell, see _tell in core/notify.sql
     tell_starts: str | None  # the same for calls whose notices of work are all of starts
@@ -162,13 +171,24 @@ class Database:
         return text, packed or arguments
 
     async def _call(self, call: Callable[[Connection], Awaitable[T]]) -> T:
-        """Make a call; repeat it over another connection if it was not sent over the first."""
-        try:
-            return await self._open_pool().call(call)
-        except NOT_SENT as error:
-            if not was_not_sent(error):
-                raise
-        return await self._open_pool().call(call)
+        """Make a call; repeat it if it was not sent, or if the server has undone it.
+
+        Each call is one statement, and a transaction of its own: whatever it does, it may be
+        repeated then.
+        """
+        sent, undone = True, 0
+        while True:
+            try:
+                return await self._open_pool().call(call)
+            except NOT_SENT as error:
+                if not (sent and was_not_sent(error)):
+                    raise
+                sent = False  # over another connection, at once
+            except asyncpg.PostgresError as error:
+                undone += 1
+                if undone >= self._tries or not was_undone(error):
+                    raise
+                await asyncio.sleep(FIRST_PAUSE * 2**undone)
 
     def _open_pool(self) -> Pool:
         if self._pool is None:

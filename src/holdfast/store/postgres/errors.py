@@ -181,6 +181,15 @@ def was_not_sent(error: BaseException) -> bool:
     return isinstance(error, NOT_SENT) and str(error).startswith(_NOT_SENT_TEXTS)
 
 
+def was_undone(error: asyncpg.PostgresError) -> bool:
+    """Return True if the server has ended a call because of another one: it may succeed at once.
+
+    Not for a lock that was waited for too long: who sets a limit has something else to do. Nor for
+    a statement that takes too long.
+    """
+    return error_class(error) is TransientDatabaseError and error.sqlstate != "57014"
+
+
 def is_sound(error: BaseException) -> bool:
     """Return True if a connection can be used after a call that ended with this error."""
     if isinstance(error, asyncpg.QueryCanceledError):

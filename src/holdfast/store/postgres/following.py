@@ -78,6 +78,8 @@ class FollowingDatabase(Database):
     at once. One that takes too long is not made again: it would take as long there.
     """
 
+    _tries = 1
+
     def __init__(self, primary: Database, url: str, prepare: bool | None) -> None:
         super().__init__(
             url,
