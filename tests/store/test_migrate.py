@@ -313,6 +313,17 @@ async def test_a_migration_holds_up_others_for_a_moment_at_a_time(
     assert 1 < attempt.wait < 2, "one second ends an autovacuum that is in the way"
 
 
+async def test_a_migration_learns_in_which_order_others_take_tables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fault: it knew the last table alone, and two kinds of calls kept it waiting in turn."""
+    monkeypatch.setattr("random.uniform", lambda *_: 0.0)
+    attempt = _Attempt(_WAIT_SECONDS)
+    for table in ("runs", "tasks", "limits", "tasks"):
+        attempt = await attempt.give_way([table])
+    assert attempt.held == ["tasks", "limits", "runs"]
+
+
 async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(
     connection: asyncpg.Connection, others: tuple[asyncpg.Connection, ...], release: Release
 ) -> None:

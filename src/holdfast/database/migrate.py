@@ -129,7 +129,7 @@ class _HeldByOthers(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """How an attempt waits for tables: how long for the first, which one of those `held` before."""
+    """How long an attempt waits for its first table, and which others `held`, last ones first."""
 
     wait: float
     held: Sequence[str] = ()
@@ -141,7 +141,7 @@ class _Attempt:
         if took >= wait:  # else it had the first table, and others another
             wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
         await asyncio.sleep(random.uniform(0, took))
-        return _Attempt(wait, held)
+        return _Attempt(wait, list(dict.fromkeys([*held, *self.held])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,8 @@ async def _lock_tables(
     """
     names = {name for each in missing for name in _NAME.findall(each.body)}
     tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, list(names))]
-    tables.sort(key=lambda table: table not in attempt.held)
+    order = {table: place for place, table in enumerate(attempt.held)}
+    tables.sort(key=lambda table: order.get(table, len(order)))
     until = time.monotonic() + min(attempt.wait, await connection.fetchval(_ALL_SECONDS))
     for table in tables:
         left = attempt.wait if table == tables[0] else max(until - time.monotonic(), 0)
