@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit, urlunsplit
+
 import psycopg
 
 from holdfast.cli import exits
@@ -18,6 +20,20 @@ def test_dry_run_says_what_migrate_then_does(empty_database_url: str) -> None:
     assert cli.json("migrate") == planned | {"applied": True}
     assert "up to date" in cli("migrate").stdout
     assert cli.json("runs", "list")["runs"] == []
+
+
+def test_a_dry_run_by_a_role_that_may_not_migrate_is_refused(empty_database_url: str) -> None:
+    """Fault: it said what it would apply, and exited with 0."""
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute("create role stranger login")
+        server = urlsplit(empty_database_url)
+        stranger = server._replace(netloc="stranger@" + server.netloc.rpartition("@")[2])
+        try:
+            cli = CommandLine(urlunsplit(stranger))
+            refused = cli("migrate", "--dry-run", code=exits.DATABASE)
+            assert "role 'stranger' may not create what schema 'holdfast' lacks" in refused.stderr
+        finally:
+            connection.execute("drop role stranger")
 
 
 def test_the_roles_that_get_rights_are_named(empty_database_url: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import App, Client, Context
 from holdfast.database.grants import lacking
-from holdfast.database.migrate import migrate
+from holdfast.database.migrate import MigrationReport, migrate, plan
 from holdfast.database.scripts import load_scripts
 from holdfast.errors import InsufficientRights
 from holdfast.store.postgres import PostgresStore
@@ -85,6 +85,73 @@ async def test_rights_that_were_given_by_hand_are_carried_on(
     await migrate(owner, "holdfast")
     visitor = await asyncpg.connect(url_of(empty_database_url, role))
     assert await lacking(visitor, "holdfast") == []
+    await visitor.close()
+
+
+OWNERS = """
+select relowner::regrole::text from pg_class where relnamespace = 'holdfast'::regnamespace
+union select proowner::regrole::text from pg_proc where pronamespace = 'holdfast'::regnamespace
+"""
+
+
+async def owners(connection: asyncpg.Connection) -> list[str]:
+    return [row[0].strip('"') for row in await connection.fetch(OWNERS)]
+
+
+async def test_what_a_member_of_the_owner_migrates_belongs_to_the_owner(
+    owner: asyncpg.Connection, role: str, empty_database_url: str
+) -> None:
+    """Fault: it belonged to the member, and the owner could not migrate again."""
+    scripts = load_scripts()
+    older = replace(scripts, migrations=scripts.migrations[:-1], functions=scripts.functions[:-1])
+    await owner.execute(f'create schema holdfast authorization "{role}"')
+    await migrate(owner, "holdfast", older)  # a superuser
+    assert await owners(owner) == [role]
+    await owner.execute(f'create role member login in role "{role}"')
+    try:
+        visitor = await asyncpg.connect(url_of(empty_database_url, "member"))
+        assert (await migrate(visitor, "holdfast")).migrations
+        assert await owners(owner) == [role]
+        assert await visitor.fetchval("select current_user") == "member"
+        await visitor.close()
+    finally:
+        await owner.execute("drop role member")
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    await visitor.execute("update holdfast.schema_functions set checksum = ''")
+    assert (await migrate(visitor, "holdfast")).functions
+    await visitor.close()
+
+
+async def test_a_schema_with_several_owners_is_migrated_by_one_who_may(
+    owner: asyncpg.Connection, role: str
+) -> None:
+    """An earlier release let a member of the owner's role own what it made."""
+    await migrate(owner, "holdfast", replace(load_scripts(), functions=()))
+    await owner.execute("create function holdfast.mine() returns int language sql as 'select 1'")
+    await owner.execute(f'alter function holdfast.mine owner to "{role}"')
+    assert (await migrate(owner, "holdfast")).functions
+
+
+@pytest.mark.parametrize("step", [plan, migrate])
+@pytest.mark.parametrize("has", ["nothing", "an empty schema", "the schema"])
+async def test_a_role_that_may_not_migrate_is_refused_before_anything_is_tried(
+    owner: asyncpg.Connection,
+    role: str,
+    empty_database_url: str,
+    step: Callable[..., Awaitable[MigrationReport]],
+    has: str,
+) -> None:
+    """Fault: a dry run said what would be applied by a role that may apply nothing."""
+    if has == "the schema":
+        scripts = load_scripts()
+        older = replace(scripts, migrations=scripts.migrations[:-1], functions=())
+        await migrate(owner, "holdfast", older, grant_to=[role])
+    elif has == "an empty schema":
+        await owner.execute("create schema holdfast")
+        await owner.execute(f'grant usage on schema holdfast to "{role}"')
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    with pytest.raises(InsufficientRights, match=r"schema 'holdfast'.*nothing was changed"):
+        await step(visitor, "holdfast")
     await visitor.close()
 
 

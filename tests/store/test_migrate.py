@@ -18,14 +18,7 @@ import pytest
 from holdfast import Client
 from holdfast.database.embedded.account import account_for
 from holdfast.database.embedded.binaries import binaries_for
-from holdfast.database.migrate import (
-    _WAIT_SECONDS,
-    _Attempt,
-    migrate,
-    plan,
-    prepare_schema,
-    render,
-)
+from holdfast.database.migrate import _WAIT_SECONDS, _Attempt, migrate, plan, prepare_schema, render
 from holdfast.database.schema import check_schema
 from holdfast.database.scripts import FOLDERS, Scripts, in_schema, load_scripts
 from holdfast.errors import (

@@ -1,4 +1,4 @@
-"""The rights of roles that work with a schema and do not own it: granted, and checked."""
+"""The rights of roles on a schema: of its owner, and granted to those that work with it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,25 @@ from holdfast.errors import InsufficientRights
 
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
+
+# The owners of all that is in the schema; while it is empty, its own; none if it does not exist.
+_OWNERS = """
+with schema as (select oid, nspowner from pg_namespace where nspname = $1),
+owners as (
+    select relowner as owner from pg_class where relnamespace = (select oid from schema)
+    union
+    select proowner from pg_proc where pronamespace = (select oid from schema)
+)
+select pg_get_userbyid(owner) from owners
+union all
+select pg_get_userbyid(nspowner) from schema
+where not exists (select from owners) and pg_has_role(nspowner, 'member')
+"""
+_MAY_CREATE = """
+select n.oid is not null as made, case when n.oid is null
+    then has_database_privilege(d.oid, 'create') else has_schema_privilege(n.oid, 'create') end
+from pg_database d left join pg_namespace n on n.nspname = $1 where d.datname = current_database()
+"""
 
 # Roles that may insert runs work with the schema: each of them gets rights on what is new.
 _HOLDERS = """
@@ -38,6 +57,36 @@ from pg_proc p
 where p.pronamespace = $1::regnamespace and not has_function_privilege(p.oid, 'execute')
 order by 1
 """
+
+
+async def act_as_owner(connection: Connection, schema: str) -> bool:
+    """Let what is made in this transaction belong to the owner of all that is in the schema.
+
+    Return True if there is the schema.
+
+    A member of the owner's role, or a superuser, would otherwise own what is new; if what is there
+    has several owners, it still does. Raises InsufficientRights if a migration would fail.
+    """
+    owners = [row[0] for row in await connection.fetch(_OWNERS, schema)]
+    role = await connection.fetchval("select current_user")
+    if len(owners) == 1 and owners[0] != role:
+        quoted = await connection.fetchval("select quote_ident($1)", owners[0])
+        try:
+            await connection.execute(f"set local role {quoted}")
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise InsufficientRights(
+                f"schema {schema!r} belongs to role {owners[0]!r}, of which role {role!r} is not a "
+                f"member: nothing was changed; migrate as {owners[0]!r}"
+            ) from error
+        role = owners[0]
+    found = await connection.fetchrow(_MAY_CREATE, schema)
+    assert found is not None, "there is always a current database"
+    if not found[1]:
+        raise InsufficientRights(
+            f"role {role!r} may not create what schema {schema!r} lacks: nothing was changed; "
+            "migrate as the schema's owner, or have the right to create there granted"
+        )
+    return bool(found[0])
 
 
 async def grant(connection: Connection, schema: str, roles: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ import asyncpg
 from holdfast import sql
 from holdfast._version import __version__
 from holdfast.database.connection import connected
-from holdfast.database.grants import grant
+from holdfast.database.grants import act_as_owner, grant
 from holdfast.database.schema import SchemaState, read_state
 from holdfast.database.scripts import (
     DEFAULT_SCHEMA,
@@ -55,6 +55,9 @@ _WORD_SECONDS = 15.0  # between two words on what it waits for
 
 _LOCK_NAME = "holdfast.migrate"
 _LOCK = f"select pg_advisory_xact_lock(hashtext('{_LOCK_NAME}'));"
+
+# PostgreSQL wants the right to make schemas for it even if there is the schema.
+_MAKE_SCHEMA = "create schema if not exists holdfast;"
 
 # The tables that files name, also by an index of theirs.
 _NAMED = """
@@ -170,9 +173,13 @@ async def plan(
     scripts = scripts or load_scripts()
     state = await read_state(connection, schema)
     state.refuse_newer(scripts)
-    return MigrationReport(
+    report = MigrationReport(
         schema, tuple(map(str, state.missing(scripts))), not state.has_functions(scripts)
     )
+    if not report.is_empty:
+        async with connection.transaction():
+            await act_as_owner(connection, schema)
+    return report
 
 
 async def migrate(
@@ -248,12 +255,13 @@ async def _migrate(
         async with _waiting(connection, attempt.wait, applied):
             state = await read_state(connection, schema)
         state.refuse_newer(scripts)
-        missing = state.missing(scripts)
+        missing, stale = state.missing(scripts), not state.has_functions(scripts)
+        made = await act_as_owner(connection, schema) if missing or stale else True
         await _lock_tables(connection, state, missing, attempt)
         for migration in missing:
             async with _refusals_of(str(migration), state):
-                await connection.execute(in_schema(migration.body, schema))
-        stale = not state.has_functions(scripts)
+                body = migration.body.replace(_MAKE_SCHEMA, "") if made else migration.body
+                await connection.execute(in_schema(body, schema))
         if stale:
             await _replace_functions(connection, scripts, state)
         if missing or stale or grant_to:
@@ -261,6 +269,7 @@ async def _migrate(
         if stale:
             with suppress(asyncpg.InsufficientPrivilegeError):  # sessions of other roles
                 async with connection.transaction():
+                    await connection.execute("set local role none")
                     await connection.execute(_CANCEL_REPORTS)
     return MigrationReport(schema, tuple(map(str, missing)), stale)
 
