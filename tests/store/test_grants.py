@@ -66,6 +66,8 @@ async def test_a_role_that_was_granted_works_and_keeps_its_rights(
     await worker.start()
     async with Client(store=store) as client:
         assert await client.run(checkout, wait="30s") == "done"
+        await client.queues.create("letters")
+        await client.topics.subscribe("letter.*", queue="letters")  # its number is drawn
     await worker.stop(0)
     await store.merge_stats()
     await store.close()
@@ -160,8 +162,11 @@ async def test_what_a_role_lacks_is_named(
 ) -> None:
     await migrate(owner, "holdfast", grant_to=[role])
     await owner.execute(f'revoke insert on holdfast.apps from "{role}"')
+    await owner.execute(f'revoke all on all sequences in schema holdfast from "{role}"')
     visitor = await asyncpg.connect(url_of(empty_database_url, role))
-    assert await lacking(visitor, "holdfast") == ["apps"]
+    apps, *sequences = await lacking(visitor, "holdfast")
+    assert apps == "apps"
+    assert "sequence subscriptions_subscription_id_seq" in sequences
     await visitor.close()
 
 

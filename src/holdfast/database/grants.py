@@ -42,6 +42,7 @@ where c.relnamespace = $1::regnamespace and c.relname = 'runs' and a.privilege_t
 _GRANTS = """
 grant usage on schema holdfast to {role};
 grant select, insert, update, delete on all tables in schema holdfast to {role};
+grant usage on all sequences in schema holdfast to {role};
 grant execute on all functions in schema holdfast to {role};
 """
 _LACKING = """
@@ -51,6 +52,11 @@ where c.relnamespace = $1::regnamespace and c.relkind = 'r' and not (
     has_table_privilege(c.oid, 'select') and (c.relname like 'schema!_%' escape '!'
         or has_table_privilege(c.oid, 'insert') and has_table_privilege(c.oid, 'update')
             and has_table_privilege(c.oid, 'delete')))
+union all
+select 'sequence ' || c.relname
+from pg_class c
+where c.relnamespace = $1::regnamespace
+    and case c.relkind when 'S' then not has_sequence_privilege(c.oid, 'usage') end
 union all
 select 'function ' || p.proname
 from pg_proc p
@@ -108,5 +114,5 @@ async def grant(connection: Connection, schema: str, roles: Sequence[str]) -> No
 
 
 async def lacking(connection: Connection, schema: str) -> list[str]:
-    """Return the tables and functions of a schema that the connection's role may not use."""
+    """Return the tables, sequences and functions that the connection's role may not use."""
     return [row[0] for row in await connection.fetch(_LACKING, schema)]
