@@ -20,6 +20,7 @@ from holdfast.database.embedded import EmbeddedServer
 from holdfast.database.resolve import Source, resolve_database
 from holdfast.database.urls import redact
 from holdfast.errors import (
+    DatabaseError,
     DatabaseUnavailable,
     EmbeddedServerError,
     InsufficientRights,
@@ -185,6 +186,19 @@ async def test_a_role_that_may_not_connect_is_told_so(empty_database_url: str) -
         finally:
             owner.execute(f"grant connect on database {name} to public".encode())
             owner.execute("drop role visitor")
+
+
+async def test_a_database_that_lacks_letters_is_refused(empty_database_url: str) -> None:
+    """Fault: `migrate` said which bytes of a file of functions the server could not take."""
+    how = "encoding 'LATIN1' template template0 lc_collate 'C' lc_ctype 'C'"
+    with psycopg.connect(empty_database_url, autocommit=True) as owner:
+        owner.execute(f"create database latin {how}".encode())
+        try:
+            name = urlsplit(empty_database_url).path[1:]
+            with pytest.raises(DatabaseError, match=r"encoding LATIN1.*'UTF8'"):
+                await connect(empty_database_url.replace(f"/{name}", "/latin"))
+        finally:
+            owner.execute("drop database latin with (force)")
 
 
 async def test_a_server_older_than_14_is_refused() -> None:

@@ -16,6 +16,7 @@ from holdfast.database.scripts import (
     load_scripts,
 )
 from holdfast.errors import (
+    DatabaseError,
     InsufficientRights,
     SchemaMissing,
     SchemaOutdated,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
 
 _OLDEST_SERVER = 14
+_ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter takes all
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,18 @@ def check_server(connection: Connection) -> None:
 
     Raises:
         ServerTooOld: the server is older than PostgreSQL 14.
+        DatabaseError: the database's encoding lacks letters.
     """
+    settings = connection.get_settings()
     if connection.get_server_version().major < _OLDEST_SERVER:
-        found = str(connection.get_settings().server_version).split()[0]
+        found = str(settings.server_version).split()[0]
         raise ServerTooOld(found, str(_OLDEST_SERVER))
+    encoding = getattr(settings, "server_encoding", _ENCODINGS[0])  # a pooler may not say it
+    if encoding not in _ENCODINGS:
+        raise DatabaseError(
+            f"the database has the encoding {encoding}, which lacks letters of payloads: create "
+            "one with encoding 'UTF8' (and template template0)"
+        )
 
 
 async def check_schema(
