@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -65,7 +66,9 @@ def test_a_silent_worker_is_named(cli: CommandLine, tmp_path: Path) -> None:
     with psycopg.connect(cli.url) as connection:
         connection.execute("update holdfast.workers set heard_at = now() - interval '1 minute'")
     assert levels(cli)["workers"] == "warn"
-    assert "has been silent for 1 m" in cli("doctor").stdout
+    shown = cli("doctor").stdout
+    assert "has been silent for 1 m" in shown
+    assert "→ holdfast worker MODULE:APP, any live worker takes" in shown
 
 
 def test_a_missing_schema_fails_with_the_command_that_makes_it(empty_database_url: str) -> None:
@@ -107,6 +110,14 @@ def test_lost_durability_is_a_warning(cli: CommandLine) -> None:
         ("default_transaction_read_only", "on", "fail", "takes no writes"),
         ("default_transaction_isolation", "serializable", "warn", "is 'serializable'"),
         ("statement_timeout", "500", "warn", "statement_timeout is 500 ms"),
+        ("lock_timeout", "500", "warn", "lock_timeout is 500 ms"),
+        ("idle_session_timeout", "5000", "warn", "idle_session_timeout is 5000 ms"),
+        (
+            "idle_in_transaction_session_timeout",
+            "900",
+            "warn",
+            "steps whose code pauses for longer",
+        ),
     ],
 )
 def test_settings_that_hold_up_work_are_named(
@@ -120,6 +131,72 @@ def test_settings_that_hold_up_work_are_named(
     code = exits.FAILED if level == "fail" else exits.OK
     found = next(each for each in cli.json("doctor", code=code) if each["check"] == "settings")
     assert (found["level"], said in found["message"]) == (level, True)
+
+
+def test_each_setting_that_is_too_short_is_named(cli: CommandLine) -> None:
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        database = connection.info.dbname
+        for name in ("statement_timeout", "lock_timeout"):
+            connection.execute(f'alter database "{database}" set {name} = 900'.encode())
+    found = [each["message"] for each in cli.json("doctor") if each["check"] == "settings"]
+    assert [message.partition(" ")[0] for message in found] == ["lock_timeout", "statement_timeout"]
+
+
+def test_a_check_that_cannot_be_made_hides_no_other(cli: CommandLine) -> None:
+    """Fault: the doctor ended with an error, and what it had found was not shown."""
+    with psycopg.connect(cli.url) as connection:
+        connection.execute("alter table holdfast.limits rename to others")
+        connection.commit()
+        found = levels(cli, code=exits.FAILED)
+        connection.execute("alter table holdfast.others rename to limits")
+    assert [name for name, level in found.items() if level == "fail"] == ["limits"]
+    assert list(found)[-1] == "notify"
+
+
+def test_a_table_that_another_transaction_has_is_waited_for_for_a_moment(cli: CommandLine) -> None:
+    """Fault: after 20 s the doctor said that the database cannot be reached."""
+    with psycopg.connect(cli.url) as connection:
+        connection.execute("lock table holdfast.limits")
+        found = {each["check"]: each for each in cli.json("doctor", code=exits.FAILED)}
+    assert "another transaction holds" in found["limits"]["message"]
+    assert found["notify"]["level"] == "ok"
+
+
+def test_row_level_security_without_a_policy_is_named(cli: CommandLine) -> None:
+    """Fault: all was well, and no run could be started. Hosts turn it on for all tables."""
+    with role_with_rights(cli) as limited, psycopg.connect(cli.url, autocommit=True) as connection:
+        connection.execute("alter table holdfast.runs enable row level security")
+        found = {each["check"]: each for each in limited.json("doctor", code=exits.FAILED)}
+        connection.execute("create policy all_rows on holdfast.runs using (true)")
+        assert levels(limited)["rights"] == "ok"
+        connection.execute("drop policy all_rows on holdfast.runs")
+        connection.execute("alter table holdfast.runs disable row level security")
+    assert "row-level security keeps role" in found["rights"]["message"]
+    assert found["rights"]["remedy"] == "alter table holdfast.runs disable row level security"
+
+
+def test_a_role_that_may_make_few_connections_is_told_so(cli: CommandLine) -> None:
+    with role_with_rights(cli) as limited, psycopg.connect(cli.url, autocommit=True) as connection:
+        assert levels(limited)["connections"] == "ok"
+        role = str(urlsplit(limited.url).username)
+        connection.execute(f"alter role {role} connection limit 4".encode())
+        found = {each["check"]: each for each in limited.json("doctor")}
+    assert found["connections"]["level"] == "warn"
+    assert "a worker makes up to 6" in found["connections"]["message"]
+
+
+@contextmanager
+def role_with_rights(cli: CommandLine) -> Iterator[CommandLine]:
+    """Make a role that may use the schema, and does not own it."""
+    role = f"granted_{uuid4().hex[:8]}"
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        connection.execute(f"create role {role} login".encode())
+        cli("migrate", "--grant", role)
+        url = urlsplit(cli.url)
+        server = url.netloc.rpartition("@")[2]
+        yield CommandLine(urlunsplit(url._replace(netloc=f"{role}@{server}")))
+        connection.execute(f"drop owned by {role}".encode())
+        connection.execute(f"drop role {role}".encode())
 
 
 def test_activities_without_a_live_worker_are_named(cli: CommandLine, hand: Hand) -> None:
@@ -199,3 +276,14 @@ def test_a_transaction_that_is_idle_and_keeps_locks_is_named(
     assert f"process {process} (shop) has been idle for " in shown
     assert f"select pg_terminate_backend({process})" in shown
     assert levels(cli)["transactions"] == "ok"
+
+
+def test_a_transaction_that_is_idle_and_has_a_table_is_named(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no id until it writes."""
+    monkeypatch.setattr(doctor, "_IDLE_TRANSACTION_SECONDS", 0.1)
+    with psycopg.connect(cli.url) as connection:
+        connection.execute("lock table holdfast.stats in share mode")
+        time.sleep(0.2)
+        assert levels(cli)["transactions"] == "warn"

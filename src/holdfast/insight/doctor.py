@@ -1,9 +1,8 @@
-"""Check a database and what is in it: each check asks one question and returns a finding."""
+"""Check a database and who works with it: each check asks one question and returns a finding."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -11,17 +10,8 @@ from holdfast.database.grants import lacking
 from holdfast.database.schema import check_schema as refuse_schema
 from holdfast.errors import ConfigurationError, DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.insight.actions import Action, resume_action
-from holdfast.insight.alerts import check_alerts
-from holdfast.insight.builds import check_builds
 from holdfast.insight.findings import Finding
-from holdfast.insight.limits import check_limits
-from holdfast.insight.queues import check_queues
-from holdfast.insight.retention import check_sweeper
-from holdfast.insight.schedules import check_schedules
-from holdfast.insight.server import check_clock, check_durability, check_server, check_settings
 from holdfast.insight.serving import live_workers
-from holdfast.insight.stats import check_failures
-from holdfast.insight.topics import check_deliveries
 from holdfast.insight.wording import behind, length, several
 from holdfast.store.port import Store
 from holdfast.types import Notice
@@ -32,6 +22,7 @@ if TYPE_CHECKING:
 
 _LAG_WARN_SECONDS = 30.0
 _NAMED = 3  # workers
+_MOST_NAMED = 10  # tables, sequences and functions
 _LONG_TRANSACTION_SECONDS = 300
 _IDLE_TRANSACTION_SECONDS = 10  # a worker warns of its own then
 _DEAD_ROWS = 50_000
@@ -44,17 +35,38 @@ where backend_xmin is not null and pid <> pg_backend_pid() and datname = current
 order by xact_start
 limit 1
 """
-# One that has an id has written, or locked rows.
+# One that has an id has written, or locked rows; another one may have locked tables.
 _IDLE_TRANSACTION = """
 select extract(epoch from now() - state_change)::float8 as seconds, pid, application_name
-from pg_stat_activity
-where state like 'idle in transaction%' and backend_xid is not null
-    and datname = current_database()
+from pg_stat_activity a
+where state like 'idle in transaction%' and datname = current_database()
+    and (backend_xid is not null or exists (
+        select from pg_locks l
+        where l.pid = a.pid and l.granted and l.locktype = 'relation'
+            and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+                'AccessExclusiveLock')))
 order by state_change
 limit 1
 """
+_UNSEEN_SESSIONS = """
+select exists (select from pg_stat_activity
+    where datname = current_database() and query = '<insufficient privilege>')
+"""
+_PREPARED_TRANSACTION = """
+select extract(epoch from now() - prepared)::float8 as seconds, gid
+from pg_prepared_xacts where database = current_database() order by prepared limit 1
+"""
 _DEAD_TASKS = """
 select coalesce(n_dead_tup, 0) from pg_stat_user_tables where schemaname = $1 and relname = 'tasks'
+"""
+
+# Whose rows the role neither sees nor may write.
+_HIDDEN = """
+select c.relname::text from pg_class c
+where c.relnamespace = $1::regnamespace
+    and case c.relkind when 'r' then row_security_active(c.oid) end
+    and not exists (select from pg_policy p where p.polrelid = c.oid)
+order by 1
 """
 
 # What is held by a worker is being tried again.
@@ -88,12 +100,20 @@ async def check_rights(connection: Connection, schema: str) -> Finding:
     """Check that the role may use everything that the engine uses."""
     without = await lacking(connection, schema)
     role = await connection.fetchval("select current_user")
+    if not without and (hidden := [row[0] for row in await connection.fetch(_HIDDEN, schema)]):
+        return Finding(
+            "rights",
+            "fail",
+            f"row-level security keeps role {role!r} from the rows of {', '.join(hidden)}",
+            f"alter table {schema}.{hidden[0]} disable row level security",
+        )
     if not without:
         return Finding("rights", "ok", f"role {role!r} may use all of schema {schema!r}")
     return Finding(
         "rights",
         "fail",
-        f"role {role!r} may not use all of schema {schema!r}: {', '.join(without)}",
+        f"role {role!r} may not use all of schema {schema!r}: {', '.join(without[:_MOST_NAMED])}"
+        + (f" and {len(without) - _MOST_NAMED} more" if without[_MOST_NAMED:] else ""),
         "as the schema's owner",
         Action("migrate", name=str(role), schema=schema),
     )
@@ -113,6 +133,7 @@ async def check_workers(store: Store) -> Finding:
             "warn",
             f"{several(len(live), 'live worker')}; {oldest.worker_id} has been {how}",
             "any live worker takes its runs over within seconds",
+            None if live else Action("start_worker"),
         )
     if not live:
         return Finding("workers", "warn", "none is signed on", action=Action("start_worker"))
@@ -209,15 +230,26 @@ async def check_stuck(connection: Connection, schema: str) -> Finding:
 
 async def check_transactions(connection: Connection) -> Finding:
     """Look for one that keeps locks and does nothing, or is so old that it holds back vacuum."""
+    row = await connection.fetchrow(_PREPARED_TRANSACTION)
+    if row is not None and row["seconds"] >= _IDLE_TRANSACTION_SECONDS:
+        gid = row["gid"].replace("'", "''")
+        return Finding(
+            "transactions",
+            "warn",
+            f"the prepared transaction {row['gid']!r} has been open for "
+            f"{length(int(row['seconds'] * 1e6))}, and keeps its locks",
+            f"end it: commit prepared '{gid}', or rollback prepared '{gid}'",
+        )
     row = await connection.fetchrow(_IDLE_TRANSACTION)
     what = "idle for {}, and keeps its locks: its program has perhaps stopped"
     if row is None or (row["seconds"] or 0) < _IDLE_TRANSACTION_SECONDS:
         row = await connection.fetchrow(_OLDEST_TRANSACTION)
         what = "open for {} and holds back vacuum, which slows claiming"
         if row is None or (row["seconds"] or 0) < _LONG_TRANSACTION_SECONDS:
-            return Finding(
-                "transactions", "ok", "none holds locks while it is idle, or holds back vacuum"
-            )
+            unseen = await connection.fetchval(_UNSEEN_SESSIONS)
+            of = "of those that this role may see (see pg_read_all_stats), " if unseen else ""
+            what = "none holds locks while it is idle, or holds back vacuum"
+            return Finding("transactions", "ok", of + what)
     return Finding(
         "transactions",
         "warn",
@@ -306,35 +338,3 @@ async def check_reads(store: Store) -> list[Finding]:
     if found.lag_seconds is None or found.lag_seconds < _LAG_WARN_SECONDS:
         return [Finding("reads", "ok", what)]
     return [Finding("reads", "warn", what, "look at pg_stat_replication")]
-
-
-async def examine(
-    connection: Connection, open_store: Callable[[], Awaitable[Store]], schema: str
-) -> Sequence[Finding]:
-    """Run all checks; without the schema, those that need it are left out."""
-    findings = [
-        await check_server(connection),
-        await check_durability(connection),
-        await check_settings(connection),
-        await check_clock(connection),
-        await check_schema(connection, schema),
-    ]
-    if findings[-1].level != "fail":
-        findings += [await check_rights(connection, schema)]
-        store = await open_store()
-        findings += [await check_apps(store)]
-        findings += [await check_workers(store), await check_unserved(store)]
-        findings += [await check_stuck(connection, schema)]
-        findings += [await check_pauses(store), await check_sweeper(store)]
-        findings += [
-            await check_limits(store),
-            await check_schedules(store),
-            await check_queues(store),
-        ]
-        findings += [await check_deliveries(store), await check_failures(store)]
-        findings += [await check_alerts(store), *await check_builds(store)]
-        findings += [await check_notifications(store), *await check_hints(store)]
-        findings += await check_reads(store)
-        findings += [await check_transactions(connection)]
-        findings += [await check_dead_rows(connection, schema)]
-    return findings

@@ -11,7 +11,34 @@ if TYPE_CHECKING:
     from holdfast.database.schema import Connection
 
 _CLOCK_WARN_SECONDS: Final = 5.0
-_SHORT_STATEMENT_SECONDS: Final = 10
+# Settings of milliseconds: below how many seconds each is too short, and what happens then.
+_SHORT: Final = {
+    "statement_timeout": (10, "the server stops calls that take longer"),
+    "transaction_timeout": (10, "the server ends sessions whose calls take longer"),
+    "idle_in_transaction_session_timeout": (
+        10,
+        "the server ends transactional steps whose code pauses for longer",
+    ),
+    "idle_session_timeout": (10, "the server ends connections that wait, and others are made"),
+    "lock_timeout": (1, "calls that meet the lock of another one for longer are refused"),
+}
+_A_WORKER: Final = 6  # connections, without those of transactional steps
+
+# Those that are reserved are for superusers.
+_FREE_CONNECTIONS = """
+select least(
+    case when r.rolconnlimit >= 0 and not r.rolsuper then r.rolconnlimit - (
+        select count(*) from pg_stat_activity where usesysid = r.oid) end,
+    case when d.datconnlimit >= 0 and not r.rolsuper then d.datconnlimit - (
+        select count(*) from pg_stat_activity where datid = d.oid) end,
+    current_setting('max_connections')::int - (
+        select count(*) from pg_stat_activity where backend_type = 'client backend')
+        - case when r.rolsuper then 0 else
+            current_setting('superuser_reserved_connections')::int
+            + coalesce(current_setting('reserved_connections', true)::int, 0) end)
+from pg_roles r, pg_database d
+where r.rolname = current_user and d.datname = current_database()
+"""
 
 
 async def check_server(connection: Connection) -> Finding:
@@ -32,39 +59,52 @@ async def check_durability(connection: Connection) -> Finding:
             "durability",
             "warn",
             f"{', '.join(off)} off: a crash of the server may lose recorded steps",
-            f"set {off[0]} = on in the server's configuration",
+            f"set {off[0]} = on where it was turned off: for the role, the database or the server",
         )
     return Finding("durability", "ok", "a commit survives a crash of the server")
 
 
-async def check_settings(connection: Connection) -> Finding:
+async def check_settings(connection: Connection) -> list[Finding]:
     """Check that the role's sessions may write, at the right isolation, and for long enough."""
     if await connection.fetchval("show transaction_read_only") == "on":
-        return Finding(
-            "settings",
-            "fail",
-            "the database takes no writes: it is a standby, or default_transaction_read_only is on",
-            "look for the reason first: hosts set it when a disk is full",
-        )
+        return [
+            Finding(
+                "settings",
+                "fail",
+                "the database takes no writes: it is a standby, or default_transaction_read_only "
+                "is on",
+                "look for the reason first: hosts set it when a disk is full",
+            )
+        ]
+    found: list[Finding] = []
     isolation = await connection.fetchval("show default_transaction_isolation")
     if isolation != "read committed":
-        return Finding(
-            "settings",
-            "warn",
-            f"default_transaction_isolation is {isolation!r}: calls that meet are repeated",
-            "alter role … set default_transaction_isolation = 'read committed'",
-        )
-    most = await connection.fetchval(
-        "select setting::int from pg_settings where name = 'statement_timeout'"
+        what = f"default_transaction_isolation is {isolation!r}: calls that meet are repeated"
+        remedy = "alter role … set default_transaction_isolation = 'read committed'"
+        found.append(Finding("settings", "warn", what, remedy))
+    rows = await connection.fetch(
+        "select name, reset_val::int from pg_settings where name = any ($1::text[])", list(_SHORT)
     )
-    if 0 < most < _SHORT_STATEMENT_SECONDS * 1000:
-        return Finding(
-            "settings",
-            "warn",
-            f"statement_timeout is {most} ms: the server stops calls that take longer",
-            "alter role … set statement_timeout = 0",
-        )
-    return Finding("settings", "ok", "sessions may write, at read committed, without a short limit")
+    for name, millis in rows:
+        least, effect = _SHORT[name]
+        if 0 < millis < least * 1000:
+            what = f"{name} is {millis} ms: {effect}"
+            found.append(Finding("settings", "warn", what, f"alter role … set {name} = 0"))
+    well = "sessions may write, at read committed, without a short limit"
+    return found or [Finding("settings", "ok", well)]
+
+
+async def check_connections(connection: Connection) -> Finding:
+    """Check that a worker can still connect, as this role."""
+    free = await connection.fetchval(_FREE_CONNECTIONS)
+    if free >= _A_WORKER:
+        return Finding("connections", "ok", f"{free} more can be made")
+    return Finding(
+        "connections",
+        "warn",
+        f"{max(free, 0)} more can be made, and a worker makes up to {_A_WORKER}",
+        "raise max_connections, or the limit of the role or of the database",
+    )
 
 
 async def check_clock(connection: Connection) -> Finding:

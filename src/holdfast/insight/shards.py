@@ -15,7 +15,7 @@ from holdfast.database.connection import connected
 from holdfast.database.resolve import Database
 from holdfast.database.urls import redact
 from holdfast.errors import DatabaseError, DatabaseUnavailable
-from holdfast.insight.doctor import examine
+from holdfast.insight.examining import examine
 from holdfast.insight.findings import Finding
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.database.connection import connected
-from holdfast.insight.doctor import check_apps, check_pauses, check_unserved, check_workers, examine
+from holdfast.insight.doctor import check_apps, check_pauses, check_unserved, check_workers
+from holdfast.insight.examining import examine
 from holdfast.insight.findings import Finding
 from holdfast.insight.limits import check_limits
 from holdfast.insight.retention import check_sweeper
