@@ -156,6 +156,31 @@ def test_why_names_a_silent_worker(cli: CommandLine, tmp_path: Path) -> None:
     assert "holds it and was heard 1 d 1 h ago" in answer["because"]
 
 
+def test_a_run_of_a_dead_worker_waits_for_room_of_others(cli: CommandLine, tmp_path: Path) -> None:
+    starts = ("--database", cli.url, "worker", SAMPLE, "--concurrency", "1")
+    with running(tmp_path / "log", *starts) as worker:
+        worker.await_text("ready")
+        held = cli.start("held", f'"{tmp_path}"')
+        until(lambda: list(tmp_path.glob("held-*")) or None, "the step to run")
+        run = cli.start("double", "21")
+        with psycopg.connect(cli.url) as connection:
+            connection.execute(
+                "update holdfast.tasks set worker = 'gone', lease_no = 1, "
+                "visible_at = now() - interval '50 s' where run_id = %s",
+                [run],
+            )
+        answer = why(cli, run)
+        (live,) = cli.json("workers")
+        assert answer["because"] == "worker gone holds it and is not signed on"
+        room, worker_text = answer["details"]
+        assert room.startswith("it has been due for 5")
+        assert room.endswith("and 1 worker could take it: it waits for room")
+        assert worker_text == f"{live['worker_id']} takes 1 runs at once"
+        (tmp_path / "let-go").touch()
+        cli.await_state(run, "completed")
+        cli.await_state(held, "completed")
+
+
 def test_a_run_that_lost_its_workers_is_not_told_to_correct_its_code(served: CommandLine) -> None:
     run = served.start("fail")
     served.await_state(run, "failed")

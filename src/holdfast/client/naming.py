@@ -113,7 +113,7 @@ def known_full_name(workflow: Named | type[Any] | str, app: str | None) -> str |
     """Return a workflow's full name, None for a name without an app.
 
     `app` is the client's app: it completes a name without one. Raises InvalidName, InvalidInput
-    for what is no workflow, and ConfigurationError for a class that is no entity.
+    for what is not a workflow, and ConfigurationError for a class that is not an entity.
     """
     if isinstance(workflow, type):
         return entity_of(workflow).full_name

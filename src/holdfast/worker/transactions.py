@@ -266,8 +266,9 @@ class _Tries:
 
         try:
             await self._connector.clean(needless)
-        except Exception:
-            logger.exception("old results of transactions are not deleted")
+        except Exception as error:
+            log = logger.warning if is_away(error) else logger.exception
+            log("old results of transactions are deleted later: %r", error)
 
     async def _sealed(self, event: Event) -> Event:
         stored = in_transaction(event)

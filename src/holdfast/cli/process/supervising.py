@@ -221,7 +221,7 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             # The first of a place says that the app cannot be used. One that replaces another may
-            # lack only what it opens: those that run go on.
+            # lack only what it opens: those that run stay.
             if code == exits.USAGE and is_first:
                 self._exit_code = code
                 self.stop()

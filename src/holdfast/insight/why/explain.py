@@ -15,7 +15,14 @@ from holdfast.insight.timeline import read_run_spans, read_steps
 from holdfast.insight.why.calls import call_reasons
 from holdfast.insight.why.explanation import Explanation, explanation
 from holdfast.insight.why.flows import explain_flow, running_steps, runs_that_continue
-from holdfast.insight.why.queued import explain_queued, unserved_details, unserved_text, ways_out
+from holdfast.insight.why.queued import (
+    due_since,
+    explain_queued,
+    room_texts,
+    unserved_details,
+    unserved_text,
+    ways_out,
+)
 from holdfast.insight.why.start_rules import explain_start
 from holdfast.insight.why.surroundings import Surroundings, look_around, sent_signals
 from holdfast.insight.why.waiting import (
@@ -315,8 +322,7 @@ def _leased(
     worker = next((each for each in around.workers if each.worker_id == worker_id), None)
     if worker is None or is_silent(worker, now):
         heard = "is not signed on" if worker is None else f"was heard {ago(worker.heard_at, now)}"
-        suspect = wait.attempts >= SUSPECT_ATTEMPTS
-        return _left(run, f"worker {worker_id} holds it and {heard}", details, around, suspect)
+        return _left(run, wait, f"worker {worker_id} holds it and {heard}", details, around)
     if shortage := thread_shortage(worker):
         details = (shortage, *details)
     last = max((span.ended_at or span.began_at for span in spans), default=run.created_at)
@@ -329,22 +335,25 @@ def _leased(
 
 
 def _left(
-    run: RunRecord, because: str, details: tuple[str, ...], around: Surroundings, suspect: bool
+    run: RunRecord, wait: Wait, because: str, details: tuple[str, ...], around: Surroundings
 ) -> Explanation:
     """Explain a run whose worker is silent: another takes it over, if one can.
 
-    A worker has at most one `suspect` at a time, a run that may be what kills its workers; the next
+    A worker has at most one suspect at a time, a run that may be what kills its workers; the next
     is taken over as soon as that one has recorded something.
     """
     live = live_workers(around.workers, around.now)
-    if any(serves(each, run) for each in live):
+    if serving := [each for each in live if serves(each, run)]:
+        rooms: tuple[str, ...] = ()
         takes_over = "another worker takes it over once that one counts as dead"
-        if suspect:
+        if wait.visible_at is not None and wait.visible_at < around.now:
+            takes_over, rooms = room_texts(serving, due_since(wait, around))
+        if wait.attempts >= SUSPECT_ATTEMPTS:
             takes_over += (
                 "; it has lost several, so it waits until a worker has no other such run that has "
                 "recorded nothing since it was taken over"
             )
-        return explanation(run, because, (takes_over, *details))
+        return explanation(run, because, (takes_over, *rooms, *details))
     return explanation(
         run,
         f"{because}; {unserved_text(run)}",

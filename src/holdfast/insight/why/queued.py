@@ -15,7 +15,7 @@ from holdfast.types import RunRecord, Wait, WorkerInfo
 
 def explain_queued(run: RunRecord, wait: Wait, around: Surroundings) -> Explanation:
     """Explain a due run: its queue or workflow is paused, workers are full, or none serves it."""
-    since = f"for {length(around.now - (wait.visible_at or around.now))}"
+    since = due_since(wait, around)
     for pause in (around.pause_of("queue", run.queue), around.pause_of("workflow", run.full_name)):
         if pause is not None:
             because = f"its {pause_text(pause, around.now)}; it has been due {since}"
@@ -26,9 +26,18 @@ def explain_queued(run: RunRecord, wait: Wait, around: Surroundings) -> Explanat
         return _unserved(run, live, since)
     if around.limits:
         return _limited(run, since, around)
+    return explanation(run, *room_texts(serving, since))
+
+
+def due_since(wait: Wait, around: Surroundings) -> str:
+    """Return for how long a run has been due."""
+    return f"for {length(around.now - (wait.visible_at or around.now))}"
+
+
+def room_texts(serving: Sequence[WorkerInfo], since: str) -> tuple[str, tuple[str, ...]]:
+    """Return what a due run waits for, and the details, if these workers could take it."""
     count = several(len(serving), "worker")
-    return explanation(
-        run,
+    return (
         f"it has been due {since}, and {count} could take it: it waits for room",
         tuple(f"{each.worker_id} takes {each.concurrency} runs at once" for each in serving),
     )
