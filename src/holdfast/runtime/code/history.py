@@ -148,12 +148,16 @@ class History(msgspec.Struct, eq=False):
     of steps. `late` are the keys of calls that the code made when the log had their ends already,
     as only changed code and forks do. `unawaited` has how many entries the code had been fed when a
     command ended that it did not wait for.
+
+    `kept_at` is how many entries lead to the last end of a call that the code had not made, or to
+    the last command or failed attempt.
     """
 
     _loop: WorkflowLoop
     position: int = 0
     length: int = 0
     called_at: int = 0
+    kept_at: int = 0
     replayed: int = 0
     proven: int = 0
     tells_caught: bool = False
@@ -221,6 +225,7 @@ class History(msgspec.Struct, eq=False):
         """Keep the end of a call that the code has not made yet."""
         if not self.passed or _scope(key) not in self.passed:
             self.ends[key] = event
+            self.kept_at = max(self.kept_at, self.position)
 
     def pass_over(self, scope: str) -> None:
         """Forget the recorded calls of a task that has done its work, and does not do it again."""

@@ -255,6 +255,15 @@ class Mailbox(Ledger):
         boxes = self._boxes.values()
         return [buffered.message for box in boxes for buffered in box.buffered.values()]
 
+    def unread_before(self, position: int) -> set[str]:
+        """Return the names of unread messages that came before the code was fed so many entries."""
+        boxes = self._boxes.items()
+        return {
+            name
+            for name, box in boxes
+            if any(buffered.position < position for buffered in box.buffered.values())
+        }
+
     def put(self, message: Message) -> None:
         """Keep a message, and wake the first wait that would take it."""
         self._received += 1

@@ -125,8 +125,11 @@ def repeated_by_commands(instance: Instance, fresh: Iterable[Event]) -> Reason |
 
 def missed_signal(instance: Instance) -> Reason | None:
     """Return the reason if the code may use another name for a recorded signal, else None."""
-    awaited = instance.mailbox.awaited
-    unread = sorted(_unread(instance) - {*awaited})
+    history, awaited = instance.history, instance.mailbox.awaited
+    has_begun = any(call.family == TRANSACTION for call in history.recorded.values())
+    last = history.length if has_begun else history.kept_at
+    earlier = instance.mailbox.unread_before(last)
+    unread = sorted(earlier & _unread(instance) - {*awaited})
     if not (awaited and unread) or (left := _listed_left(instance, None)) is None:
         return None
     return Reason(
