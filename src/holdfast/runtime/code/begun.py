@@ -7,27 +7,33 @@ does not make it has changed, as if the log had its end.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import msgspec
 
+from holdfast.details import Forked
 from holdfast.events import read_value_set, write_value
 from holdfast.runtime.code.history import TRANSACTION, History, Recorded
 from holdfast.runtime.log.virtual_log import BEGUN
 from holdfast.types import Event
 
 
-class _Begun(msgspec.Struct):
-    """The name of a transaction, the fingerprint of its arguments, and where its result is kept."""
+class _Begun(msgspec.Struct, omit_defaults=True):
+    """The name of a transaction, the fingerprint of its arguments, and where its result is kept.
+
+    `told` are the failed calls of which the code had been told.
+    """
 
     name: str
     args: int
     place: str
+    told: tuple[str, ...] = ()
 
 
-def write_begun(key: str, name: str, args: int, place: str) -> tuple[str, str]:
+def write_begun(
+    key: str, name: str, args: int, place: str, told: tuple[str, ...]
+) -> tuple[str, str]:
     """Return the key and the details of the entry that says that a call has begun."""
-    return f"{BEGUN}{key}", write_value(msgspec.json.encode(_Begun(name, args, place)).decode())
+    begun = _Begun(name, args, place, told)
+    return f"{BEGUN}{key}", write_value(msgspec.json.encode(begun).decode())
 
 
 def call_begun(event: Event) -> str | None:
@@ -39,15 +45,27 @@ def call_begun(event: Event) -> str | None:
 def learn_begun(history: History, key: str, event: Event) -> None:
     """Remember that a call has begun, which the code has yet to make."""
     begun = msgspec.json.decode(read_value_set(event.details or ""), type=_Begun)
-    history.recorded[key] = Recorded(TRANSACTION, begun.name, begun.args, place=begun.place)
+    history.recorded[key] = Recorded(
+        TRANSACTION, begun.name, begun.args, place=begun.place, told=begun.told
+    )
 
 
-def forget_begun(history: History, keep: bool, but: Collection[str]) -> None:
-    """Forget calls that another run has begun; `keep` those that its retry takes, `but` some.
+def forget_begun(history: History, fork: Forked) -> set[str]:
+    """Forget calls that another run has begun; return those that code makes before new ones.
 
-    A fork is a run of its own, which begins them again.
+    A fork is a run of its own, which begins them again. A retry takes what it does not make again.
+    Its code makes a call for certain if, when that began, the code had been told of nothing that
+    the retry leaves out.
     """
-    recorded = history.recorded
+    recorded, found = history.recorded, set[str]()
+    made_again = {*(fork.again or ()), *history.again}
     for key in [key for key, call in recorded.items() if call.family == TRANSACTION]:
-        if not keep or key in but:
-            del recorded[key]
+        told = recorded[key].told
+        if fork.after is not None and key not in made_again and key not in fork.after:
+            if not told if fork.again is None else made_again.isdisjoint(told):
+                found.add(key)
+                continue
+            if fork.again is not None:
+                continue
+        del recorded[key]
+    return found

@@ -18,6 +18,7 @@ from holdfast.runtime.loop.tasks import Scope, WorkflowTask
 from holdfast.types import Value
 
 _CANCEL: Final = ""  # in the place of a key: a cancel is told to the code as a failure is
+_MOST_TOLD: Final = 16
 
 
 class Fatal(Value, frozen=True, gc=False):
@@ -92,6 +93,11 @@ class Failures:
             told = _Told(arrived, position, len(self._made), self._loop.last_hash, set())
             self._told[key] = told
         self.note_receiver(key)
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The calls of whose failures the code was told, without the first of many."""
+        return tuple(self._told)[-_MOST_TOLD:]
 
     def tell_cancel(self, position: int) -> None:
         """Record that the run's own code is told of a cancel."""

@@ -92,7 +92,8 @@ class Recorded(Value, frozen=True, gc=False):
 
     `args` is the fingerprint of its arguments. `run_id` is set for a child, `timer` for a timer,
     `url` for a webhook, `on_cancel` for an activity and a child, `child_key` for one with a key,
-    `place` for a transaction: where its result is kept until the log has it.
+    `place` for a transaction: where its result is kept until the log has it; `told` has the failed
+    calls of which the code had been told when it began.
     """
 
     family: str
@@ -104,6 +105,7 @@ class Recorded(Value, frozen=True, gc=False):
     on_cancel: OnCancel = "try"
     child_key: str | None = None
     place: str | None = None
+    told: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.timer is not None:

@@ -200,9 +200,8 @@ class Instance:
             updates.untaken.clear()
         if (commands := self.find(Commands)) is not None:
             commands.taken_back.clear()
-        keys = frozenset(call_begun(each) or each.key for each in copied)
-        retries = fork.after is not None and fork.again is not None
-        forget_begun(history, retries, {*(fork.again or ()), *(fork.after or ())})
+        certain = forget_begun(history, fork)
+        keys = frozenset(call_begun(each) or each.key for each in copied) - certain
         is_attempt = fork.attempt is not None
         history.left_out = frozenset(fork.again or () if is_attempt else ()) - keys
         if fork.again is None:  # a cancel was left out: any call may come later, or not at all

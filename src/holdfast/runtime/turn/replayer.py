@@ -252,10 +252,12 @@ class Replayer:
         steps.unbegun.clear()
         if calls and self.is_doubtful():
             self.check_calls(calls)
+        failures = self.instance.history.failures
+        told = () if failures is None else failures.told
         for call in reversed(calls):  # the log puts each directly after what the code was fed
             call.begun = True
             place = call.step.place or ""
-            key, text = write_begun(call.key, call.name, call.fingerprint, place)
+            key, text = write_begun(call.key, call.name, call.fingerprint, place, told)
             self.log.record(VALUE_RECORDED, key, text)
 
     def forget_commands(self) -> None:
