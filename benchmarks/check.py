@@ -1,12 +1,14 @@
 """`holdfast check` over many open runs: `python -m benchmarks.check [--runs 10000] [--entries 20]`.
 
-All runs have the log of one that was really executed, in an embedded database of their own.
+All runs have the log of one that was really executed, in an embedded database of their own. The
+role of the check may only read.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import subprocess
 import sys
 import tempfile
@@ -45,6 +47,11 @@ select r.run_id, e.idx, e.event_type, e.key, e.details, e.at
 from holdfast.runs r cross join holdfast.events e
 where r.name = 'checked/order' and r.run_id <> $1 and e.run_id = $1 and e.idx > 0
 """
+_READER = """
+create role reader login;
+grant usage on schema holdfast to reader;
+grant select on all tables in schema holdfast to reader;
+"""
 
 
 async def fill(url: str, runs: int, entries: int, app: App) -> None:
@@ -62,6 +69,7 @@ async def fill(url: str, runs: int, entries: int, app: App) -> None:
             )
     connection = await asyncpg.connect(url)
     await connection.execute(_COPY, first)
+    await connection.execute(_READER)
     await connection.execute("analyze")
     await connection.close()
 
@@ -89,11 +97,12 @@ def main() -> None:
     ):
         asyncio.run(prepare_schema(database.url, "holdfast"))
         asyncio.run(fill(database.url, given.runs, given.entries, app))
+        reads = re.sub("//[^@/]*@", "//reader@", database.url)
         for name in ("work", "renamed"):
             file = Path(folder, f"{name}.py")
             file.write_text(APP.format(step=name), encoding="utf-8")
             for jobs in (1, 2):
-                took, code, said = check(database.url, file, jobs)
+                took, code, said = check(reads, file, jobs)
                 print(f"{name}, --jobs {jobs}: {took:.1f} s, exit code {code}: {said}", flush=True)
 
 
