@@ -427,6 +427,28 @@ async def test_who_has_what_a_migration_waits_for_is_said(
     assert len(words) == 1, "one word in fifteen seconds"
 
 
+async def test_a_migration_waits_briefly_for_tables_that_functions_look_at(
+    connection: asyncpg.Connection,
+    others: tuple[asyncpg.Connection, ...],
+    release: Release,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fault: it waited for ever, and held up all who came to a table that it had changed."""
+    await migrate(connection, scripts=release.scripts)
+    release.write("migrations/0002_second.sql", SECOND)
+    looking = "language sql as 'select count(*)::int from holdfast.numbers'"
+    release.write(
+        "functions/core/twice.sql", TWICE.replace("language sql as 'select p_n * 2'", looking)
+    )
+    for name in ("_LONGEST_WAIT_SECONDS", "_PATIENCE_SECONDS"):
+        monkeypatch.setattr(f"holdfast.database.migrate.{name}", 0.1)
+    await others[0].execute("begin; lock table holdfast.numbers")
+    with pytest.raises(MigrationFailed, match=rf"process {others[0].get_server_pid()} .*numbers"):
+        await migrate(connection, scripts=release.scripts)
+    await others[0].execute("commit")
+    assert (await migrate(connection, scripts=release.scripts)).functions
+
+
 async def test_migrations_lock_no_table_that_they_do_not_name(
     connection: asyncpg.Connection,
 ) -> None:

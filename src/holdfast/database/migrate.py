@@ -33,7 +33,7 @@ from holdfast.database.scripts import (
     in_schema,
     load_scripts,
 )
-from holdfast.database.waiting import describe_holders
+from holdfast.database.waiting import describe_holders, locked_tables
 from holdfast.errors import InsufficientRights, MigrationFailed
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ _LOCK = f"select pg_advisory_xact_lock(hashtext('{_LOCK_NAME}'));"
 
 # PostgreSQL wants the right to make schemas for it even if there is the schema.
 _MAKE_SCHEMA = "create schema if not exists holdfast;"
+
+# What a lock meets that is taken later than those of these tables: functions look at others, too.
+_MET = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 
 # The tables that files name, also by an index of theirs.
 _NAMED = """
@@ -222,10 +225,12 @@ async def migrate(
         except _HeldByOthers as error:
             tables = [*error.tables]
             held = await describe_holders(connection, tables, _LOCK_NAME)
-        except (MigrationFailed, asyncpg.DeadlockDetectedError) as error:
-            if not isinstance(error.__cause__ or error, asyncpg.DeadlockDetectedError):
+        except (MigrationFailed, *_MET) as error:
+            if not isinstance(error.__cause__ or error, _MET):
                 raise
-            held = f"a deadlock with others ({error})"
+            held = f"a lock of others ({error})"
+            if locked := await locked_tables(connection, schema):
+                held = await describe_holders(connection, locked, _LOCK_NAME)
         now = time.monotonic()
         if now > began + _PATIENCE_SECONDS:
             raise MigrationFailed(
@@ -297,13 +302,13 @@ async def _lock_tables(
 async def _waiting(
     connection: Connection, seconds: float, tables: Sequence[str] = ()
 ) -> AsyncGenerator[None]:
-    """Limit how long locks are waited for; raise what is held by others."""
+    """Limit how long locks are waited for, also after it; raise what is held by others."""
     await connection.execute(f"set local lock_timeout = {round(seconds * 1000)}")
     try:
         yield
     except asyncpg.LockNotAvailableError as error:
         raise _HeldByOthers(tables) from error
-    await connection.execute("set local lock_timeout = 0")
+    await connection.execute(f"set local lock_timeout = {round(_LONGEST_WAIT_SECONDS * 1000)}")
 
 
 async def prepare_schema(url: str, schema: str = DEFAULT_SCHEMA) -> bool:

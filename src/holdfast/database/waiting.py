@@ -28,6 +28,19 @@ group by l.pid, a.application_name, a.usename, a.state, a.xact_start
 order by a.xact_start nulls first
 """
 
+_LOCKED = """
+select distinct c.oid::regclass::text
+from pg_catalog.pg_locks l join pg_catalog.pg_class c on c.oid = l.relation
+where l.granted and l.mode = 'AccessExclusiveLock' and l.pid is distinct from pg_backend_pid()
+    and c.relnamespace = to_regnamespace(quote_ident($1))
+    and l.database = (select oid from pg_catalog.pg_database where datname = current_database())
+"""
+
+
+async def locked_tables(connection: Connection, schema: str) -> list[str]:
+    """Return the tables and indexes of a schema that others have to themselves."""
+    return [row[0] for row in await connection.fetch(_LOCKED, schema)]
+
 
 async def describe_holders(connection: Connection, tables: Sequence[str], lock: str) -> str:
     """Return who has tables, or the advisory lock if none is named; "" if nobody has them now."""
