@@ -226,20 +226,20 @@ PLANTED: Final[dict[str, Callable[[], Changes]]] = {
 
 FOUND_BY: Final[dict[str, tuple[int, str]]] = {
     "a claim takes leases that have not expired": (0, "two leases"),
-    "neither its lease nor a take-over stops a commit": (485, "commit without a lease"),
+    "neither its lease nor a take-over stops a commit": (1267, "commit without a lease"),
     "a signal wakes no run": (0, "left waiting"),
-    "an acknowledgement does not check its delivery": (24, "acknowledged twice"),
+    "an acknowledgement does not check its delivery": (34, "acknowledged twice"),
     "a deduplication id is forgotten": (2, "a message for each deduplication id"),
     "a timer fires twice": (264, "recorded twice"),
     "the place of a limit leaks when its worker dies": (28, "left waiting"),
     "an element of a map counts twice": (25, "each element once, in its place"),
     "continuing as new drops signals": (2, "left waiting"),
     "a lease never expires": (3, "left waiting"),
-    "a repeated commit is recorded again": (31, "left waiting"),
-    "the end of a stale attempt is taken": (358, "end without a lease"),
+    "a repeated commit is recorded again": (67, "left waiting"),
+    "the end of a stale attempt is taken": (596, "end without a lease"),
     "a parent at work is not told of an end": (2, "left waiting"),
     "no worker polls": (1, "left waiting"),
-    "a signal id is forgotten": (2, "a scene failed with RunEnded"),
+    "a signal id is forgotten": (14, "a scene failed with RunEnded"),
 }
 """A seed that finds each, and the rule that it breaks."""
 
