@@ -1,8 +1,9 @@
 """Sessions that the next test uses again: a new one reads and plans every function first.
 
-Tests of one process share an event loop, to which their connections belong. What a test closes is
-closed for it, as ever: its connection, and the loop, with all that still ran or waited there. But
-the session behind a connection to a database that is used again stays open, as new.
+Tests of one process share an event loop, to which their connections belong, and the heartbeats of
+their workers, which have threads, a few others. What a test closes is closed for it, as ever: its
+connection, and the loop, with all that still ran or waited there. But the session behind a
+connection to a database that is used again stays open, as new.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from holdfast.database.connection import LOST
 
 # Idle sessions of this process. A server that is not of the tests takes a hundred of all.
 MOST = 16 if os.environ.get("HOLDFAST_TEST_DATABASE_URL") else 32
+# Besides, so many loops that other threads have one after another keep two each.
+THREADS = MOST // 8
 # `discard all` without `discard plans`.
 AS_NEW = """
 close all; set session authorization default; reset all; deallocate all; unlisten *;
@@ -58,9 +61,10 @@ class Session(NamedTuple):
 class SharedLoop(asyncio.SelectorEventLoop):
     """A loop for one test after another, each of which closes it with `asyncio.Runner`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST) -> None:
         super().__init__()
         self.idle: list[Session] = []  # the last used one is the last
+        self.most = most
         self.is_lent = False
 
     def close(self) -> None:
@@ -97,7 +101,7 @@ class SharedLoop(asyncio.SelectorEventLoop):
         for session in dropped:
             self.idle.remove(session)
             session.protocol.abort()
-        if dropped and not self.is_running():
+        if dropped and not any(each.is_running() for each in _loops):
             self.run_until_complete(asyncio.sleep(0))
 
     def end(self) -> None:
@@ -106,7 +110,8 @@ class SharedLoop(asyncio.SelectorEventLoop):
         super().close()
 
 
-_loops: list[SharedLoop] = []
+_loops: list[SharedLoop] = []  # that of the main thread, and those of others
+_choice = threading.Lock()
 _reused: dict[str, object] = {}  # the address of each database that is used again
 _keys: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of open connections
 _connect, _close = asyncpg.connect, asyncpg.Connection.close
@@ -114,22 +119,28 @@ _set_type_codec = asyncpg.Connection.set_type_codec
 
 
 def shared_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop of this process, until it is closed; a new one for who asks meanwhile."""
+    """Return a loop of this thread's until it is closed; a new one for who asks meanwhile."""
     if not _loops:
         _loops.append(SharedLoop())
         asyncpg.connect, asyncpg.Connection.close = connect, close
         asyncpg.Connection.set_type_codec = set_type_codec
-    [loop] = _loops
-    if loop.is_lent or threading.current_thread() is not threading.main_thread():
-        return asyncio.new_event_loop()
-    loop.is_lent = True
-    return loop
+    is_main = threading.current_thread() is threading.main_thread()
+    with _choice:
+        others = _loops[1:]
+        if not is_main and len(others) < THREADS and all(each.is_lent for each in others):
+            _loops.append(SharedLoop(most=2))
+        for loop in _loops[:1] if is_main else _loops[1:]:
+            if not loop.is_lent:
+                loop.is_lent = True
+                return loop
+    return asyncio.new_event_loop()
 
 
 def end_loop() -> None:
-    """End the loop of this process."""
+    """End the loops of this process, but for those of threads that a test has left."""
     while _loops:
-        _loops.pop().end()
+        if not (loop := _loops.pop()).is_running():
+            loop.end()
 
 
 def keep(url: str) -> None:
@@ -195,7 +206,7 @@ async def close(self: Any, *, timeout: float | None = None) -> None:
     self._loop.idle.append(Session(_keys.pop(self), *parts))
     self._aborted, self._protocol = True, None
     self._cleanup()
-    if len(self._loop.idle) > MOST:
+    if len(self._loop.idle) > self._loop.most:
         self._loop.idle.pop(0).protocol.abort()
     return None
 

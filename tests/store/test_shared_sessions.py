@@ -99,6 +99,21 @@ def test_the_loop_is_lent_to_one_at_a_time() -> None:
 
 
 @pytest.mark.usefixtures("runs_share_the_loop")
+async def test_heartbeats_have_one_session_after_another(database_url: str) -> None:
+    async def beat() -> int:
+        connection = await asyncpg.connect(database_url)
+        try:
+            return int(await connection.fetchval("select pg_backend_pid()"))
+        finally:
+            await connection.close()
+
+    here = await beat()
+    with ThreadPoolExecutor() as threads:
+        first, second = [threads.submit(asyncio.run, beat()).result() for _ in range(2)]
+    assert first == second != here
+
+
+@pytest.mark.usefixtures("runs_share_the_loop")
 def test_runs_of_a_test_share_its_sessions(database_url: str) -> None:
     async def pid() -> int:
         connection = await asyncpg.connect(database_url)
