@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+_ABSENT: Final = object()
 
 
 def compose(kind: type[S], /, *sources: object, **given: object) -> S:
@@ -16,7 +18,11 @@ def compose(kind: type[S], /, *sources: object, **given: object) -> S:
     their defaults.
     """
     for name in kind.__struct_fields__:
-        source = next((each for each in sources if hasattr(each, name)), None)
-        if source is not None:
-            given.setdefault(name, getattr(source, name))
+        if name in given:
+            continue
+        for source in sources:
+            value = getattr(source, name, _ABSENT)
+            if value is not _ABSENT:
+                given[name] = value
+                break
     return kind(**given)
