@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis.utils import get_lib_version
 from tests.valkey import REDIS, Valkey, valkey
 
 from holdfast.store.redis import reading, sending, server, store
@@ -34,9 +36,13 @@ def redis(request: pytest.FixtureRequest) -> Iterator[Valkey]:
         yield server
 
 
+known_version = functools.cache(get_lib_version)
+
+
 @pytest.fixture(autouse=True)
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again soon."""
+    """Try again soon, and do not let the client look its version up for each connection."""
+    monkeypatch.setattr("redis.utils.get_lib_version", known_version)
     monkeypatch.setattr(sending, "_FIRST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(sending, "_LONGEST_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr(reading, "_FIRST_WAIT_SECONDS", 0.05)
