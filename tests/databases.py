@@ -112,6 +112,7 @@ class DatabaseServer:
     # The sessions that empty databases: a new one has to read the catalogs first.
     keepers: dict[str, psycopg.Connection[TupleRow]] = field(default_factory=dict)
     template: Template | None = None
+    own: psycopg.Connection[TupleRow] | None = None  # makes databases, and drops them
 
     @contextmanager
     def database(self, *, migrated: bool = True, fresh: bool = False) -> Iterator[str]:
@@ -142,6 +143,8 @@ class DatabaseServer:
         self.drop_spare()
         if self.template is not None:
             self._drop(self.template.name)
+        if self.own is not None:
+            self.own.close()
 
     def drop_spare(self) -> None:
         """Let the next tests have new copies of the template."""
@@ -197,14 +200,19 @@ class DatabaseServer:
 
     def _create(self, template: str) -> str:
         name = f"{self.schema}_test_{self.worker}_{os.getpid()}_{next(_numbers)}"
-        execute(self.url, f"create database {name} template {template}")
+        self._execute(f"create database {name} template {template}")
         return name
 
     def _drop(self, name: str) -> None:
         if keeper := self.keepers.pop(name, None):
             keeper.close()
         sessions.forget(name)
-        execute(self.url, f"drop database {name} with (force)")
+        self._execute(f"drop database {name} with (force)")
+
+    def _execute(self, statement: str) -> None:
+        if self.own is None or self.own.closed:
+            self.own = psycopg.connect(self.url, autocommit=True)
+        self.own.execute(statement.encode())
 
 
 def execute(url: str, statements: str) -> None:
