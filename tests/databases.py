@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,7 +27,7 @@ END_SESSIONS = """
 select coalesce(bool_and(pg_terminate_backend(pid, 10000)), true) and not exists (
     select from pg_prepared_xacts where database = current_database())
 from pg_stat_activity
-where datname = current_database() and pid <> all(array[{idle}]::int[] || pg_backend_pid())
+where datname = current_database() and pid <> all(%s::int[] || pg_backend_pid())
 """
 
 # All that a test may change of a database but the rows: objects, rights, settings, statistics. A
@@ -98,6 +99,13 @@ class Template:
     state: str
     rows: dict[str, str]  # of its tables, as JSON; empty for tables without rows
     marks: dict[str, str]  # of the tables with rows
+
+    @cached_property
+    def empty(self) -> bytes:
+        """Delete what is in other tables, as one statement: the session keeps it prepared."""
+        tables = [table for table, rows in self.rows.items() if not rows]
+        parts = (f"in_{n} as (delete from {table})" for n, table in enumerate(tables))
+        return f"with {', '.join(parts)} select".encode()
 
 
 @dataclass
@@ -181,15 +189,13 @@ class DatabaseServer:
     def _empty(self, connection: psycopg.Connection[TupleRow]) -> bool:
         template = self._template()
         idle = sessions.idle(connection.info.dbname)
-        end = END_SESSIONS.format(idle=", ".join(map(str, idle)))
         # A session that ends by itself at this moment cannot be ended: the next look misses it.
-        if not any(_first(connection, end) for _ in range(3)):
+        if not any(_first(connection, END_SESSIONS, [idle]) for _ in range(3)):
             return False
         connection.execute(RESTART_SEQUENCES)
         if _state(connection) != template.state:
             return False
-        emptied = [table for table, rows in template.rows.items() if not rows]
-        connection.execute("; ".join(f"delete from {table}" for table in emptied).encode())
+        connection.execute(template.empty)
         for table, marks in template.marks.items():
             if _marks(connection, table) == marks:
                 continue
@@ -220,8 +226,10 @@ def execute(url: str, statements: str) -> None:
         connection.execute(statements.encode())
 
 
-def _first(connection: psycopg.Connection[TupleRow], query: str) -> Any:
-    row = connection.execute(query.encode()).fetchone()
+def _first(
+    connection: psycopg.Connection[TupleRow], query: str, given: list[object] | None = None
+) -> Any:
+    row = connection.execute(query.encode(), given).fetchone()
     assert row is not None
     return row[0]
 
