@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
 
+from holdfast import Client, sweep
 from holdfast.cli import exits
+from holdfast.cli.process.loading import AppReference
 from tests.cli.conftest import CommandLine
 from tests.cli.test_sweep import ended
+
+VISIT = """
+from holdfast import App, Context, Retry
+
+app, failures = App("visits"), ["the first one"]
+
+
+@app.step
+async def note(at: str) -> str:
+    return at
+
+
+@app.step(retry=Retry(attempts=1))
+async def admit() -> None:
+    if failures:
+        raise OSError(failures.pop())
+
+
+@app.workflow
+async def visit(ctx: Context) -> str:
+    at = await note(ctx.now().isoformat())
+    await admit()
+    return at
+"""
 
 
 @pytest.fixture
@@ -58,6 +87,35 @@ def test_a_run_is_restored(cli: CommandLine, archived: str) -> None:
     [run] = cli.json("runs", "list")["runs"]
     assert run["run_id"] == archived
     assert "deleted 0 runs" in cli("sweep").stdout
+
+
+def test_a_retry_of_the_archive_is_replayed_by_its_own_clock(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: its clock was looked for in the run that it retries, which was archived as well."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = tmp_path / f"visits_{uuid4().hex}.py"
+    file.write_text(VISIT)
+    app = AppReference.parse(str(file)).load()
+
+    async def use() -> str:
+        async with Client(cli.url, app=app) as client:
+            failed = await client.start("visit")
+            await sweep(app, cli.url)
+            retry = await client.runs.retry(failed.run_id)
+            await sweep(app, cli.url)
+            await retry.result()
+            return str(retry.run_id)
+
+    run_id = asyncio.run(use())
+    with psycopg.connect(cli.url) as connection:
+        connection.execute("update holdfast.runs set delete_after = now() - interval '1 day'")
+    assert "deleted 2 runs" in cli("sweep").stdout
+    cli("replay", run_id, str(file))
+    exported = tmp_path / "visit.jsonl"
+    cli("runs", "export", run_id, "-o", str(exported))
+    cli("replay", str(exported), str(file))
 
 
 def test_an_unknown_run_and_a_part_of_an_id_are_refused(cli: CommandLine, archived: str) -> None:

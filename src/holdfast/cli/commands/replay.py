@@ -252,6 +252,9 @@ async def _read_run(link: Link, reference: str) -> tuple[RunRecord, list[Event],
     run = await find_run(link.client, reference)
     if run.kind != "workflow":
         raise click.UsageError(f"run {run.run_id} is one of a flow: there is no code to replay")
+    if run.archive is not None:  # the runs that it retries may be there, too
+        archived = await link.client.archive.get(run.run_id)
+        return run, archived.events, archived.clock_at
     log = [entry.event for entry in await link.client.runs.log(run.run_id)]
     clocks = await clocks_of_forks(link.store, {run.run_id: log})
     return run, log, clocks.get(run.run_id)
