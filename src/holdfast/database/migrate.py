@@ -228,9 +228,8 @@ async def migrate(
         except (MigrationFailed, *_MET) as error:
             if not isinstance(error.__cause__ or error, _MET):
                 raise
-            held = f"a lock of others ({error})"
-            if locked := await locked_tables(connection, schema):
-                held = await describe_holders(connection, locked, _LOCK_NAME)
+            locked = await locked_tables(connection, schema)
+            held = await describe_holders(connection, locked, _LOCK_NAME) if locked else str(error)
         now = time.monotonic()
         if now > began + _PATIENCE_SECONDS:
             raise MigrationFailed(
