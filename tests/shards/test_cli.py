@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import psycopg
 import pytest
 
 from holdfast import Client
@@ -211,6 +212,28 @@ def test_each_is_migrated(
     assert empty_database_url in second
     assert "applied" in second
     assert [each["migrations"] for each in cli.json("migrate")] == [[], []]
+
+
+def test_none_is_migrated_if_one_cannot_be_reached(empty_database_url: str) -> None:
+    """Fault: those before it were migrated, and those after it were not."""
+    away = "postgresql://nobody@127.0.0.1:1/none"
+    refused = CommandLine(f"{empty_database_url} {away}")("migrate", code=exits.DATABASE)
+    assert refused.stdout == ""
+    assert "would apply" in CommandLine(empty_database_url)("migrate", "--dry-run").stdout
+
+
+def test_what_is_left_of_a_migration_that_fails_in_the_middle_is_said(
+    database_server: DatabaseServer, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_PATIENCE_SECONDS", "_MIGRATION_SECONDS", "_WAIT_SECONDS"):
+        monkeypatch.setattr(f"holdfast.database.migrate.{name}", 0.05)
+    with database_server.database(migrated=False) as second, psycopg.connect(second) as other:
+        other.execute("select pg_advisory_lock(hashtext('holdfast.migrate'))")
+        cli = CommandLine(f"{empty_database_url} {second}")
+        refused = cli("migrate", "--json", code=exits.DATABASE)
+        assert [each["functions"] for each in json.loads(refused.stdout)] == [True]
+        assert f"left as they were: {second}" in refused.stderr
+    assert "up to date" in CommandLine(empty_database_url)("migrate").stdout
 
 
 def test_doctor_examines_each(cli: CommandLine, urls: list[str]) -> None:

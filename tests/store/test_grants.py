@@ -14,7 +14,7 @@ from holdfast import App, Client, Context
 from holdfast.database.grants import lacking
 from holdfast.database.migrate import MigrationReport, migrate, plan
 from holdfast.database.scripts import load_scripts
-from holdfast.errors import InsufficientRights
+from holdfast.errors import DatabaseUnavailable, InsufficientRights
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker
 
@@ -155,6 +155,15 @@ async def test_a_role_that_may_not_migrate_is_refused_before_anything_is_tried(
     with pytest.raises(InsufficientRights, match=r"schema 'holdfast'.*nothing was changed"):
         await step(visitor, "holdfast")
     await visitor.close()
+
+
+@pytest.mark.parametrize("step", [plan, migrate])
+async def test_a_database_that_takes_no_writes_is_refused_before_anything_is_tried(
+    owner: asyncpg.Connection, step: Callable[..., Awaitable[MigrationReport]]
+) -> None:
+    await owner.execute("set default_transaction_read_only = on")
+    with pytest.raises(DatabaseUnavailable, match=r"nothing was changed.*takes no writes"):
+        await step(owner, "holdfast")
 
 
 async def test_what_a_role_lacks_is_named(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from holdfast.database.scripts import in_schema
-from holdfast.errors import InsufficientRights
+from holdfast.errors import DatabaseUnavailable, InsufficientRights
 
 if TYPE_CHECKING:
     from holdfast.database.schema import Connection
@@ -71,8 +71,14 @@ async def act_as_owner(connection: Connection, schema: str) -> bool:
     Return True if there is the schema.
 
     A member of the owner's role, or a superuser, would otherwise own what is new; if what is there
-    has several owners, it still does. Raises InsufficientRights if a migration would fail.
+    has several owners, it still does. Raises InsufficientRights if a migration would fail, and
+    DatabaseUnavailable for a database that takes no writes.
     """
+    if await connection.fetchval("show transaction_read_only") == "on":
+        raise DatabaseUnavailable(
+            "nothing was changed, because the database takes no writes: it is a standby, or "
+            "default_transaction_read_only is on"
+        )
     owners = [row[0] for row in await connection.fetch(_OWNERS, schema)]
     role = await connection.fetchval("select current_user")
     if len(owners) == 1 and owners[0] != role:

@@ -55,10 +55,7 @@ def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool, data: str | None) 
     transaction, and several processes may run this command at the same time. With --sql no
     database is needed. With --results only the table of results is made, in that database.
     """
-    import asyncio
-
     from holdfast.cli.connecting import find_database
-    from holdfast.cli.render.console import write_json
     from holdfast.database.migrate import render
 
     settings = current_settings()
@@ -68,16 +65,38 @@ def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool, data: str | None) 
     if sql:
         click.echo(render(settings.schema), nl=False)
         return
-    told: list[dict[str, object]] = []
     with find_database(settings) as database:
-        for each in database.parts:
+        _migrate_each(database, settings, roles, dry_run=dry_run)
+
+
+def _migrate_each(
+    database: Database, settings: Settings, roles: tuple[str, ...], *, dry_run: bool
+) -> None:
+    """Migrate one database after another, none if one of several cannot be migrated at all."""
+    import asyncio
+
+    from holdfast.cli.render.console import write_json
+    from holdfast.errors import HoldfastError
+
+    told: list[dict[str, object]] = []
+    parts = database.parts
+    for each in parts if database.shards and not dry_run else ():
+        asyncio.run(_migrate(each.url, settings.schema, (), dry_run=True))
+    try:
+        for each in parts:
             outcome = asyncio.run(_migrate(each.url, settings.schema, roles, dry_run=dry_run))
             if not settings.json:
                 _say(f"{each}, schema {settings.schema!r}", outcome, roles, dry_run)
             changes = {name: getattr(outcome, name) for name in _CHANGES}
             told.append({"applied": not dry_run, **changes, "granted_to": list(roles)})
-    if settings.json:
-        write_json(told if database.shards else told[0])
+    except HoldfastError:
+        if told and not dry_run:
+            left = " and ".join(str(each) for each in parts[len(told) :])
+            click.echo(f"left as they were: {left}; run the command again for them", err=True)
+        raise
+    finally:
+        if settings.json and told:
+            write_json(told if database.shards else told[0])
 
 
 def _say(what: str, outcome: MigrationReport, roles: tuple[str, ...], dry_run: bool) -> None:
