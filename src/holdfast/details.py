@@ -115,10 +115,11 @@ class ActivityRetryScheduled(msgspec.Struct, gc=False):
 
 
 class ActivityCompleted(msgspec.Struct, gc=False):
-    """An activity's result."""
+    """An activity's result; `started_at` is set if a worker's attempt returned it."""
 
     activity_name: str
     result: msgspec.Raw
+    started_at: int | None = None
 
 
 class ActivityFailed(msgspec.Struct, gc=False):

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Context
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
-from holdfast.definitions.workflows import Registry
+from holdfast.definitions.workflows import Registry, Workflow
 from holdfast.errors import InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,
@@ -22,11 +22,13 @@ from holdfast.events import (
     CHILD_COMPLETED,
     CHILD_STARTED,
     FAILED,
+    FORKED,
+    STEP_COMPLETED,
     UPDATE_ACCEPTED,
     VALUE_RECORDED,
 )
 from holdfast.types import Event
-from tests.runtime.bench import SECOND, Bench, Code
+from tests.runtime.bench import RUN_ID, SECOND, Bench, Code
 
 
 @dataclass
@@ -407,35 +409,124 @@ def test_a_recorded_activity_that_no_longer_fits_makes_the_run_stuck() -> None:
     assert "street" in str(bench.stuck)
 
 
-@pytest.mark.parametrize("how", ["large", "refused value", "given back"])
-def test_a_misfit_is_committed_with_the_result_that_did_not_fit(how: str) -> None:
-    """Else a crash after the commit of the result would leave the run stuck for good."""
-    look = step_of(New)
+def declared(type: Any) -> Registry:
+    """Return a registry with an activity, a step and a workflow that return a type."""
+
+    async def look() -> Any: ...
+
+    async def find(ctx: Context) -> Any: ...
+
+    look.__annotations__["return"] = find.__annotations__["return"] = type
+    registry = Registry("shop")
+    registry.add_activity(Activity(look))
+    registry.add_workflow(Workflow(find, name="find", registry=registry))
+    return registry
+
+
+def end_of(bench: Bench, kind: str, *, outside: bool = False) -> Event:
+    """Return the end of a call, as the code of old has it."""
+    if kind == "child":
+        return bench.child_completed("find", {"name": "ann"})
+    started = None if outside else bench.now
+    done = {"activity_name": "look", "result": {"name": "ann"}, "started_at": started}
+    return Event(ACTIVITY_COMPLETED, "look", json.dumps(done), bench.now)
+
+
+def call_of(ctx: Context, kind: str) -> Any:
+    return ctx.activity("look") if kind == "activity" else ctx.child("find")
+
+
+async def awaited(ctx: Context, kind: str) -> Any:
+    return await call_of(ctx, kind)
+
+
+async def awaited_later(ctx: Context, kind: str) -> Any:
+    begun = call_of(ctx, kind)
+    await ctx.wait_for_signal("go")
+    return await begun
+
+
+@pytest.mark.parametrize("fed", [False, True])
+@pytest.mark.parametrize("way", [awaited, awaited_later])
+@pytest.mark.parametrize("kind", ["activity", "child"])
+def test_a_result_that_its_worker_has_checked_makes_the_run_stuck_and_a_roll_back_heals(
+    kind: str, way: Callable[[Context, str], Any], fed: bool
+) -> None:
+    """Fault: the run failed for good if no code had awaited the result before the deploy."""
+
+    async def code(ctx: Context) -> str:
+        return await after((await way(ctx, kind)).name)
+
+    bench = Bench(code, registry=declared(Old))
+    bench.settle()
+    end = end_of(bench, kind)
+    if fed and way is awaited_later:
+        bench.resume(end)
+        bench.settle()
+    else:
+        bench.log.append(end)
+    if way is awaited_later:
+        bench.log.append(bench.signal("go"))
+    bench.registry = declared(New)
+    bench.crash()
+    assert "does not fit" in str(bench.stuck)
+    assert "roll the code back" in str(bench.stuck)
+    assert (bench.starts, bench.commit_due) == ([], None)
+    bench.registry = declared(Old)
+    bench.crash()
+    assert bench.starts == ["after"]
+    bench.complete("after", "done")
+    bench.settle()
+    assert bench.output == "done"
+
+
+def test_what_completes_an_activity_from_outside_may_give_a_result_that_does_not_fit() -> None:
+    async def code(ctx: Context) -> str:
+        try:
+            return await after((await awaited_later(ctx, "activity")).name)
+        except InvalidInput:
+            return "handled"
+
+    bench = Bench(code, registry=declared(New))
+    bench.settle()
+    bench.resume(end_of(bench, "activity", outside=True))
+    bench.settle()
+    bench.resume(bench.signal("go"))
+    bench.settle()
+    assert bench.output == "handled"
+
+
+def test_a_result_that_older_code_has_left_elsewhere_makes_the_run_stuck() -> None:
+    """Its transaction had committed, and its record comes from a worker of the new code."""
+    bench = Bench(by_step(New))
+    bench.complete("look", {"name": "ann"})
+    bench.settle()
+    for _ in range(2):
+        assert "does not fit" in str(bench.stuck)
+        assert [event.type for event in bench.log if event.key] == [STEP_COMPLETED]
+        bench.crash()
+    bench.crash(by_step(Old))
+    assert bench.starts == ["after"]
+
+
+@pytest.mark.parametrize("after", [None, []])
+def test_a_fork_may_be_given_a_result_that_does_not_fit(after: list[str] | None) -> None:
+    """A retry has the results of its origin."""
 
     async def code(ctx: Context) -> str:
         try:
-            await look()
+            return str(await step_of(New)())
         except InvalidInput:
-            ctx.set_value("at", "x" * 4_000_000)
-        await ctx.wait_for_signal("end")
-        return "handled"
+            return "handled"
 
+    fork = {"run_id": str(RUN_ID), "seed": str(RUN_ID), "again": [], "after": after}
     bench = Bench(code)
-    bench.complete("look", {"name": "x" * (9_000_000 if how == "large" else 1)})
-    if how == "given back":
-        bench.log += bench.unrecorded()
-    elif how == "refused value":
-        bench.commit_due = None
-        bench.take(bench.turn.invalid("what is this"))
-        bench.commit()
-    else:
-        assert len(bench.commit().events) == 2
+    bench.complete("look", {"name": "ann"})
+    bench.settle()
+    bench.log.append(Event(FORKED, None, json.dumps(fork), bench.now))
     bench.crash()
-    assert bench.stuck is None
     bench.settle()
-    bench.resume(bench.signal("end"))
-    bench.settle()
-    assert bench.output == "handled"
+    assert (bench.stuck is None) == (after is None)
 
 
 def tried(wanted: Any) -> Code:

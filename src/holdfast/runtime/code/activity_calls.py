@@ -142,7 +142,8 @@ def call_activity(
     )
 
     def read(event: Event) -> object:
-        return _result(run, command.key, decode or activity.decode_result, event)
+        is_declared = decode is None
+        return _result(run, command.key, decode or activity.decode_result, event, is_declared)
 
     return commands.call(command, read)
 
@@ -192,13 +193,19 @@ def _policy(retry: Retry) -> RetryPolicy:
     return RetryPolicy(retry.attempts, retry.backoff, base, longest, retry.factor, retry.jitter)
 
 
-def _result(run: Run, key: str, decode: Decode, event: Event) -> object:
+def _result(run: Run, key: str, decode: Decode, event: Event, is_declared: bool) -> object:
+    """Return the result that an end has, or raise its error.
+
+    Workers check results; who completes an activity from outside may give any.
+    """
     text = event.details or ""
     if event.type == ACTIVITY_COMPLETED:
+        done = read_activity_completed(text)
         try:
-            return decode(read_activity_completed(text).result)
+            return decode(done.result)
         except InvalidInput as error:
-            raise run.ledger(Values).misfit(error, key) from None
+            was_checked = is_declared and done.started_at is not None
+            raise run.ledger(Values).misfit(error, key, was_checked=was_checked) from None
     failed = read_activity_failed(text)
     run.history.note_failures().tell(key, run.history.position)
     raise (ActivityTimedOut if failed.timed_out else ActivityFailed)(key, failed.error)

@@ -256,7 +256,8 @@ def _start(
         commands.give(command, lambda: started)
         if own_key is not None:
             commands.children[run_id] = command
-    return command, _reader(run, command, decode)
+    is_checked = type is None and local is not None and local.kind == "workflow"
+    return command, _reader(run, command, decode, is_checked)
 
 
 def _full_name(run: Run, workflow: Startable[Any, object] | str) -> str:
@@ -362,14 +363,17 @@ def _headers(
     return {**inherited, **own}
 
 
-def _reader(run: Run, command: Command, decode: Decode) -> Callable[[Event], object]:
+def _reader(
+    run: Run, command: Command, decode: Decode, is_checked: bool
+) -> Callable[[Event], object]:
     def read(event: Event) -> object:
         text = event.details or ""
         if event.type == CHILD_COMPLETED:
             try:
                 return decode(read_child_completed(text).output)
             except InvalidInput as misfit:
-                raise run.ledger(Values).misfit(misfit, command.key) from None
+                values, key = run.ledger(Values), command.key
+                raise values.misfit(misfit, key, was_checked=is_checked) from None
         failed = read_child_failed(text)
         error = failed.error
         if error is None:

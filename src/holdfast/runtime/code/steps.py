@@ -240,7 +240,7 @@ class Steps(Ledger):
         try:
             return call.step.decode_result(result)
         except InvalidInput as error:
-            raise run.ledger(Values).misfit(error, key) from None
+            raise run.ledger(Values).misfit(error, key, was_checked=True) from None
 
     def _compare(self, call: Call) -> None:
         """Apply what the log already has for this call."""

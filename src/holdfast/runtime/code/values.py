@@ -144,6 +144,8 @@ class Values(Ledger):
         call: str | None = None,
         name: str = "",
         came_at: int | None = None,
+        *,
+        was_checked: bool = False,
     ) -> InvalidInput | DeterminismError:
         """Return what to raise for a value that does not fit the type that the code declares.
 
@@ -152,7 +154,8 @@ class Values(Ledger):
         log lacks the misfit, the value fitted before: the code has changed, which must not fail
         the run. What came after all that older code has seen never fitted, although this code may
         be behind it. Such a value came when the code had been fed `came_at` entries, the result of
-        a call now unless the code did not wait for it.
+        a call now unless the code did not wait for it. A result that `was_checked` fitted the type
+        that the call had where it was recorded, or a fork was given it in its place.
         """
         history, key = self._run.history, f"misfit:{call}"
         if call is None:
@@ -161,7 +164,8 @@ class Values(Ledger):
             if came_at is None:
                 came_at = history.unawaited.get(call or "", history.position)
             passed = history.was_passed and came_at <= history.replayed
-            if passed or call in history.late:
+            fitted = was_checked and (came_at > history.forked or bool(history.origins))
+            if passed or fitted or call in history.late:
                 what = f"what the log has for {call or name!r} does not fit ({error})"
                 return history.differ(what, call or key, is_misfit=True)
             self._record(key)
