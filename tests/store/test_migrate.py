@@ -8,12 +8,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Client
 from holdfast.database.embedded.account import account_for

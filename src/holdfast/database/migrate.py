@@ -14,11 +14,11 @@ import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
+import msgspec
 
 from holdfast import sql
 from holdfast._version import __version__
@@ -133,13 +133,12 @@ class _HeldByOthers(Exception):
         self.tables = tables
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
+class _Attempt(msgspec.Struct, frozen=True):
     """How long an attempt waits for its first table, and which others `held`, last ones first."""
 
     wait: float
     held: Sequence[str] = ()
-    began: float = field(default_factory=time.monotonic)
+    began: float = msgspec.field(default_factory=time.monotonic)
 
     async def give_way(self, held: Sequence[str]) -> _Attempt:
         """Let others work, as long as they stood at most, and return the next attempt."""
@@ -150,8 +149,7 @@ class _Attempt:
         return _Attempt(wait, list(dict.fromkeys([*held, *self.held])))
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationReport:
+class MigrationReport(msgspec.Struct, frozen=True):
     """What `migrate` did, or would do: which migrations, and whether the functions changed."""
 
     schema: str

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import asyncpg
+import msgspec
 
 from holdfast._version import __version__
 from holdfast.database.scripts import (
@@ -34,8 +34,7 @@ _OLDEST_SERVER = 14
 _ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter takes all
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaState:
+class SchemaState(msgspec.Struct, frozen=True):
     """What is applied to a schema: the migrations' numbers, and which set of functions."""
 
     schema: str

@@ -20,9 +20,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from holdfast import sql
 from holdfast.errors import InvalidSchemaName, MigrationFailed
@@ -93,8 +94,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     """One numbered file: tables, types, indexes, constraints."""
 
     version: int
@@ -115,16 +115,14 @@ class Migration:
         return f"{self.version:04}_{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionFile:
+class FunctionFile(msgspec.Struct, frozen=True):
     """One repeatable file, complete; its name is `folder/file.sql`."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
+class Scripts(msgspec.Struct, frozen=True):
     """All SQL files of one release, in the order in which they are applied."""
 
     migrations: tuple[Migration, ...]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
 from uuid import UUID
+
+import msgspec
 
 from holdfast.codec import encode
 from holdfast.definitions.options import AnyRunOptions
@@ -117,8 +118,7 @@ class CommonFields(TypedDict):
     attributes: Mapping[str, AttributeValue]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedStart:
+class PreparedStart(msgspec.Struct, frozen=True):
     """Checked options of a start, ready to make runs for any number of inputs."""
 
     workflow: AnyStartable | None
@@ -162,8 +162,7 @@ class PreparedStart:
         return made
 
 
-@dataclass(frozen=True, slots=True)
-class _Defaults:
+class _Defaults(msgspec.Struct, frozen=True):
     """The workflow's own options; None, as its code has declared, if only its name is known."""
 
     kind: RunKind = "workflow"

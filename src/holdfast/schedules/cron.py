@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
+import msgspec
 from cronsim import CronSim, CronSimError
 from cronsim.cronsim import Field
 
@@ -46,8 +46,7 @@ _step = re.compile(r"/([0-9]+)")
 _stepped_range = re.compile(r"(\w+-\w+)/0*[1-9][0-9]*")
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     name: str
     count: int
     allowed: str

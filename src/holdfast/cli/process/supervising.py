@@ -14,9 +14,10 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from types import FrameType
 from typing import IO, Protocol, TypeAlias
+
+import msgspec
 
 from holdfast.cli import exits
 from holdfast.cli.settings import Settings
@@ -139,8 +140,7 @@ class Child:
 PARENT_VARIABLE = "HOLDFAST_SUPERVISOR"
 
 
-@dataclass(frozen=True, slots=True)
-class Starter:
+class Starter(msgspec.Struct, frozen=True):
     """The process that started this one: its id, and a socket that closes when it is gone."""
 
     pid: int

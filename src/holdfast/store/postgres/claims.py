@@ -102,8 +102,7 @@ class PostgresClaims(Part):
         await self._database.row("remove_worker", worker_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """What a worker asks for."""
 
     worker_id: str
@@ -203,8 +202,7 @@ def _tail(text: str) -> list[Event]:
     return [Event(*event) for event in _decode_tail(text)]
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """A range of due times: `since` None is the beginning, `until` None is now."""
 
     since: int | None = None
